@@ -32,11 +32,11 @@ class LoadShape(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> LoadShape:
         """Return the shape that a text such as ``8x5`` names. Raises typer.BadParameter."""
-        found = [shape for shape in SHAPES if f"{shape.clients}x{shape.window}" == text]
-        if not found:
-            names = ", ".join(f"{each.clients}x{each.window}" for each in SHAPES)
+        by_name = {f"{shape.clients}x{shape.window}": shape for shape in SHAPES}
+        if text not in by_name:
+            names = ", ".join(by_name)
             raise typer.BadParameter(f"{text!r} is not a shape; the shapes are {names}")
-        return found[0]
+        return by_name[text]
 
 
 SHAPES = {
@@ -54,7 +54,7 @@ With records of up to 512 bytes a run takes a few seconds.
 SIZES = (64, 512, 4096)
 """The sizes of records in bytes."""
 CHECKPOINT_INTERVAL = 20_000
-"""The number of transactions in one store session; so small that a run has several sessions."""
+"""The number of transactions in one store session; so small that sessions begin during the runs."""
 
 READ_RECORDS = 300_000
 """The number of records that are appended and read by ``--reads``."""
@@ -67,7 +67,7 @@ _YARDSTICK_HELP = (
 
 
 def _num_records(shape: LoadShape, size: int, scale: float) -> int:
-    """Return the number of records of a run: fewer if records are large."""
+    """Return the number of records of a run: a quarter if records are large."""
     records = SHAPES[shape] * scale
     return int(records / 4 if size > 512 else records)
 

@@ -118,7 +118,7 @@ class MeasuredEngine(StrEnum):
 
 
 class _EngineCluster(LocalCluster):
-    """A local cluster whose storages have a storage engine."""
+    """A local cluster whose storages have the storage engine ``engine``."""
 
     def __init__(
         self, directory: Path, shape: Shape, engine: MeasuredEngine, checkpoint_interval: int
@@ -132,9 +132,9 @@ class _EngineCluster(LocalCluster):
         if name.startswith("storage/") and self._engine is not MeasuredEngine.FILES:
             settings = settings | {"storage.engine": "wal"}
             if self._engine is MeasuredEngine.WAL_APART:
-                home = self.layout.directory / "wal" / name.replace("/", "-")
-                home.mkdir(parents=True, exist_ok=True)
-                settings["storage.wal.directory"] = str(home)
+                wal_folder = self.layout.directory / "wal" / name.replace("/", "-")
+                wal_folder.mkdir(parents=True, exist_ok=True)
+                settings["storage.wal.directory"] = str(wal_folder)
         super()._new_child(name, script, settings)
 
 
@@ -146,7 +146,10 @@ async def measured_cluster(
     checkpoint_interval: int = 250_000,
     engine: MeasuredEngine = MeasuredEngine.FILES,
 ) -> AsyncIterator[MeasuredCluster]:
-    """Run a cluster of 3 storages and 1 server in a temporary directory."""
+    """Run a cluster of 3 storages and 1 server in a temporary directory.
+
+    ``checkpoint_interval`` is the number of transactions in one store session.
+    """
     with tempfile.TemporaryDirectory(prefix="waltz-bench-") as directory:
         shape = Shape(partitions=partitions, storages=3, servers=1, tls=tls)
         cluster = _EngineCluster(Path(directory), shape, engine, checkpoint_interval)

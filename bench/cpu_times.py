@@ -1,4 +1,4 @@
-"""Read the CPU time of processes from /proc."""
+"""Read the CPU time of processes. Touches /proc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 class CpuTime:
     """The CPU time that a process has used, user and system together.
 
-    ``children_seconds`` is that of its children that have ended.
+    ``parent`` is the id of its parent. ``children_seconds`` is the CPU time of its children that
+    have ended.
     """
 
     parent: int
@@ -24,7 +25,8 @@ class CpuTime:
 
 def cpu_time(pid: int) -> CpuTime:
     """Return the CPU time of a process. Raises OSError if it does not exist."""
-    # The name of the process, in parentheses, may contain spaces. The fields after it are counted.
+    # The name of the process, in parentheses, may contain spaces. So the fields are counted after
+    # the name (proc(5)): 0 is the state, 1 the parent, and 11 to 14 are the times.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     parent, times = int(fields[1]), [int(field) / _TICKS_PER_SECOND for field in fields[11:15]]
     user, system, children_user, children_system = times

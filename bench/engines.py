@@ -22,10 +22,10 @@ _RECORDS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run: committed appends per second, p50, and what a transaction has cost each storage.
+    """One run: committed appends per second, latencies, and the cost of a transaction.
 
-    ``flushes`` is how many flushes a storage has made for a transaction, ``storage_us`` its CPU
-    time in microseconds.
+    ``flushes`` is how many flushes each storage has made for a transaction, ``storage_us`` how many
+    microseconds of CPU time each storage has used for it.
     """
 
     rate: float
@@ -57,22 +57,22 @@ async def measure_engines(partitions: int, rounds: int, scale: float) -> Table:
             for engine in MeasuredEngine
         }
         for cluster in clusters.values():
-            # The first appends to a partition allocate its files.
+            # The first appends to a partition allocate its files, so each gets about 8 before.
             await cluster.put_load(_CLIENTS, _WINDOW, _BYTES, 8 * partitions + 1000, locks=False)
         for _ in range(rounds):
             for engine, cluster in clusters.items():
                 runs[engine].append(await _run(cluster, int(_RECORDS * scale)))
-    plain = statistics.median(run.rate for run in runs[MeasuredEngine.FILES])
-    for engine, found in runs.items():
-        rate = statistics.median(run.rate for run in found)
+    files_rate = statistics.median(run.rate for run in runs[MeasuredEngine.FILES])
+    for engine, engine_runs in runs.items():
+        rate = statistics.median(run.rate for run in engine_runs)
         table.add_row(
             engine.value,
             f"{rate:,.0f}",
-            f"{rate / plain:.2f}",
-            f"{statistics.median(run.p50_ms for run in found):.2f}",
-            f"{statistics.median(run.p99_ms for run in found):.2f}",
-            f"{statistics.median(run.flushes for run in found):.3f}",
-            f"{statistics.median(run.storage_us for run in found):.0f}",
+            f"{rate / files_rate:.2f}",
+            f"{statistics.median(run.p50_ms for run in engine_runs):.2f}",
+            f"{statistics.median(run.p99_ms for run in engine_runs):.2f}",
+            f"{statistics.median(run.flushes for run in engine_runs):.3f}",
+            f"{statistics.median(run.storage_us for run in engine_runs):.0f}",
         )
     return table
 

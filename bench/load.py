@@ -80,7 +80,8 @@ class LoadClient(FrameHandler):
     """One connection that keeps ``window`` appends open.
 
     Each append is for the next one of its ``partitions``. ``share`` is how many appends it makes.
-    ``mounted`` is set when appends may be sent, ``done`` when every append is committed.
+    ``mounted`` is set when appends may be sent, ``done`` when every append is committed; both get
+    an error if the connection is lost before.
     """
 
     def __init__(self, load: Load, client_id: int, partitions: Sequence[int], share: int) -> None:
@@ -117,13 +118,13 @@ class LoadClient(FrameHandler):
         """Request the ends of the logs; the answers lead to the mounts."""
         self._connection = connection
         for partition in self._partitions:
-            # The id of the requests that are no appends.
             generation = self._load.generations[partition]
+            # 0 is the sequence number of all requests that are no appends.
             self._send(cs.HighWaterMarkRequest(ReqId(self._client_id, generation, partition, 0)))
 
     def received(self, bodies: list[bytes]) -> None:
-        """Note the outcomes of appends, and send as many new appends."""
-        ended = 0  # own appends that are committed or refused now
+        """Note the outcomes of appends, and replace the ended appends by new ones; mount."""
+        ended = 0  # How many appends are committed or refused now.
         for body in bodies:
             message = cs.decode(body, _VERSION)
             match message:
@@ -146,8 +147,9 @@ class LoadClient(FrameHandler):
 
     def lost(self, reason: str) -> None:
         """End the run with an error, unless this client is done."""
-        if not self.done.done():
-            self.done.set_exception(ConnectionError(reason))
+        for future in (self.mounted, self.done):
+            if not future.done():
+                future.set_exception(ConnectionError(reason))
 
     def fill(self) -> None:
         """Send as many appends as the window has room for, in one write."""
@@ -227,7 +229,7 @@ async def run(load: Load) -> LoadResult:
 
 
 def _partitions_of(partitions: Sequence[int], client: int, load: Load) -> Sequence[int]:
-    """Return the partitions of a client: one, or several if there are more than clients."""
+    """Return a client's partitions: several if there are more partitions than clients, else one."""
     return partitions[client :: load.clients] or (partitions[client % len(partitions)],)
 
 
@@ -236,6 +238,7 @@ async def _main(load: Load) -> None:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    given["generations"] = {int(p): g for p, g in given["generations"].items()}
-    run_loop(_main(Load(**given)))
+    fields = json.loads(sys.argv[1])
+    # The keys of an object in JSON are texts.
+    fields["generations"] = {int(p): g for p, g in fields["generations"].items()}
+    run_loop(_main(Load(**fields)))

@@ -54,6 +54,7 @@ async def _consume_slowly(cluster: MeasuredCluster, consumed: _Consumed) -> None
 
 
 def _resident_mb(pid: int) -> float:
+    """Return the resident memory of a process, 0 if the process has ended."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -72,8 +73,8 @@ async def _soak(minutes: float) -> float:
         while time.monotonic() < end:
             result = await cluster.put_load(4, 100, _SIZE, _ROUND_RECORDS, locks=True)
             written += result.committed
-            if consumer.done():
-                consumer.result()  # Raises the error that has ended the consumer.
+            if consumer.done():  # Only an error ends the consumer.
+                consumer.result()  # This raises the error.
             sizes = {
                 name: _resident_mb(pid)
                 for name, pid in cluster.local.pids().items()

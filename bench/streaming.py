@@ -16,7 +16,7 @@ from waltz.cli.bench.continuous import ContinuousAppends
 _APPENDING_SECONDS = 6.0
 """How long appends run; the storage is killed after a third of this time."""
 _RECOVERY_SECONDS = 60.0
-"""How long appends, and later the killed storage, may need to recover."""
+"""How long the appends, and later the killed storage, may take to recover."""
 _PARTITION = 0
 
 
@@ -31,7 +31,7 @@ class ReadResult(NamedTuple):
 
 
 async def measure_reads(cluster: MeasuredCluster, most: int = 300_000) -> list[ReadResult]:
-    """Read ``most`` transactions with their data from the start, in each way; return the results.
+    """Read ``most`` transactions with their data from the start, by each call; return the results.
 
     This process is the client. Each read is repeated once before it is measured, so that neither
     the start of connections nor the import of numpy counts.

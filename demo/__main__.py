@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
@@ -54,9 +54,18 @@ def main() -> int:
     except (ClusterUnhealthy, NoFreePorts, ProcessFailed, ZooKeeperNotStarted) as problem:
         screen.end(f"[bold red]The cluster failed:[/] {problem}")
     except ExceptionGroup as problems:
-        reasons = "; ".join(str(problem) for problem in problems.exceptions)
+        reasons = "; ".join(sorted({str(problem) for problem in leaves(problems)}))
         screen.end(f"[bold red]The flights could not be logged:[/] {reasons}")
     return 1
+
+
+def leaves(group: ExceptionGroup) -> Iterator[Exception]:
+    """Yield the exceptions of a group and of the groups in it."""
+    for problem in group.exceptions:
+        if isinstance(problem, ExceptionGroup):
+            yield from leaves(problem)
+        else:
+            yield problem
 
 
 def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: int | None) -> int:
@@ -156,8 +165,8 @@ def _run_with_progress(spark: SparkSession, action: Callable[[], None], set_done
                     if stage is not None:
                         set_done(stage.numCompletedTasks, stage.numTasks)
         except BaseException:
-            # The program is interrupted. Stopping Spark ends the action; otherwise the end of this
-            # block would wait until the action is done.
+            # The program is interrupted. Stopping Spark ends the action. Otherwise the end of the
+            # `with` would wait until the action is done.
             spark.stop()
             raise
         acting.result()

@@ -70,7 +70,7 @@ class Airport:
         """For each aircraft, the task that logs its latest departure from this airport."""
 
     async def work(self) -> None:
-        """Log all departures. Raises the errors of append."""
+        """Log all departures. Raises an ExceptionGroup with groups of waltz.WaltzError."""
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow())
             async with asyncio.TaskGroup() as departing:
@@ -97,6 +97,7 @@ class Airport:
 
     async def _log(self, number: int, flight: Flight, before: asyncio.Task[None] | None) -> None:
         """Log a flight after the task ``before``, which logs the aircraft's previous departure."""
+        # The order of an aircraft's flights must be that of its departures.
         if before is not None and not before.done():
             await before
         partition = flight.aircraft % len(self._states)

@@ -29,6 +29,7 @@ _FEWEST_FLIGHTS = 30
 _FEWEST_OF_CARRIER = 1000
 """The share of an airline needs this many flights with a short ground time."""
 _SHORT_GROUND_MINUTES = 180
+"""The ground times below 3 hours, which `Answer.carriers` and `Answer.overall` are about."""
 
 _RECORD = """
     departure BIGINT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,
@@ -105,6 +106,7 @@ def answer(flights: DataFrame) -> Answer | None:
     class_start = sf.floor(sf.col("arr_delay") / _DELAY_STEP) * _DELAY_STEP
     class_middle = class_start + _DELAY_STEP / 2
     curves = (
+        # `between` includes both bounds, but the last class ends before _DELAY_MAX.
         pairs.where(sf.col("arr_delay").between(_DELAY_MIN, _DELAY_MAX - 1))
         .groupBy("ground_class", class_middle.alias("delay"))
         .agg(sf.avg("next_delay").alias("next_delay"), sf.count("*").alias("count"))
@@ -131,7 +133,7 @@ def answer(flights: DataFrame) -> Answer | None:
 
 
 def _count_order_faults(flights: DataFrame, order_minutes: int) -> DataFrame:
-    """Count flights that name the wrong predecessor, and flights that are out of order."""
+    """Return one row: the flights that name the wrong predecessor, and those out of order."""
     by_log = Window.partitionBy("aircraft").orderBy("transaction_id")
     latest = sf.max("departure").over(by_log.rowsBetween(Window.unboundedPreceding, -1))
     late = sf.unix_timestamp(latest) - sf.unix_timestamp("departure") > order_minutes * 60

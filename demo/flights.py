@@ -40,7 +40,7 @@ class Flight(NamedTuple):
 
     ``aircraft`` is the number of the aircraft: the position of its tail number among the sorted
     tail numbers of the loaded flights, from 1. Delays and air time are None for a flight that did
-    not take off or did not arrive.
+    not take off or did not arrive. The first two fields are computed, the others are `_FIELDS`.
     """
 
     departure: int

@@ -12,7 +12,10 @@ from pathlib import Path
 
 @contextmanager
 def redirect_java_output(path: Path) -> Iterator[None]:
-    """Redirect the standard error of processes that start in this context to ``path``."""
+    """Redirect standard error to ``path`` while the context is open.
+
+    Processes that start meanwhile keep the file as their standard error.
+    """
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as log:

@@ -20,8 +20,9 @@ class Timeline:
     def __init__(self, departures: Sequence[int], lead: int) -> None:
         self._departures = departures
         self._lead = lead
-        self._done = bytearray(len(departures))
+        self._is_logged = bytearray(len(departures))
         self._oldest = 0
+        """The number of the first flight that is not in the log."""
 
     @property
     def horizon(self) -> int | None:
@@ -38,7 +39,7 @@ class Timeline:
     def logged(self, number: int) -> bool:
         """Record that the flight ``number`` is in the log; return whether `horizon` has changed."""
         before = self._oldest
-        self._done[number] = True
-        while self._oldest < len(self._done) and self._done[self._oldest]:
+        self._is_logged[number] = True
+        while self._oldest < len(self._departures) and self._is_logged[self._oldest]:
             self._oldest += 1
         return self._oldest > before

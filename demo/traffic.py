@@ -41,6 +41,7 @@ class _Tower:
 
     def __init__(self, flights: list[Flight], report: Report) -> None:
         self.count = 0
+        """How many flights are in the log."""
         self._report = report
         self._timeline = Timeline([flight.departure for flight in flights], LEAD_MINUTES)
         self._waiting_departures: list[tuple[int, asyncio.Future[None]]] = []
@@ -49,7 +50,7 @@ class _Tower:
         """Numbers of flights that are not reached yet, each with the future of its waiter."""
 
     def clearance(self, departure: int) -> asyncio.Future[None] | None:
-        """Return a future that is set when ``departure`` may be logged, None if it may be now."""
+        """Return a future that is set when ``departure`` may be logged; None: it may be now."""
         if self._timeline.may_log(departure):
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -76,7 +77,8 @@ class _Tower:
 async def log_all(cluster: LocalCluster, flights: list[Flight], report: Report) -> Traffic:
     """Log every flight by its airport, and kill a storage when half of the flights are logged.
 
-    Raises an ExceptionGroup of waltz.WaltzError and waltz.local.ProcessFailed.
+    Raises an ExceptionGroup with waltz.local.ProcessFailed if the storage does not start again, and
+    with the groups of `Airport.work`.
     """
     tower = _Tower(flights, report)
     async with AsyncExitStack() as clients, asyncio.TaskGroup() as group:

@@ -1,6 +1,6 @@
 """``python -m release``: build wheel, sdist, images and chart of one version into ``dist/``.
 
-Runs pip's build front end, `images` and Helm. Images stay in ``build/images``.
+Runs the programs `build` and `images`, and Helm. Images stay in ``build/images``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(
     ] = "",
     images: Annotated[bool, typer.Option(help="Build the images, too.")] = True,
 ) -> None:
-    """Build every artifact of one version; build nothing if files name different versions."""
+    """Build every artifact of one version; build nothing if a check of the version fails."""
     version = project_version()
     problems = [f"{place} names version {other}" for place, other in differing_versions()]
     if tag and tag != f"v{version}":

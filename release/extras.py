@@ -1,9 +1,10 @@
 """``python -m release.extras [EXTRA ...]``: try each extra of the wheel in a fresh environment.
 
 Builds the wheel, and installs it with pip into one new environment per extra, with the versions
-of ``requirements.lock``. The environment ``local`` runs a cluster; the programs of the others use
-it as their users would. Fails if a program fails, or if an environment has a library that its
-extra must not bring.
+of ``requirements.lock``. The environment ``local`` runs a cluster; the programs of the other
+environments use the cluster as their users would. Fails if a program fails, if a command whose
+extra is missing does not name the extra, or if an environment has a library that its extra must not
+bring.
 """
 
 from __future__ import annotations
@@ -169,11 +170,12 @@ with started("waltz-storage", settings, "storage ready: port=([0-9]+) admin=([0-
 class Trial:
     """What one environment is tried with.
 
-    ``extras`` are installed. ``program`` is Python, ``commands`` are command lines that must
-    succeed. ``refused`` are command lines that must fail with one line that names the extra beside
-    it. ``absent`` are distributions that must not be installed.
+    ``extras`` are installed. ``program`` is Python, ``commands`` are command lines; both must
+    succeed. ``refused`` has command lines, each with the extra that it needs and that is not
+    installed: it must fail with one line that names this extra. ``absent`` are distributions that
+    must not be installed.
 
-    All run in a directory in which ``waltz local up`` has started a cluster.
+    All commands run in a directory in which ``waltz local up`` has started a cluster.
     """
 
     extras: str
@@ -183,6 +185,7 @@ class Trial:
     absent: tuple[str, ...] = ()
 
 
+# The distributions of which the client alone needs none.
 _FRAMEWORKS = ("aiohttp", "kopf", "pydantic", "pyspark", "rich", "sqlalchemy", "typer")
 
 TRIALS = {
@@ -268,9 +271,9 @@ class Environment:
         wanted = f"waltz-log[{trial.extras}] @ {wheel.as_uri()}"
         _run(*self._pip("install"), "--quiet", "-c", str(ROOT / "requirements.lock"), wanted)
         listed = _run(*self._pip("list"), "--format", "freeze").lower().split()
-        brought = {line.partition("==")[0] for line in listed} & set(trial.absent)
-        if brought:
-            sys.exit(f"{self.name}: the extra must not install {', '.join(sorted(brought))}")
+        unwanted = {line.partition("==")[0] for line in listed} & set(trial.absent)
+        if unwanted:
+            sys.exit(f"{self.name}: the extra must not install {', '.join(sorted(unwanted))}")
         if trial.program:
             self._expect_success(str(self.path / "bin/python"), "-c", trial.program)
         for command in trial.commands:
@@ -279,8 +282,8 @@ class Environment:
             self._expect_refusal(command, extra)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command line of this environment, and return how it has ended."""
-        return self._ended(*self._words(command))
+        """Run a command line of this environment to its end."""
+        return self._run_to_end(*self._words(command))
 
     def _pip(self, verb: str) -> tuple[str, ...]:
         return sys.executable, "-m", "pip", "--python", str(self.path / "bin/python"), verb
@@ -290,7 +293,7 @@ class Environment:
         return str(self.path / "bin" / program), *arguments
 
     def _expect_success(self, *command: str) -> None:
-        ended = self._ended(*command)
+        ended = self._run_to_end(*command)
         if ended.returncode != 0:
             sys.exit(f"{self.name}: {' '.join(command)} failed\n{ended.stdout}{ended.stderr}")
 
@@ -300,7 +303,8 @@ class Environment:
         if ended.returncode == 0 or remedy not in ended.stderr or ended.stderr.count("\n") != 1:
             sys.exit(f"{self.name}: {command} does not answer with one line: {ended}")
 
-    def _ended(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def _run_to_end(self, *command: str) -> subprocess.CompletedProcess[str]:
+        # Without variables that would lead to the modules or the settings of this checkout.
         variables = {
             name: value
             for name, value in os.environ.items()

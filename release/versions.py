@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 
-_IMAGE = re.compile(r"\bwaltz-(?:server|storage|operator|zookeeper|spark):([\w.+-]*\w)")
+_IMAGE_TAG = re.compile(r"\bwaltz-(?:server|storage|operator|zookeeper|spark):([\w.+-]*\w)")
 _WITH_IMAGES = (
     "Dockerfile.*",
     "charts/waltz/values.yaml",
@@ -20,6 +20,7 @@ _WITH_IMAGES = (
     "crds/*.yaml",
     "examples/kubernetes/**/*.yaml",
 )
+"""Patterns of the files that name images with their tags."""
 
 
 def project_version(root: Path = ROOT) -> str:
@@ -43,7 +44,7 @@ def named_versions(root: Path = ROOT) -> Iterator[tuple[str, str]]:
     for pattern in _WITH_IMAGES:
         for path in sorted(root.glob(pattern)):
             for number, line in enumerate(path.read_text().splitlines(), 1):
-                for tag in _IMAGE.findall(line):
+                for tag in _IMAGE_TAG.findall(line):
                     yield f"{path.relative_to(root)}:{number}", tag
 
 

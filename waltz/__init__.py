@@ -154,5 +154,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, of which a program may have imported none."""
+    """Return all names of the package, also the public names that nothing has imported yet."""
     return sorted({*globals(), *__all__})

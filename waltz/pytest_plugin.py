@@ -1,6 +1,7 @@
 """The pytest plugin of Waltz: the fixture ``waltz_cluster``. Touches threads.
 
-It is loaded by every pytest of an environment, so it imports the cluster only when a test uses it.
+Every pytest of an environment loads the plugin, so the plugin imports the cluster only when a test
+uses the fixture.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import pytest
 if TYPE_CHECKING:
     from waltz.testing.blocking import SyncCluster
 
-_MARKER = "waltz_cluster(partitions=1, *, servers=1, storages=3, seed=0, faults=None)"
+_MARKER = (
+    "waltz_cluster(partitions=1, *, servers=1, storages=3, seed=0, name='testing', faults=None)"
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -65,7 +65,8 @@ async def _compare(
     runs: dict[str, list[dict[str, Run]]] = {"base": [], "new": []}
     async with _tree_of(base) as base_tree:
         for number in range(pairs):
-            # Each pair begins with the other tree: a machine that gets slower favours neither.
+            # The tree that is first in one pair is second in the next one: a machine that gets
+            # slower favours neither.
             turns = [("base", base_tree), ("new", _ROOT)]
             for name, tree in turns if number % 2 else reversed(turns):
                 runs[name].append(await _run(tree, shapes, size, scale))
@@ -104,7 +105,7 @@ def _command(
     scale: Annotated[float, typer.Option(help="Multiply the number of records by this.")] = 1.0,
     max_rise: Annotated[
         float | None,
-        typer.Option(help="Fail if the CPU time per record has risen by more percent."),
+        typer.Option(help="Fail if the CPU time per record has risen by more percent than this."),
     ] = None,
     record: Annotated[
         bool, typer.Option(help="Add the medians of this tree to bench/history.jsonl.")

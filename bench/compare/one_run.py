@@ -1,7 +1,7 @@
 """Measure a few shapes once, on a cluster of this tree, and print the runs as JSON.
 
-`bench.compare` starts it in each of the two trees: `python -m bench.compare.one_run SIZE SCALE
-CLIENTSxWINDOW …`. Starts processes, touches the network and the disk.
+`bench.compare` runs this program in each of the two trees: `python -m bench.compare.one_run SIZE
+SCALE CLIENTSxWINDOW …`. Starts processes, touches the network and the disk.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ async def _main(size: int, scale: float, shapes: list[str]) -> dict[str, Run]:
 
 
 if __name__ == "__main__":
-    found = asyncio.run(_main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
-    print(json.dumps({shape: asdict(run) for shape, run in found.items()}))
+    measured_runs = asyncio.run(_main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
+    print(json.dumps({shape: asdict(run) for shape, run in measured_runs.items()}))

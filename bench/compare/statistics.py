@@ -49,7 +49,7 @@ class Comparison:
     def has_risen(self, percent: float) -> bool:
         """Whether the CPU time per record has certainly risen by more than ``percent``.
 
-        It is certain if even the low end of the interval shows it: noise alone does not.
+        The rise is certain if even the low end of the interval is above ``percent``.
         """
         return self.cpu.low > 1 + percent / 100
 
@@ -68,14 +68,14 @@ def compare(shape: str, base: Sequence[Run], new: Sequence[Run]) -> Comparison:
 def ratio(base: Sequence[float], new: Sequence[float]) -> Ratio:
     """Return the ratio of the medians, with an interval by resampling the runs."""
     random = Random(_SEED)
-    found = sorted(
+    resampled = sorted(
         statistics.median(random.choices(new, k=len(new)))
         / statistics.median(random.choices(base, k=len(base)))
         for _ in range(_RESAMPLES)
     )
-    tail = _RESAMPLES // 40
+    tail = _RESAMPLES // 40  # 2.5 % of the ratios are below the interval, and 2.5 % above.
     value = statistics.median(new) / statistics.median(base)
-    return Ratio(value, found[tail], found[-tail - 1])
+    return Ratio(value, resampled[tail], resampled[-tail - 1])
 
 
 def history_line(commit: str, date: str, comparison: Comparison) -> dict[str, Any]:

@@ -32,7 +32,10 @@ console = Console(width=120)
 async def _measure(
     peers: Mapping[str, Peer], rounds: int, size: int, scale: float
 ) -> tuple[list[Description], list[Series], dict[str, str]]:
-    """Measure all peers in turns; return them, the results, and the missing ones."""
+    """Measure all peers in turns.
+
+    Return the descriptions of the measured peers, the results, and why each other peer is missing.
+    """
     described: dict[str, Description] = {}
     missing: dict[str, str] = {}
     for key, peer in peers.items():
@@ -63,8 +66,8 @@ async def _measure(
                         f"CPU {result.cpu_us:.0f} µs per record"
                     )
     series = [
-        Series(load.shape, load.locks, described[key].name, tuple(found))
-        for (load, key), found in measured.items()
+        Series(load.shape, load.locks, described[key].name, tuple(results))
+        for (load, key), results in measured.items()
     ]
     return list(described.values()), series, missing
 

@@ -21,7 +21,8 @@ RECORDS = {
 class PeerLoad:
     """One run: ``records`` of ``size`` bytes, from ``clients`` that keep ``window`` appends open.
 
-    ``locks``: each append is refused if something that its writer has not seen has happened.
+    ``locks``: each append is refused if a conflicting record, which its writer has not seen, was
+    appended before (`Description.lock`).
     """
 
     clients: int
@@ -68,7 +69,7 @@ class PeerMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A peer in words: its name, its version, and what must be on disk at the acknowledgement."""
+    """A peer in words. ``durability`` says what is on disk when a record is acknowledged."""
 
     name: str
     version: str

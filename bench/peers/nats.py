@@ -1,7 +1,7 @@
 """NATS JetStream as a peer: three servers, a stream with three replicas. Starts processes.
 
-The server comes from the PATH, or is built from the Go modules that `nats_load/go.mod` pins; so is
-the load generator. What was built is kept in ``build/peers``.
+The server comes from the PATH, or is built from the Go modules that `nats_load/go.mod` pins. The
+load generator is always built. The built programs are kept in ``build/peers``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class _RunningNats(RunningPeer):
             f"-records={load.records}",
             f"-locks={str(load.locks).lower()}",
         )
-        # The time of the servers includes the warm-up, a tenth of the records.
+        # The servers have also used CPU time for the warm-up, which has a tenth of the records and
+        # one more for each writer. The time for the latter is neglected.
         used = (self._servers.cpu_seconds() - before) / 1.1
         return Measured(**json.loads(printed), server_seconds=used)
 
@@ -91,7 +92,7 @@ async def _start_servers(servers: Servers, home: Path) -> list[str]:
 
 
 async def _program(name: str) -> Path:
-    """Return the path of a program, which is built unless it is there. Raises PeerMissing."""
+    """Return the path of a program; build the program if it is missing. Raises PeerMissing."""
     if name == "nats-server" and (found := shutil.which(name)):
         return Path(found)
     built = _BUILT / name

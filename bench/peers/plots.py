@@ -25,9 +25,10 @@ def draw_rates(environment: Environment, results: Results, path: Path) -> None:
             shapes = list(dict.fromkeys(series.shape for series in chosen))
             peers = list(dict.fromkeys(series.peer for series in chosen))
             for number, peer in enumerate(peers):
-                found = [series for series in chosen if series.peer == peer]
-                places = [shapes.index(s.shape) + 0.8 * number / len(peers) for s in found]
-                rates = [series.median(lambda m: m.rate) for series in found]
+                of_peer = [series for series in chosen if series.peer == peer]
+                # The bars of a shape share 0.8 of its place; the rest is a gap to the next shape.
+                places = [shapes.index(s.shape) + 0.8 * number / len(peers) for s in of_peer]
+                rates = [series.median(lambda m: m.rate) for series in of_peer]
                 axes.bar(places, rates, 0.75 / len(peers), label=peer, color=_COLOURS[number])
             middle = 0.4 * (len(peers) - 1) / max(len(peers), 1)
             axes.set_xticks([number + middle for number in range(len(shapes))], shapes)

@@ -49,6 +49,7 @@ class PostgreSql(Peer):
 
     @override
     async def describe(self) -> Description:
+        # For example: postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)
         printed = await run_command(_program("postgres"), "--version")
         return Description(
             "PostgreSQL",
@@ -101,28 +102,34 @@ class _RunningPostgreSql(RunningPeer):
 
     @override
     async def append(self, load: PeerLoad) -> Measured:
-        latencies = self._home / "latencies"
-        for records in (load.records // 10, load.records):  # first a warm-up
+        logs = self._home / "latencies"
+        # Twice: the first run warms up, and the values of the second one are used below.
+        for records in (load.records // 10, load.records):
             await self._create_tables()
-            shutil.rmtree(latencies, ignore_errors=True)
-            latencies.mkdir()
+            shutil.rmtree(logs, ignore_errors=True)
+            logs.mkdir()
             before, client_before = self._servers.cpu_seconds(), _children_seconds()
-            printed = await self._run_pgbench(load, records, latencies)
+            printed = await self._run_pgbench(load, records, logs)
         used = self._servers.cpu_seconds() - before
         client = _children_seconds() - client_before
-        found = sorted(
-            int(line.split()[2]) / 1000 for path in latencies.iterdir() for line in path.open()
+        # The third field of a line is the latency in microseconds.
+        latencies_ms = sorted(
+            int(line.split()[2]) / 1000 for path in logs.iterdir() for line in path.open()
         )
+        count = len(latencies_ms)
         rate = re.search(r"tps = ([\d.]+)", printed)
         assert rate is not None, printed
         committed = int(await self._sql("SELECT count(*) FROM log"))
-        assert committed == len(found), f"{len(found)} transactions, but {committed} rows"
-        p99 = found[min(len(found) - 1, len(found) * 99 // 100)]
+        assert committed == count, f"{count} transactions, but {committed} rows"
+        p50, p99 = latencies_ms[count // 2], latencies_ms[count * 99 // 100]
         seconds = committed / float(rate[1])
-        return Measured(seconds, committed, found[len(found) // 2], p99, client, used)
+        return Measured(seconds, committed, p50, p99, client, used)
 
-    async def _run_pgbench(self, load: PeerLoad, records: int, latencies: Path) -> str:
-        """Append ``records`` records; write the latencies to files in the folder ``latencies``."""
+    async def _run_pgbench(self, load: PeerLoad, records: int, logs: Path) -> str:
+        """Append ``records`` records; write the latencies to files in the folder ``logs``.
+
+        Return the output of pgbench.
+        """
         script = self._home / "script.sql"
         script.write_text(_INSERT_WITH_LOCK if load.locks else _INSERT)
         connections = load.clients * load.window
@@ -131,7 +138,7 @@ class _RunningPostgreSql(RunningPeer):
             *(_program("pgbench"), "--no-vacuum", "--protocol=prepared", f"--file={script}"),
             *(f"--client={connections}", f"--jobs={min(connections, 2)}"),
             f"--transactions={max(1, records // connections)}",
-            *(f"--define=data={data}", "--define=seen=0", "--log", f"--log-prefix={latencies}/log"),
+            *(f"--define=data={data}", "--define=seen=0", "--log", f"--log-prefix={logs}/log"),
             env=self._environment(),
         )
 
@@ -163,12 +170,12 @@ class _RunningPostgreSql(RunningPeer):
         return printed.strip()
 
     def _environment(self) -> dict[str, str]:
-        found = {"PGHOST": "127.0.0.1", "PGPORT": str(self._ports[0]), "PGUSER": "postgres"}
-        return {**os.environ, **found, "PGDATABASE": "postgres"}
+        primary = {"PGHOST": "127.0.0.1", "PGPORT": str(self._ports[0]), "PGUSER": "postgres"}
+        return {**os.environ, **primary, "PGDATABASE": "postgres"}
 
 
 def _make_home(directory: Path) -> tuple[Path, str | None]:
-    """Make the folder of the servers; return it and the user as whom they run (None: ours)."""
+    """Make the folder of the servers; return it, and the user whom they run as (None: this one)."""
     home = directory / "postgresql"
     home.mkdir()
     if os.getuid() != 0:

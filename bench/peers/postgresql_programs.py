@@ -17,5 +17,6 @@ def find_program(name: str) -> Path | None:
     """
     if found := shutil.which(name):
         return Path(found)
+    # For example: /usr/lib/postgresql/15/bin/postgres
     versions = {int(path.parts[-3].split(".")[0]): path for path in _DEBIAN.glob(f"*/bin/{name}")}
     return versions[max(versions)] if versions else None

@@ -85,21 +85,21 @@ class Servers:
             # A process may end while it is read.
             with contextlib.suppress(OSError):
                 pid = int(path.name)
-                time = cpu_time(pid)
-                children.setdefault(time.parent, []).append(pid)
-                used[pid] = time.own_seconds + time.children_seconds
-        total, left = 0.0, [process.pid for process in self.processes]
-        while left:
-            pid = left.pop()
+                process_time = cpu_time(pid)
+                children.setdefault(process_time.parent, []).append(pid)
+                used[pid] = process_time.own_seconds + process_time.children_seconds
+        total, uncounted = 0.0, [process.pid for process in self.processes]
+        while uncounted:
+            pid = uncounted.pop()
             total += used.get(pid, 0.0)
-            left += children.get(pid, [])
+            uncounted += children.get(pid, [])
         return total
 
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+    async def stop(self, stop_signal: signal.Signals = signal.SIGTERM) -> None:
         """Stop all servers: first each gets the signal, then they are awaited."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
+                process.send_signal(stop_signal)
         for process in self.processes:
             try:
                 await asyncio.wait_for(process.wait(), _END_SECONDS)
@@ -114,10 +114,12 @@ def _end_of(log: Path) -> str:
 
 
 @contextlib.asynccontextmanager
-async def running_servers(number: signal.Signals = signal.SIGTERM) -> AsyncIterator[Servers]:
-    """Yield an empty `Servers`, and stop by ``number`` what was started with it."""
+async def running_servers(
+    stop_signal: signal.Signals = signal.SIGTERM,
+) -> AsyncIterator[Servers]:
+    """Yield an empty `Servers`; at the end, stop by ``stop_signal`` what was started with it."""
     servers = Servers()
     try:
         yield servers
     finally:
-        await servers.stop(number)
+        await servers.stop(stop_signal)

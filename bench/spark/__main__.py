@@ -83,7 +83,7 @@ def main(
                 reading.callback(spark.stop)
                 spark.sparkContext.setLogLevel("ERROR")
                 _add(ours, _read_all(spark, cluster, records, passes))
-                if seconds and turn == turns - 1:
+                if seconds and turn == turns - 1:  # Follow once, after all reading of Waltz.
                     checkpoint = scratch / "checkpoint"
                     latencies = follow(spark, cluster, checkpoint, rate=rate, seconds=seconds)
                     _print_latencies(latencies, rate)
@@ -96,23 +96,26 @@ def main(
 
 
 def _read_all(spark: SparkSession, cluster: LocalCluster, records: int, passes: int) -> Rates:
-    """Read every layout from every source; the first pass of each warms up and does not count."""
+    """Read every layout from every source, by a warm-up pass and ``passes`` measured passes."""
     rates = {}
     for layout, shares in LAYOUTS.items():
         for source in SOURCES:
             options = {"partitions": ",".join(map(str, shares)), "readFrom": source}
-            found = [read(spark, cluster.layout.description, **options) for _ in range(passes + 1)]
-            rates[f"{layout}, from {source}"] = _measured_rates(found, records)
+            results = [
+                read(spark, cluster.layout.description, **options) for _ in range(1 + passes)
+            ]
+            rates[f"{layout}, from {source}"] = _measured_rates(results, records)
     return rates
 
 
-def _measured_rates(found: list[Pass], records: int) -> list[float]:
+def _measured_rates(results: list[Pass], records: int) -> list[float]:
     """Return the rates of all passes except the first; check that each pass read all records."""
-    assert all(each.rows == records for each in found), found
-    return [each.rate for each in found[1:]]
+    assert all(each.rows == records for each in results), results
+    return [each.rate for each in results[1:]]
 
 
 def _add(rates: Rates, more: Rates) -> None:
+    """Append the numbers of ``more`` to those of ``rates``."""
     for name, numbers in more.items():
         rates.setdefault(name, []).extend(numbers)
 

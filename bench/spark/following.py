@@ -66,8 +66,8 @@ async def _append(cluster: LocalCluster, *, rate: int, seconds: float) -> None:
     filling = os.urandom(_RECORD_BYTES - _TIME.size)
     async with connect_to(cluster) as client, asyncio.TaskGroup() as group:
         began, sent = time.monotonic(), 0
-        while (now := time.monotonic() - began) < seconds:
-            due = int(now * rate) - sent
+        while (elapsed := time.monotonic() - began) < seconds:
+            due = int(elapsed * rate) - sent
             if due:
                 drafts = [waltz.Draft(_TIME.pack(time.time()) + filling) for _ in range(due)]
                 group.create_task(client.bulk.append(0, drafts))

@@ -28,9 +28,9 @@ def rates(command: str) -> dict[str, list[float]]:
     for line in _lines(command):
         rate = line.get("records_per_s")
         if rate is not None:
-            found = summaries if line.get("kind") == "summary" else runs
+            by_reader = summaries if line.get("kind") == "summary" else runs
             numbers = rate if isinstance(rate, list) else [rate]
-            found.setdefault(str(line.get("reader", "")), []).extend(map(float, numbers))
+            by_reader.setdefault(str(line.get("reader", "")), []).extend(map(float, numbers))
     if not (runs or summaries):
         raise RuntimeError(f"the output of {command!r} has no records_per_s")
     return runs or summaries
@@ -49,13 +49,13 @@ def latency(command: str) -> tuple[float, float]:
 
 def _lines(command: str) -> Iterator[dict[str, Any]]:
     """Run ``command`` and yield the objects that it prints. Raises subprocess.SubprocessError."""
-    done = subprocess.run(
+    completed = subprocess.run(
         shlex.split(command),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
         timeout=_LONGEST_RUN_SECONDS,
     )
-    for line in done.stdout.splitlines():
+    for line in completed.stdout.splitlines():
         if line.startswith("{"):
             yield json.loads(line)

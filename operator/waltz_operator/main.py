@@ -115,14 +115,14 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
     election = LeaderElection(
         kube, settings.namespace, settings.lease, settings.identity, clock=time.monotonic
     )
-    leading = LeaderKube(kube, election.may_write)
-    # The controller is created below, because it needs the environment.
+    leader_kube = LeaderKube(kube, election.may_write)
+    # `controller` is assigned below, because it needs the environment.
     environment = NetworkEnvironment(
-        leading, folder, lambda namespace, name: controller.note_progress(namespace, name)
+        leader_kube, folder, lambda namespace, name: controller.note_progress(namespace, name)
     )
-    recorder = KubeEventRecorder(leading)
+    recorder = KubeEventRecorder(leader_kube)
     reconciler = Reconciler(
-        leading,
+        leader_kube,
         LeaderEnvironment(environment, election.may_write),
         recorder,
         operator_namespace=settings.namespace,
@@ -150,8 +150,9 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        # From here on the Lease is not renewed. Reconciles end before its release, because another
-        # operator may lead directly after it; a write after the deadline is refused (`fencing`).
+        # From here on the Lease is not renewed. Reconciles end before the Lease is released,
+        # because another operator may lead directly afterwards. If they do not end before the
+        # deadline of the Lease, `fencing` refuses their writes.
         await controller.close()
         await environment.close()
         await election.release()

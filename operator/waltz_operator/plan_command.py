@@ -41,6 +41,7 @@ _EPILOG = (
 
 def main() -> None:
     """Run the command with the arguments of the process."""
+    # Log lines would disturb the output. Failures are part of the plan, or end the command.
     logging.disable(logging.CRITICAL)
     options = _parser().parse_args(sys.argv[2:])  # The first argument is the command, "plan".
     try:
@@ -99,7 +100,7 @@ async def _chosen(
 ) -> list[tuple[str, str]]:
     """Return the namespaces and names of the clusters to preview. Raises RequestRefused."""
     if cluster is not None:
-        namespaces = {of_file for _, of_file, _ in requested} or {namespace}
+        namespaces = {of_resource for _, of_resource, _ in requested} or {namespace}
         return [(each, cluster) for each in sorted(namespaces)]
     if not requested:
         raise RequestRefused("name a WaltzCluster, or a file with -f")
@@ -127,11 +128,11 @@ async def plan_lines(
     read_only = LeaderEnvironment(environment, may_write=lambda: False)
     lines: list[str] = []
     for namespace, name in clusters:
-        found = await reads.get("WaltzCluster", namespace, name)
-        if found is None:
+        live = await reads.get("WaltzCluster", namespace, name)
+        if live is None:
             raise RequestRefused(f"WaltzCluster {namespace}/{name} does not exist: check the name")
         operator_namespace = os.environ.get("WALTZ_OPERATOR_NAMESPACE", "default")
-        desired = await read_desired(reads, found, operator_namespace)
+        desired = await read_desired(reads, live, operator_namespace)
         observed = await observe(desired, reads, read_only, utc_now())
         lines.append(f"plan of WaltzCluster {namespace}/{name}; nothing was changed")
         lines += report(preview(desired, observed), every_step=every_step)

@@ -26,7 +26,7 @@ OPERATOR_BUGS = (
     Planted(
         "metadata that was used is deleted as incomplete",
         Package.OPERATOR,
-        "not found.used\n",
+        "not metadata.used\n",
         "True\n",
         "A cluster that lost a znode loses all of them.",
         nodes(
@@ -184,8 +184,8 @@ OPERATOR_BUGS = (
     Planted(
         "a deletion waits for stuck pods without a limit",
         Package.OPERATOR,
-        "if pods and observed.deleting_seconds < WAIT_LIMIT_SECONDS:\n",
-        "if pods:\n",
+        "if num_pods and observed.deleting_seconds < WAIT_LIMIT_SECONDS:\n",
+        "if num_pods:\n",
         "A cluster on a node that no longer exists cannot be deleted.",
         nodes(
             "unit/operator/test_operator_plan.py::test_deletion_without_zookeeper_and_with_stuck_pods_ends"
@@ -284,9 +284,9 @@ OPERATOR_BUGS = (
     Planted(
         "a lease is renewed from the time of the answer",
         Package.OPERATOR,
-        "await self._write(found, holder=self._identity)\n"
+        "await self._write(lease, holder=self._identity)\n"
         "self._deadline = requested + RENEW_DEADLINE_SECONDS\n",
-        "await self._write(found, holder=self._identity)\n"
+        "await self._write(lease, holder=self._identity)\n"
         "self._deadline = self._clock() + RENEW_DEADLINE_SECONDS\n",
         "A leader acts after another operator has taken the Lease.",
         nodes(
@@ -397,8 +397,8 @@ OPERATOR_BUGS = (
     Planted(
         "a foreign lease is released",
         Package.OPERATOR,
-        'if found is not None and _spec_of(found).get("holderIdentity") == self._identity:\n',
-        "if found is not None:\n",
+        'if lease is not None and _spec_of(lease).get("holderIdentity") == self._identity:\n',
+        "if lease is not None:\n",
         "Two operators lead.",
         nodes(
             "unit/operator/test_operator_election.py::test_former_leader_does_not_release_the_lease_of_its_successor"

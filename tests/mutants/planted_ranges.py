@@ -177,8 +177,8 @@ STORED_BUGS = (
     Planted(
         "a stored range beyond the mark of its answer is accepted",
         Package.CLIENT,
-        "most = min(request.max_records, mark + 1 - request.first_id)\n",
-        "most = request.max_records\n",
+        "max_records = min(request.max_records, mark + 1 - request.first_id)\n",
+        "max_records = request.max_records\n",
         "Records that may still be cut off reach the application.",
         nodes(_STORED + "test_stored_range_beyond_its_own_mark_is_requested_again"),
     ),

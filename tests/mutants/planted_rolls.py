@@ -68,7 +68,7 @@ ROLL_BUGS = (
     Planted(
         "a pod is replaced before Kubernetes knows the new version",
         Package.OPERATOR,
-        "if not pods.is_processed:\n",
+        "if not pod_set.is_processed:\n",
         "if False:\n",
         "The roll seems to be complete although no pod was replaced.",
         nodes(

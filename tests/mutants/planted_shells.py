@@ -303,8 +303,8 @@ SHELL_BUGS = (
     Planted(
         "the last of several results is the answer",
         Package.STORAGE,
-        "max(self._found, key=_severity)",
-        "self._found[-1]",
+        "max(self._results, key=_severity)",
+        "self._results[-1]",
         "An administrator sees success although a partition failed.",
         nodes(
             "unit/storage/test_storage_admin_handler.py::test_unassign_request_that_fails_for_one_partition_is_answered_with_the_failure"
@@ -333,8 +333,8 @@ SHELL_BUGS = (
     Planted(
         "an answer of an older session counts",
         Package.CLIENT,
-        "return found if now.session_id == metadata.session_id else None\n",
-        "return found if now.session_id >= 0 else None\n",
+        "return records if present_metadata.session_id == metadata.session_id else None\n",
+        "return records if present_metadata.session_id >= 0 else None\n",
         "Spark reads records that a recovery has cut.",
         nodes(
             "unit/client/test_client_replica_reader.py::test_answer_is_dropped_if_a_session_began_before_it"
@@ -393,8 +393,8 @@ SHELL_BUGS = (
     Planted(
         "an import continues after another run",
         Package.CLI,
-        "if await self.count_imported(self._mark, now):\n",
-        "if await self.count_imported(now, self._mark):\n",
+        "if await self.count_imported(self._mark, end):\n",
+        "if await self.count_imported(end, self._mark):\n",
         "Rows are imported twice.",
         nodes("unit/cli/test_cli_importing.py::test_append_of_earlier_run_ends_import"),
     ),
@@ -449,8 +449,8 @@ SHELL_BUGS = (
     Planted(
         "the size of a file of an export is never reset",
         Package.CLI,
-        "held, size = [], 0\n",
-        "held = []\n",
+        "for_file, data_bytes = [], 0\n",
+        "for_file = []\n",
         "After 64 MiB, an export writes a file for each transaction.",
         nodes("unit/cli/test_cli_export.py::test_each_file_has_as_much_as_the_bounds_allow"),
     ),

@@ -8,8 +8,8 @@ SPARK_BUGS = (
     Planted(
         "an attempt replaces the recorded marks",
         Package.SPARK,
-        "marks={**marks, **before.marks},\n",
-        "marks={**before.marks, **marks},\n",
+        "marks={**marks, **ledger.marks},\n",
+        "marks={**ledger.marks, **marks},\n",
         "Rows that an earlier attempt appended are appended again.",
         nodes("unit/spark/test_spark_ledger.py::test_ledger_epoch_keeps_its_first_marks"),
     ),
@@ -32,8 +32,8 @@ SPARK_BUGS = (
     Planted(
         "attempts of other runs do not compete",
         Package.SPARK,
-        "(other.task == own.task or (has_row_ids and other.run != own.run))",
-        "other.task == own.task",
+        "(attempted.task == own.task or (has_row_ids and attempted.run != own.run))",
+        "attempted.task == own.task",
         "A restarted driver appends rows again that it distributes over other tasks.",
         nodes(
             "unit/spark/test_spark_ledger.py::test_ledger_competing_attempts_are_those_of_the_same_task_or_run"
@@ -42,8 +42,8 @@ SPARK_BUGS = (
     Planted(
         "a run does not lock out the run before it",
         Package.SPARK,
-        "older = range(own.run)\n",
-        "older = range(own.run - 1)\n",
+        "older_runs = range(own.run)\n",
+        "older_runs = range(own.run - 1)\n",
         "Both append the same rows.",
         nodes("unit/spark/test_spark_ledger.py::test_ledger_attempts_at_same_rows_conflict"),
     ),
@@ -146,7 +146,7 @@ SPARK_BUGS = (
     Planted(
         "a filter that cannot be pushed is dropped",
         Package.SPARK,
-        "if narrower is None:\n    left.append(pushed)\n",
+        "if narrower is None:\n    not_expressed.append(pushed)\n",
         "if narrower is None:\n    continue\n",
         "Spark does not apply the filter.",
         nodes(
@@ -212,7 +212,10 @@ SPARK_BUGS = (
     Planted(
         "a planned batch ends beyond a restored log",
         Package.SPARK,
-        "    ends = {partition: min(at, present[partition]) for partition, at in ends.items()}\n"
+        "    ends = {\n"
+        "        partition: min(position, present[partition])\n"
+        "        for partition, position in ends.items()\n"
+        "    }\n"
         "wanted = spans_between(starts, ends)\n",
         "wanted = spans_between(starts, ends)\n",
         "A query that may skip what is missing fails all the same.",

@@ -232,7 +232,7 @@ STORAGE_BUGS = (
     Planted(
         "log cut below its mark",
         Package.STORAGE,
-        "if last_id < mark and (version >= storage.TRUNCATE_BELOW_MARK_SINCE or empties):\n",
+        "if last_id < mark and (version >= storage.TRUNCATE_BELOW_MARK_SINCE or empties_intact):\n",
         "if False:\n",
         "A server with lost metadata removes all transactions.",
         nodes(

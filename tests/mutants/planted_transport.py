@@ -6,7 +6,7 @@ from tests.mutants.planting import Package, Planted, nodes
 
 _TRANSPORT = "unit/metadata/test_metadata_transport.py::"
 
-_SERVERS = 'servers = {str(server): Transport(each) for server, each in fields["servers"].items()}'
+_SERVERS = 'servers = {str(server): Transport(used) for server, used in fields["servers"].items()}'
 
 TRANSPORT_BUGS = (
     Planted(
@@ -29,7 +29,7 @@ TRANSPORT_BUGS = (
         "TLS of other servers is ignored by a plaintext server",
         Package.METADATA,
         "if Transport.TLS in declared:\n",
-        "if own is Transport.TLS:\n",
+        "if declaration is Transport.TLS:\n",
         "One server without TLS makes clients send plaintext to a cluster with TLS.",
         nodes(
             _TRANSPORT + "test_declare_plaintext_needs_all_registered_servers",
@@ -39,8 +39,8 @@ TRANSPORT_BUGS = (
     Planted(
         "a server that has declared nothing counts as plaintext",
         Package.METADATA,
-        "clients = Transport.TLS if None in declared else Transport.PLAINTEXT\n",
-        "clients = Transport.PLAINTEXT\n",
+        "elif None not in declared:\n",
+        "elif True:\n",
         "One server without TLS turns off the TLS of a cluster of Waltz 0.13.2.",
         nodes(_TRANSPORT + "test_declare_plaintext_needs_all_registered_servers"),
     ),
@@ -84,8 +84,8 @@ TRANSPORT_BUGS = (
         "a declaration is made only at the start of a server",
         Package.METADATA,
         "self._on_partitions(partitions)\n"
-        "# Other servers may have left: the last one with TLS, or one that had declared\n"
-        "# nothing.\n"
+        "# If the last server with TLS has left, or a server that had declared nothing, a\n"
+        "# new declaration can turn TLS off for clients.\n"
         "await self._declare_transport()\n",
         "self._on_partitions(partitions)\n",
         "After the last server with TLS has died, clients use TLS at plaintext servers.",
@@ -124,8 +124,8 @@ TRANSPORT_BUGS = (
     Planted(
         "a client counts a registered server without a declaration as plaintext",
         Package.METADATA,
-        "if {declared.servers.get(each) for each in registered} == {Transport.PLAINTEXT}:\n",
-        "if Transport.TLS not in {declared.servers.get(each) for each in registered}:\n",
+        "if {declared.servers.get(address) for address in registered} == {Transport.PLAINTEXT}:\n",
+        "if Transport.TLS not in {declared.servers.get(address) for address in registered}:\n",
         "A client sends plaintext to a server of Waltz 0.13.2 that may use TLS.",
         nodes(
             _TRANSPORT + "test_server_with_tls_that_dies_without_partitions_leaves_plaintext",

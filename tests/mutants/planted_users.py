@@ -68,8 +68,8 @@ USER_BUGS = (
     Planted(
         "a truncated record of the input is appended",
         Package.CLI,
-        "if len(head) < LENGTH_BYTES or len(content) < length:\n",
-        "if len(head) < LENGTH_BYTES:\n",
+        "if len(content) < length:\n",
+        "if len(content) > length:\n",
         "Half of a record is appended as a whole one.",
         nodes(
             "unit/cli/test_cli_append_input.py::test_input_that_ends_within_a_record_fails_after_its_whole_records"

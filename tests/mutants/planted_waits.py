@@ -201,8 +201,8 @@ WAIT_BUGS = (
     Planted(
         "an answer has all damaged ranges of a lost disk",
         Package.STORAGE,
-        "islice(found, _MAX_RANGES)",
-        "islice(found, None)",
+        "islice(damaged, _MAX_RANGES)",
+        "islice(damaged, None)",
         "The answer exceeds the largest message.",
         nodes(
             "unit/storage/test_storage_admin_handler.py::test_answer_has_a_bounded_number_of_damaged_ranges"

@@ -222,7 +222,7 @@ WAL_BUGS = (
     Planted(
         "log of another storage replayed",
         Package.STORAGE,
-        "if logged and (found is None or found != expected):\n",
+        "if logged and (log_id is None or log_id != data_id):\n",
         "if False:\n",
         "A wrong volume for the log changes the segments of this storage.",
         nodes(f"{_DIRECTORY}test_directory_that_needs_its_log_is_refused_with_another_one"),
@@ -230,7 +230,7 @@ WAL_BUGS = (
     Planted(
         "log of another storage overwritten",
         Package.STORAGE,
-        "if found is not None and found != expected:\n",
+        "if log_id is not None and log_id != data_id:\n",
         "if False:\n",
         "A storage takes the directory of a log that another storage needs.",
         nodes(f"{_DIRECTORY}test_plain_directory_does_not_take_the_log_of_another_storage"),

@@ -1,4 +1,4 @@
-"""Observe, verify and change a cluster. Used by the command line and by the operator alike.
+"""Observe, verify and change a cluster. The command line, the console and the operator use it.
 
 Every change of a replica or a storage is an `Order` with a pure plan in `core`: `next_step` maps a
 `ReplicaObservation` to the next step. `carry_out` performs the steps by an `OrderExecutor`;

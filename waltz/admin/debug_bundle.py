@@ -64,7 +64,7 @@ class BundleCollector:
         )
         self._add("health.json", health)
         self._add("zookeeper.json", await self._probe())
-        # For all parts together; a part has its own, shorter limit.
+        # For all parts together; each part has its own, shorter limit (`_part`).
         limit = self._timeout_seconds * 10 + 10
         try:
             async with asyncio.timeout(limit), self._open_cluster() as cluster:
@@ -86,6 +86,7 @@ class BundleCollector:
     async def _part(self, path: str, collect: Callable[[], Awaitable[Any]]) -> None:
         """Add the file ``path`` with the result of ``collect``, or add its error to `errors`."""
         try:
+            # Enough for several answers, each of which has `_timeout_seconds`.
             async with asyncio.timeout(self._timeout_seconds * 3 + 2):
                 self._add(path, await collect())
         except Exception as problem:
@@ -106,13 +107,13 @@ class BundleCollector:
         return {"servers": now.servers, "storages": now.storages, "metadata": now.metadata}
 
     async def _facts(self, cluster: Cluster) -> Any:
-        found = await inspect(
+        facts = await inspect(
             cluster,
             await tls_of_cluster(cluster, self._tls),
             timeout_seconds=self._timeout_seconds,
             network=self._network,
         )
-        return {"servers": found.servers, "storages": found.storages}
+        return {"servers": facts.servers, "storages": facts.storages}
 
     async def _storage_metrics(self, cluster: Cluster) -> Any:
         params, maps = await cluster.store_params(), await cluster.storage_maps()
@@ -125,13 +126,13 @@ class BundleCollector:
                         storage, port, tls, params, self._network
                     ) as admin:
                         return await admin.metrics()
-            except (OSError, RemoteFailure) as problem:
-                # Only its own entry: the bundle must have the metrics of all other storages.
+            except (OSError, RemoteFailure) as problem:  # An OSError: a connection or a timeout.
+                # The bundle must have the metrics of all other storages nevertheless.
                 return {"problem": str(problem) or "no answer"}
 
         ports = maps.connections.admin_ports
-        found = await asyncio.gather(*(query(storage, port) for storage, port in ports.items()))
-        return dict(zip(ports, found, strict=True))
+        answers = await asyncio.gather(*(query(storage, port) for storage, port in ports.items()))
+        return dict(zip(ports, answers, strict=True))
 
 
 async def _metadata(cluster: Cluster) -> Any:
@@ -144,26 +145,26 @@ async def _znodes(store: MetadataStore, root: str) -> Any:
 
     Of a larger tree, only the first `_MOST_ZNODES` nodes are returned.
     """
-    found: dict[str, Any] = {}
-    waiting = [root]
-    while waiting and len(found) < _MOST_ZNODES:
-        path = waiting.pop()
+    nodes: dict[str, Any] = {}
+    unread_paths = [root]
+    while unread_paths and len(nodes) < _MOST_ZNODES:
+        path = unread_paths.pop()
         node = await store.get(path)
         if node is None:
             continue
-        found[path] = {
+        nodes[path] = {
             "version": node.version,
             "children_version": node.cversion,
             "session": node.owner,
             "changed_at": node.changed_at,
             "data_hex": None if node.data is None else node.data.hex(),
         }
-        waiting += [f"{path}/{name}" for name in (await store.children(path)).names]
-    return found
+        unread_paths += [f"{path}/{name}" for name in (await store.children(path)).names]
+    return nodes
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON can represent: dataclasses become maps, keys become texts."""
+    """Return a value for JSON: dataclasses become maps, keys texts, and sets and tuples lists."""
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(asdict(value))
     if isinstance(value, dict):

@@ -39,8 +39,8 @@ async def diagnose(
 
     ``open_cluster`` opens a session with the ZooKeeper at ``zookeeper``. A process has
     ``timeout_seconds`` for an answer. Without ``tls``, the servers' declaration in ZooKeeper says
-    whether ports use TLS. Raises BadRoot, TlsConfigError and BadCredentials, which are
-    about the caller's own settings.
+    whether ports use TLS. Raises BadRoot, TlsConfigError and BadCredentials, which are about the
+    caller's own settings.
     """
     opened = False
     # For the session, for reading ZooKeeper, and for two rounds of queries.
@@ -82,11 +82,11 @@ def unusable_cluster(problem: Exception) -> Statement | None:
 
 
 async def _diagnose(
-    cluster: Cluster, given: TlsConfig | None, timeout_seconds: float, network: Network
+    cluster: Cluster, own_tls: TlsConfig | None, timeout_seconds: float, network: Network
 ) -> Health:
-    """Return the health of a cluster whose ZooKeeper answers."""
+    """Return the health of a cluster whose ZooKeeper answers; ``own_tls`` is the caller's TLS."""
     try:
-        tls = await tls_of_cluster(cluster, given)
+        tls = await tls_of_cluster(cluster, own_tls)
     except MalformedMetadata as problem:
         remedy = "Until the declaration is corrected, give --tls on or --tls off"
         return unknown_health(_critical(f"{problem}.", remedy))

@@ -94,7 +94,11 @@ class StepPerformer(Protocol):
         """Return the present state."""
 
     async def perform(self, step: Step) -> None:
-        """Perform one step. Raises errors of connections, storages, metadata, and TimeoutError."""
+        """Perform one step.
+
+        Raises errors of connections, storages and metadata, TimeoutError, and UnsupportedByPeer if
+        a storage is too old for the step.
+        """
 
 
 class OrderExecutor:
@@ -150,7 +154,7 @@ class OrderExecutor:
         return await self._observer.observe(scope)
 
     async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
-        """Perform one step. Raises errors of connections, storages, metadata, and TimeoutError.
+        """Perform one step. Raises the errors of `StepPerformer.perform`.
 
         A copy ends early, without an error, when ``may_continue`` returns False. The same step
         continues it.
@@ -194,7 +198,7 @@ class OrderExecutor:
     async def _copy(self, step: CopyReplica, may_continue: MayContinue) -> None:
         """Copy a replica; the time limit applies to each request, not to the whole copy."""
         params = await self.cluster.store_params()
-        admin_port = (await self.cluster.connections()).value.admin_ports[step.source]
+        source_port = await self._admin_port(step.source)
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._answer_seconds) as deadline:
 
@@ -221,7 +225,7 @@ class OrderExecutor:
                         batch_size=self._copy_batch,
                         progress=progress,
                         overwrite=step.overwrite,
-                        source_address=admin_address(step.source, admin_port),
+                        source_address=admin_address(step.source, source_port),
                         relay=self._relay,
                         may_continue=may_continue,
                     )
@@ -246,12 +250,16 @@ class OrderExecutor:
 
     async def _admin(self, storage: str) -> StorageAdmin:
         """Connect to the admin port of ``storage``."""
-        maps, params = await self.cluster.storage_maps(), await self.cluster.store_params()
-        port = maps.connections.admin_ports.get(storage)
-        if port is None:
-            raise ChangeRefused(f"Storage {storage} is not in the cluster.")
+        port, params = await self._admin_port(storage), await self.cluster.store_params()
         tls = self._tls_of.get(storage, self.tls)
         return await StorageAdmin.open(storage, port, tls, params, self._network)
+
+    async def _admin_port(self, storage: str) -> int:
+        """Return the admin port of ``storage``. Raises ChangeRefused if ZooKeeper has none."""
+        port = (await self.cluster.connections()).value.admin_ports.get(storage)
+        if port is None:
+            raise ChangeRefused(f"Storage {storage} is not in the cluster.")
+        return port
 
 
 async def carry_out(
@@ -268,8 +276,8 @@ async def carry_out(
     If a step succeeded and the next step is the same one, it had no effect. This counts as a
     `Wait`, too, and the step is tried again in the same way.
 
-    Raises OrderRefused, NotPossible, the errors of `StepPerformer.observe`, and Stalled if there
-    was no progress for ``max_stall_seconds``.
+    Raises OrderRefused, NotPossible, UnsupportedByPeer, the errors of `StepPerformer.observe`, and
+    Stalled if there was no progress for ``max_stall_seconds``.
     """
     clock = asyncio.get_running_loop().time
     observation = await executor.observe(order.scope)
@@ -295,9 +303,9 @@ async def carry_out(
         else:
             steps.report_wait(obstacle)
             if clock() - last_success >= max_stall_seconds:
-                # With 0 the first obstacle ends the order: there was no time without progress.
-                since = f"no progress for {max_stall_seconds:g} s: " if max_stall_seconds else ""
-                raise Stalled(since + obstacle)
+                # With 0 the first obstacle ends the order: there is no duration to report.
+                duration = f"no progress for {max_stall_seconds:g} s: " if max_stall_seconds else ""
+                raise Stalled(duration + obstacle)
             await asyncio.sleep(_POLL_SECONDS)
         observation = await executor.observe(order.scope)
 
@@ -318,7 +326,7 @@ class _StepsTaken:
     async def take(self, step: Step) -> str | None:
         """Perform ``step``; return why there was no progress, None if there was."""
         if step == self._last_succeeded:
-            # The step had no effect. A repetition may have one, and then the next step differs.
+            # The step had no effect. If a repetition has an effect, the next step differs.
             return await _try(step, self._executor) or _no_effect_reason(step)
         if step != self._last_failed:
             self._on_step(step)

@@ -29,8 +29,7 @@ async def inspect(
     params = await cluster.store_params()
     membership, maps = await cluster.membership(), await cluster.storage_maps()
     members, ports = membership.servers(), maps.connections.admin_ports
-    known = {*maps.groups.groups, *ports, *maps.assignments.partitions}
-    storages = sorted(known)
+    storages = sorted({*maps.groups.groups, *ports, *maps.assignments.partitions})
     server_answers, storage_answers, metadata = await asyncio.gather(
         query_servers(members.values(), tls, timeout_seconds=timeout_seconds, network=network),
         asyncio.gather(

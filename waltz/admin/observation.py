@@ -32,8 +32,8 @@ class ReplicaObserver:
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
     failed; a server has this time for the handshake and for each request. With ``retry``, a storage
     that fails is queried again during that time, so that a restart does not look like a fault.
-    ``tls_of`` has the TLS configuration of each storage that does not use ``tls``. The connections
-    are opened by ``network``.
+    ``tls_of`` has the TLS configuration of each storage that does not use ``tls``. ``lag_allowed``
+    is passed on to the observations. ``network`` opens the connections.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class ReplicaObserver:
         self._network = network
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
-        """Query everything in ``scope``. Raises NoCluster, MalformedMetadata.
+        """Query everything in ``scope``, without partitions that do not exist.
 
         With ``query_peers``, the storages are queried twice. The first reports give an id up to
         which the log may be committed. The second reports, which are newer, show which replicas
         have reached this id. With one round, a replica whose report is older than the others' would
         be judged to lag, although it does not.
+
+        Raises NoCluster, MalformedMetadata.
         """
         cluster = self._cluster
         params, maps = await cluster.store_params(), await cluster.storage_maps()

@@ -77,25 +77,26 @@ async def copy_offline(
     ``source`` and ``destination`` are connections to admin ports. ``destination_connection`` is one
     to the destination's storage port, which servers use: it cuts and writes the log.
 
-    A destination that already reaches that point is not changed: its later transactions may be
-    committed, and only the servers' recovery can decide that. Waltz 0.13.2 cuts them off.
+    A destination that already reaches the start of the source's session is not changed: its later
+    transactions may be committed, and only the servers' recovery can decide that. Waltz 0.13.2 cuts
+    these transactions off.
 
     With ``overwrite``, the destination is always cut to its low-water mark first. Transactions
     above the mark that the replica has acknowledged are then lost. So ``overwrite`` is safe only if
     no committed transaction needs this replica for its quorum.
 
-    The destination reads from the admin port ``source_address``. If that is None, or if the
-    destination cannot do so and ``relay`` is set, this process reads the records and sends them. A
-    copy for which ``may_continue`` returns False ends early.
+    The destination itself reads from the admin port ``source_address``. If ``source_address`` is
+    None, or if the destination cannot read there and ``relay`` is set, this process reads the
+    records and sends them. A copy for which ``may_continue`` returns False ends early.
 
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
     await check_offline(destination, partition)
     writer = await _OfflineWriter.open(destination, destination_connection, partition)
     last_id = (await source.session_info(partition)).local_low_water_mark
-    held = await writer.max_id()
-    if held >= last_id and not overwrite:
-        return CopiedRange(held + 1, held)  # Nothing was copied.
+    held_up_to = await writer.max_id()
+    if held_up_to >= last_id and not overwrite:
+        return CopiedRange(held_up_to + 1, held_up_to)  # Nothing was copied.
     kept = await writer.cut()
     position = kept  # The last id that the destination holds now.
     progress(position, last_id)
@@ -161,14 +162,14 @@ class _OfflineWriter:
                 self._session, seq, self._partition, offline=True
             )
         )
-        found: int = answer.transaction_id
-        return found
+        last_id: int = answer.transaction_id
+        return last_id
 
     async def cut(self) -> int:
         """Cut off all transactions above the low-water mark; return the last id that remains."""
         answer = await self._call(messages.TruncateRequest, self._mark)
-        found: int = answer.transaction_id
-        return found
+        last_id: int = answer.transaction_id
+        return last_id
 
     async def append(self, records: RecordBatch, mark: int) -> None:
         """Write ``records``, which end at ``mark``, and persist ``mark`` as the low-water mark."""
@@ -176,7 +177,7 @@ class _OfflineWriter:
         await self._set_mark(mark)
 
     async def pull(self, source: tuple[str, int], first_id: int, last_id: int) -> int:
-        """Let the storage copy records from ``source``; persist and return the last id."""
+        """Let the storage copy records from ``source``; persist and return the last copied id."""
         last = await self._admin.pull(self._partition, self._session, source, first_id, last_id)
         await self._set_mark(last)
         return last
@@ -184,8 +185,8 @@ class _OfflineWriter:
     async def _set_mark(self, mark: int) -> None:
         """Persist ``mark``, up to which all records are written, as the low-water mark.
 
-        If a server has cut the log below its low-water mark, the mark stays until the copy has
-        reached it again: until then ``mark`` is smaller, and a storage refuses a smaller mark.
+        A server may have cut the log below the persisted mark. Then nothing is persisted until the
+        copy reaches that mark again: ``mark`` is smaller, and a storage refuses a smaller mark.
         """
         if mark >= self._mark:
             await self._call(messages.SetLowWaterMarkRequest, mark)

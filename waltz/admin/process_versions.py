@@ -45,7 +45,10 @@ async def query_versions(
 
 
 def storage_versions(metrics: Mapping[str, Any]) -> dict[str, Version]:
-    """Return the versions in the metrics of storages, which `StorageAdmin.metrics` returned."""
+    """Return the versions in the metrics of storages (`StorageAdmin.metrics`), by storage.
+
+    In ``metrics``, a storage that did not answer has only the key ``problem``, with the reason.
+    """
     versions: dict[str, Version] = {}
     for storage, reported in metrics.items():
         gauges = reported.get("gauges", {})

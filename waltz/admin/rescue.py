@@ -328,15 +328,15 @@ async def _read_checksums(
 async def _checksum(admin: StorageAdmin, partition: int, transaction_id: int) -> int:
     """Return the checksum of one record; raises RemoteFailure if it cannot be read."""
     try:
-        found = await admin.range_checksum(partition, transaction_id, transaction_id)
+        record_sum = await admin.range_checksum(partition, transaction_id, transaction_id)
     except UnsupportedByPeer:
-        read = await read_and_sum(admin, partition, transaction_id, transaction_id)
-        if isinstance(read, str):
-            raise RemoteFailure(read) from None
-        found = read
-    if found.last_id != transaction_id:
+        sum_or_problem = await read_and_sum(admin, partition, transaction_id, transaction_id)
+        if isinstance(sum_or_problem, str):
+            raise RemoteFailure(sum_or_problem) from None
+        record_sum = sum_or_problem
+    if record_sum.last_id != transaction_id:
         raise RemoteFailure(f"transaction {transaction_id} is missing")
-    return found.checksum
+    return record_sum.checksum
 
 
 async def _last_id(cluster: Cluster, path: str) -> int:

@@ -150,10 +150,11 @@ class StorageAdmin:
     async def pull(
         self, partition: int, session_id: int, source: tuple[str, int], first_id: int, last_id: int
     ) -> int:
-        """Let the storage copy records from the admin port ``source``; return the last id.
+        """Let the storage copy records from the admin port ``source``; return the last copied id.
 
-        The storage copies for about a second, so the last id may be smaller than ``last_id``.
-        ``session_id`` is the session on the storage's disk, and ``first_id`` must continue its log.
+        The storage copies for about a second, so the result may be smaller than ``last_id``.
+        ``session_id`` is the session on the storage's disk. ``first_id`` must be the id after the
+        last one that the storage holds.
         The partition must be switched off at the storage. Raises UnsupportedByPeer.
         """
         answer = await self._connection.call(
@@ -183,7 +184,7 @@ class StorageAdmin:
         return ranges
 
     async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
-        """Return `states` of a storage of Waltz 0.13.2, by one request for each replica."""
+        """Do what `states` does for a storage of Waltz 0.13.2: send a request for each replica."""
         gauges = (await self.metrics()).get("gauges", {})
         held = []
         for partition, available in sorted((await self.partitions()).items()):

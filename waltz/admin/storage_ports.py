@@ -37,7 +37,10 @@ class PortProblems:
 async def check_ports(
     maps: StorageMaps, tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
 ) -> Mapping[str, PortProblems]:
-    """Open both ports of every storage in ZooKeeper's maps, concurrently."""
+    """Open both ports of every storage in ZooKeeper's maps, of all storages concurrently.
+
+    Each port has ``timeout_seconds``.
+    """
     identity = params.key, params.num_partitions
     names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
 
@@ -82,8 +85,8 @@ async def max_transaction_id(
         )
     finally:
         connection.close()
-    found: int = answer.transaction_id
-    return found
+    last_id: int = answer.transaction_id
+    return last_id
 
 
 async def _opening_problem(

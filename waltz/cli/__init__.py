@@ -2,11 +2,11 @@
 
 The nouns are `local`, `cluster`, `server`, `storage`, `access`, `log`, `bench`, `disk`, `config`,
 `debug` and `profile`; ``waltz top``, ``waltz console`` and ``waltz doctor`` are verbs without a
-noun. The folder of a noun has its verbs in `commands`, and the classes of their results in `rows`.
+noun. The folder of a noun has its verbs in `commands`, and most classes of their results in `rows`.
 Its other modules are for a few verbs, such as those of exports.
 
 * `app` assembles the command; `running` runs a verb and turns its errors into exit statuses;
-  `one_line` prints each error of the command line as one line
+  `waltz.runtime.one_line` prints each error of the command line as one line
 * `options` and `cluster_options` declare options that several verbs have; `settings` reads the
   settings file of the tools of Waltz 0.13.2
 * `rows` renders results as values and tables; `output` prints them; `template` fills the templates

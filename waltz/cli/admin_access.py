@@ -12,7 +12,7 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import TlsConfig
 
-ANSWER_SECONDS = 10.0
+STORAGE_ANSWER_SECONDS = 10.0
 """The time limit for one exchange with a storage: a connection, a query, or one step."""
 
 
@@ -21,12 +21,12 @@ async def open_admin(
     maps: StorageMaps,
     storage: str,
     tls: TlsConfig,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float = STORAGE_ANSWER_SECONDS,
 ) -> StorageAdmin:
     """Connect to the admin port of a storage of the cluster.
 
-    Raises ChangeRefused if the storage is not in the cluster, Failed if it does not answer within
-    ``seconds``, DialFailed, RemoteFailure.
+    Raises ChangeRefused if the storage is not in the cluster, and Failed if it does not answer
+    within ``seconds``; also DialFailed, RemoteFailure, and the errors of reading the cluster.
     """
     port = maps.connections.admin_ports.get(storage)
     if port is None:

@@ -29,7 +29,7 @@ class Change:
 
     ``action`` names the verb, such as ``storage add``, and ``object`` what it changed, such as the
     address of a storage. ``partitions`` are those that the command line names, in order. ``steps``
-    are texts for people: what was done, in order.
+    are texts for people: what was done, or would be done, in order.
     """
 
     action: str

@@ -47,7 +47,7 @@ _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / CLUSTER_FILE
 _PANEL = "Which cluster"
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """The class UsageError; see `waltz.runtime.one_line` for why it is not imported."""
-_NUMBER = re.compile(r"-\d+")
+_NEGATIVE_NUMBER = re.compile(r"-\d+")
 
 
 ZooKeeper = Annotated[
@@ -126,7 +126,7 @@ class Target:
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     local_directory: Path | None = field(default=None, compare=False)
     """The directory of the local cluster whose ``cluster.json`` names the cluster."""
-    given: tuple[str, ...] = field(default=(), compare=False)
+    typed_options: tuple[str, ...] = field(default=(), compare=False)
     """The options of the command line that name the cluster, for commands that are suggested."""
 
 
@@ -144,9 +144,9 @@ def named_cluster(
     options ``zookeeper``, ``root`` and ``tls`` override the values in the file or profile.
     """
     texts = {"--zookeeper": zookeeper, "--root": root, "--tls": tls, "--profile": profile}
-    for option, given in texts.items():
+    for option, text in texts.items():
         # Such as "$NAME" in a script without this variable. The default would be another cluster.
-        if given is not None and not given.strip():
+        if text is not None and not text.strip():
             raise ClusterNotNamed(f"{option} is empty: give it a value, or leave it out")
     if cluster is not None and profile is not None:
         raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
@@ -176,18 +176,18 @@ def named_cluster(
         )
     if zookeeper is None or profile is not None:
         try:
-            found = find_profile(profile)
+            chosen = find_profile(profile)  # Without a name: the profile in use.
         except BadProfile as problem:
             raise ClusterNotNamed(str(problem)) from problem
-        if found is None:
+        if chosen is None:
             raise ClusterNotNamed(
                 "no cluster is named: use --zookeeper HOST:PORT (and --root), --cluster FILE or "
                 "--profile NAME; or start one here with: waltz local up"
             )
         return Target(
-            zookeeper or found.zookeeper,
-            root or found.root,
-            tls_from_option(tls) or _tls_of_profile(found),
+            zookeeper or chosen.zookeeper,
+            root or chosen.root,
+            tls_from_option(tls) or _tls_of_profile(chosen),
         )
     return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls))
 
@@ -209,12 +209,12 @@ class ClusterCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line; a negative number is a value, although it looks like an option.
 
-        Then the argument says which values it accepts.
+        So the error says which values the argument accepts, and not that there is no such option.
         """
         try:
             return super().parse_args(ctx, list(args))
         except _UsageError as problem:
-            if _NUMBER.fullmatch(getattr(problem, "option_name", "")) is None:
+            if _NEGATIVE_NUMBER.fullmatch(getattr(problem, "option_name", "")) is None:
                 raise
             ctx.ignore_unknown_options = True
             return super().parse_args(ctx, list(args))
@@ -225,22 +225,22 @@ class ClusterCommand(TyperCommand):
         The function of the verb has no parameters for these options, so they are removed.
         """
         values = {option.name: ctx.params.pop(option.name) for option in self._cluster_options}
-        given = [
-            part
+        typed_options = [
+            word
             for option in self._cluster_options
             if _is_typed(ctx, option.name)
-            for part in (option.opts[0], str(values[option.name]))
+            for word in (option.opts[0], str(values[option.name]))
         ]
         check_finite(ctx.params)
-        found = named_cluster(**values)
+        named = named_cluster(**values)
         try:
-            Paths(found.root)
+            Paths(named.root)
         except BadRoot as problem:
             raise ClusterNotNamed(str(problem)) from problem
-        if (wrong := connect_string_problem(found.zookeeper)) is not None:
-            raise ClusterNotNamed(wrong)
-        ctx.obj = replace(found, given=tuple(given))
-        with options_given(given):
+        if (problem_text := connect_string_problem(named.zookeeper)) is not None:
+            raise ClusterNotNamed(problem_text)
+        ctx.obj = replace(named, typed_options=tuple(typed_options))
+        with options_given(typed_options):
             return super().invoke(ctx)
 
 
@@ -253,9 +253,9 @@ def _is_typed(ctx: Any, name: str) -> bool:
 
 def target(context: typer.Context) -> Target:
     """Return the cluster that the command line of a `ClusterCommand` names."""
-    found = context.obj
-    assert isinstance(found, Target), "the verb is not a ClusterCommand"
-    return found
+    named = context.obj
+    assert isinstance(named, Target), "the verb is not a ClusterCommand"
+    return named
 
 
 def _tls_of_profile(profile: Profile) -> TlsConfig | None:

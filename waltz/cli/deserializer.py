@@ -10,14 +10,15 @@ def find_deserializer(name: str) -> Callable[[bytes], object]:
     """Return the method ``deserialize`` of the serializer that ``name`` names.
 
     ``name`` is ``MODULE:NAME`` of a `waltz.Serializer` object, or of a serializer class whose
-    constructor needs no arguments. Raises ValueError if no serializer can be loaded.
+    constructor needs no arguments. Raises ValueError if the module or the name is not found, or is
+    not of a serializer; other errors of the module's code pass unchanged.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise ValueError(f"{name!r} is not of the form MODULE:NAME, such as orders:SERIALIZER")
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-        serializer = found() if isinstance(found, type) else found
+        named = getattr(importlib.import_module(module_name), attribute)
+        serializer = named() if isinstance(named, type) else named
     except (ImportError, AttributeError, TypeError) as problem:
         raise ValueError(
             f"{name} cannot be loaded: {problem}; if the module is not found, name its folder in "

@@ -96,7 +96,7 @@ def _hints(row: type) -> list[tuple[str, Any]]:
 
 
 def _nested(hint: Any) -> tuple[type, bool] | None:
-    """Return the class of the objects in a field, and whether they are found by their names.
+    """Return the class of the objects in a field, and whether a mapping from names holds them.
 
     None if the field has no objects with declared fields.
     """
@@ -117,15 +117,17 @@ def _kind(hint: Any) -> str:
     if origin is Annotated or getattr(origin, "__name__", "") in ("Required", "NotRequired"):
         return _kind(arguments[0])
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(_kind(each) for each in arguments))
+        # `dict.fromkeys` drops repeated kinds and keeps their order.
+        return " or ".join(dict.fromkeys(_kind(argument) for argument in arguments))
     if _is_mapping(origin):
         return f"object of {_kinds(arguments[1])} by name"
     if origin in (tuple, list):
         return f"list of {_kinds(arguments[0])}"
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return ", ".join(f"`{each.value}`" for each in hint)
+        return ", ".join(f"`{member.value}`" for member in hint)
     if isinstance(hint, type) and (is_dataclass(hint) or is_typeddict(hint)):
         return "object"
+    # The remaining types, such as UUID, are texts in JSON.
     return _KINDS.get(hint, "text")
 
 

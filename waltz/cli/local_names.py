@@ -1,6 +1,6 @@
 """How ``waltz local`` names the processes of a cluster. Touches ``cluster.json``, ZooKeeper.
 
-A server's id in ZooKeeper is not the number in its name. The address joins both.
+A server's id in ZooKeeper is not the number in its name: a server is found by its address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class LocalNames:
     """The names of a local cluster's processes by address, and the cluster's directory.
 
     The directory is None for other clusters. ``ended`` are the names of processes that do not run,
-    each with the time at which the process ended, in seconds since 1970, None if it is unknown.
+    each with the time at which the process ended, in seconds since 1970. The time is None if it is
+    unknown, or if the process has never run.
     """
 
     directory: Path | None = None
@@ -62,12 +63,13 @@ class LocalNames:
         cluster has a replica of each partition.
         """
         number = sum(name.startswith(f"{kind}/") for name in self.names.values())
-        times = sorted(
-            at for name, at in self.ended.items() if at is not None and name.startswith(f"{kind}/")
-        )
+        end_times = [at for name, at in self.ended.items() if name.startswith(f"{kind}/")]
+        known_times = sorted(at for at in end_times if at is not None)
+        if len(known_times) < len(end_times):
+            return None  # A process whose end is unknown may have been missing before the others.
         # The smallest number of ended processes that leaves no server, or no majority of storages.
         too_many = number if kind is ProcessKind.SERVER else number - number // 2
-        return times[too_many - 1] if 0 < too_many <= len(times) else None
+        return known_times[too_many - 1] if 0 < too_many <= len(known_times) else None
 
     def name_processes(
         self, rendering: Rendering, members: Mapping[int, ServerDescriptor]
@@ -88,13 +90,13 @@ class LocalNames:
         # Not within a longer number or address.
         mentioned = re.compile(rf"(?<![\w.:])(?:{alternatives})(?!\w)")
 
-        def cell(content: object) -> object:
-            if not isinstance(content, str):
-                return content
-            return mentioned.sub(lambda found: f"{found[0]} ({known[found[0]]})", content)
+        def add_names(cell: object) -> object:
+            if not isinstance(cell, str):
+                return cell
+            return mentioned.sub(lambda match: f"{match[0]} ({known[match[0]]})", cell)
 
         tables = tuple(
-            Rows(rows.title, rows.columns, [tuple(map(cell, cells)) for cells in rows.cells])
+            Rows(rows.title, rows.columns, [tuple(map(add_names, row)) for row in rows.cells])
             for rows in rendering.tables
         )
         return replace(rendering, tables=tables)
@@ -109,7 +111,7 @@ NO_NAMES = LocalNames()
 _BAD_DESCRIPTION = (NotRunning, ValueError, KeyError, TypeError, AttributeError)
 """Errors of a ``cluster.json`` that is missing, or that another version of Waltz has written.
 
-Names are only shown beside addresses, so a verb works without them.
+A verb works without what it would read there, so these errors are ignored.
 """
 
 
@@ -144,9 +146,9 @@ def local_http_addresses(where: Target) -> list[str]:
 
 
 async def server_ids(directory: Path, seconds: float) -> dict[str, int]:
-    """Return the ids of the servers in ZooKeeper by address, none if it does not answer in time.
+    """Return the ids of the servers by address, none if ZooKeeper does not answer in time.
 
-    ZooKeeper has ``seconds`` for the session, and as long for the query.
+    The session may take ``seconds``, and session and query together twice as long.
     """
     with contextlib.suppress(StoreError, NoCluster, MalformedMetadata, TimeoutError):
         where = named_cluster(cluster=directory)

@@ -19,8 +19,8 @@ from waltz.client.core.ranges import parse_partitions
 
 T = TypeVar("T")
 
-# typer 0.20 joins the lines of a paragraph, and shows paragraphs without an empty line between
-# them; newer versions keep lines and empty lines.
+# Versions of typer that have the function keep lines and empty lines. typer 0.20, which lacks it,
+# joins the lines of a paragraph, and shows paragraphs without an empty line between them.
 _LINE_BREAK = "\n" if hasattr(rich_utils, "_fix_linebreaks") else "\n\n"
 
 Partition = Annotated[
@@ -71,7 +71,7 @@ def partitions_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def check_finite(values: Mapping[str, object]) -> None:
-    """Raise a usage error for a number that is not finite: no verb can wait for ever by it."""
+    """Raise a usage error for a number that is not finite, such as a time limit of ``inf``."""
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             option = f"--{name.replace('_', '-')}"
@@ -79,12 +79,12 @@ def check_finite(values: Mapping[str, object]) -> None:
 
 
 def examples(*lines: str) -> str:
-    """Return the examples that end a help text; `example_lines` takes them out again."""
+    """Return the text that ends a help text: the command lines ``lines``, as examples."""
     return _LINE_BREAK.join(("Examples:", *lines))
 
 
 def example_lines(epilog: str | None) -> list[str]:
-    """Return the examples at the end of a help text."""
+    """Return the command lines in a text that `examples` returned, none for None."""
     return [line for line in (epilog or "").split("\n")[1:] if line]
 
 

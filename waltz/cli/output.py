@@ -25,7 +25,7 @@ from waltz.cli.template import BadTemplate, Template
 _PIPE_WIDTH = 240
 """The width of tables that are not written to a terminal, in characters."""
 _TEMPLATE = "template="
-"""The beginning of the option's value that is a template."""
+"""A value of ``--output`` that begins with this is a template."""
 
 
 class Format(StrEnum):
@@ -105,7 +105,7 @@ def show(output: OutputFormat, rendering: Rendering) -> None:
 def show_line(output: OutputFormat, value: Mapping[str, Any], line: str) -> None:
     """Print one of many results: ``line`` for a table, else ``value``.
 
-    The value is a line of JSON, a YAML document, or lines of a template.
+    The value is printed as a line of JSON, as a YAML document, or as lines of a template.
     """
     match output:
         case Format.JSON:
@@ -136,7 +136,7 @@ def say(message: str) -> None:
 def check_template(output: OutputFormat, example: Mapping[str, Any]) -> None:
     """Raise typer.BadParameter if ``output`` is a template that does not fit ``example``.
 
-    For verbs that must not be repeated after an error, such as an append.
+    A verb that must not be repeated after an error, such as an append, calls this before it begins.
     """
     if isinstance(output, Template):
         try:

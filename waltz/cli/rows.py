@@ -73,8 +73,8 @@ def column(
     """Declare how a field is shown.
 
     ``title`` is the title of its column (None: the field's name), ``show`` turns a value into a
-    cell. ``in_table`` and ``in_json`` are whether the tables have the field, and the values that
-    `as_value` returns for JSON and YAML.
+    cell. ``in_table`` is whether tables show the field; ``in_json`` is whether it is in the value
+    that `as_value` returns for JSON and YAML.
     """
     return _Column(title, show, in_table, in_json)
 
@@ -160,8 +160,8 @@ def blank(value: object) -> object:
 def as_cell(value: object) -> object:
     """Return ``value`` as a cell of a table shows it; the default of ``show`` of `column`.
 
-    A bool is yes or no. Texts in a tuple are joined by spaces, and numbers in a tuple become ranges
-    of partitions. None is a dash.
+    A bool is yes or no. The texts of a tuple are joined by spaces; a tuple of numbers becomes
+    ranges of partitions. None is a dash.
     """
     match value:
         case bool():
@@ -203,7 +203,7 @@ def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
 def _columns(row: type[Any]) -> _Columns:
     """Return the fields of a result class in their order, each with its declaration."""
     hints = _hints(row)
-    return [(each.name, _declaration(hints[each.name])) for each in fields(row)]
+    return [(field.name, _declaration(hints[field.name])) for field in fields(row)]
 
 
 def _hints(row: type[Any]) -> dict[str, Any]:

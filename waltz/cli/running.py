@@ -48,6 +48,8 @@ CONNECT_SECONDS = 10.0
 """How long a verb waits for a session with ZooKeeper."""
 USUAL_SECONDS = 60.0
 """The default time limit of a verb."""
+SERVER_WAITS = 4
+"""How often a query of servers may wait for its timeout: in the handshake and in three requests."""
 
 
 class Failed(Exception):
@@ -123,11 +125,12 @@ def _text(error: Exception) -> str:
     """Return the text of an error; for an append in doubt, with commands instead of Python."""
     if not isinstance(error, AppendUncertain):
         return str(error)
-    what = str(error).partition("): find ")[0]
-    find = suggested(f"waltz log find {error.req_id}")
+    # The text is "<what happened> (<reason>): find <the outcome with Python>".
+    what_and_reason = str(error).partition("): find ")[0] + ")"
+    find_command = suggested(f"waltz log find {error.req_id}")
     return (
-        f"{what}); before you append it again, find its outcome with: {find}; find the cause "
-        "with: waltz doctor"
+        f"{what_and_reason}; before you append it again, find its outcome with: {find_command}; "
+        "find the cause with: waltz doctor"
     )
 
 
@@ -160,9 +163,9 @@ async def tls_of(target: Target, cluster: Cluster) -> TlsConfig:
 async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
     """Await ``work``; raise Failed if it takes longer than ``seconds``."""
 
-    def late() -> Failed:
+    def late_error() -> Failed:
         return Failed(f"the command did not finish within {seconds:g} s and was stopped")
 
-    # A TimeoutError of the verb passes unchanged: verbs report their own, shorter limits.
-    async with TimeLimit(seconds, late):
+    # Unlike `asyncio.timeout`, this limit is not taken for a TimeoutError that ``work`` raises.
+    async with TimeLimit(seconds, late_error):
         return await work

@@ -12,34 +12,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_GIVEN: ContextVar[tuple[str, ...]] = ContextVar("given", default=())
-"""The options of the running verb that name the cluster."""
+_OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("options", default=())
+"""The options of the running verb that name the cluster, as words of the command line."""
 _COMMAND_AT_END = re.compile(
     r"\bwith: waltz (access|bench|cluster|doctor|log|server|storage|top)\b([^,;()]|,(?! ))*$"
 )
-"""The command at the end of a message.
+"""The command at the end of a message, with one of the nouns and verbs that messages suggest.
 
-A comma and a blank end a command. A comma without a blank belongs to ranges, such as 0-3,7.
+A semicolon, a parenthesis, or a comma and a blank would end the command before the message's end. A
+comma without a blank belongs to ranges, such as 0-3,7.
 """
 
 
 @contextmanager
-def options_given(given: Sequence[str]) -> Iterator[None]:
-    """Let `suggested` add the options ``given`` while the context is open."""
-    token = _GIVEN.set(tuple(given))
+def options_given(options: Sequence[str]) -> Iterator[None]:
+    """Let `suggested` add ``options`` while the context is open."""
+    token = _OPTIONS.set(tuple(options))
     try:
         yield
     finally:
-        _GIVEN.reset(token)
+        _OPTIONS.reset(token)
 
 
-def suggested(command: str, given: Sequence[str] | None = None) -> str:
-    """Return ``command`` with the options ``given``, by default those of the running verb."""
-    return " ".join([command, *map(shlex.quote, _GIVEN.get() if given is None else given)])
+def suggested(command: str, options: Sequence[str] | None = None) -> str:
+    """Return ``command`` with ``options``, by default those of the running verb."""
+    if options is None:
+        options = _OPTIONS.get()
+    return " ".join([command, *map(shlex.quote, options)])
 
 
 def complete(message: str) -> str:
-    """Return ``message``, whose command at the end, if there is one, gets the options.
+    """Return ``message``; if a command ends it, with the options of the running verb.
 
     This is for messages of `waltz.admin`, which does not know the command line.
     """

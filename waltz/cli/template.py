@@ -81,21 +81,22 @@ def _rows(value: Any, paths: Sequence[_Path]) -> Iterator[Any]:
     BadTemplate if two lists have fields of ``paths``, LookupError if a path leads to no field.
     """
     lists_on_paths = (_list_on(value, path) for path in paths)
-    lists = list(dict.fromkeys(each for each in lists_on_paths if each is not None))
+    lists = list(dict.fromkeys(path for path in lists_on_paths if path is not None))
     if not lists:
         yield value
         return
     if len(lists) > 1:
-        names = " and ".join(".".join(each) for each in lists)
+        names = " and ".join(".".join(path) for path in lists)
         raise BadTemplate(f"{names} are separate lists: use the fields of one list in a template")
     for item in _at(value, lists[0]):
+        # The item may have another list, whose items are then the rows.
         yield from _rows(_replaced(value, lists[0], item), paths)
 
 
 def _list_on(value: Any, path: _Path) -> _Path | None:
     """Return the path of the first list above the field, None if there is none."""
-    above = (path[:length] for length in range(1, len(path)))
-    return next((each for each in above if isinstance(_at(value, each), list)), None)
+    paths_above = (path[:length] for length in range(1, len(path)))
+    return next((above for above in paths_above if isinstance(_at(value, above), list)), None)
 
 
 def _at(value: Any, path: _Path) -> Any:

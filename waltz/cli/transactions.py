@@ -53,7 +53,7 @@ def _printable(data: bytes) -> str:
 
 
 def _text(data: bytes) -> str | None:
-    """Return ``data`` as text, None if they are not UTF-8."""
+    """Return ``data`` as text, None if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

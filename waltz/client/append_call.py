@@ -84,7 +84,7 @@ class AppendToken:
         self.result: AppendResult | None = None
 
     def settle(self, result: AppendResult) -> None:
-        """Record the outcome. Ignore a second one, because the caller may have used the first."""
+        """Record the outcome, unless there is one already, which the caller may have used."""
         if self.result is None:
             self.result = result
             self._call.count_outcome()

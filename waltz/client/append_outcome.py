@@ -14,7 +14,7 @@ from waltz.protocol.records import ReqId
 _POLL_SECONDS = 0.05
 """How often `wait_until_settled` examines the append.
 
-It polls, because the call of the append has ended, so that nothing is notified of the outcome."""
+It must poll: the call of the append has ended, so that no event reports the outcome."""
 
 
 async def wait_until_settled(
@@ -22,8 +22,8 @@ async def wait_until_settled(
 ) -> bool:
     """Wait until the append ``req_id`` of this client is not in doubt any more.
 
-    ``check`` raises the error of a client that has ended. Returns false if the outcome stays
-    unknown, because the log has lost transactions.
+    ``check`` raises the error of a client that has ended. Returns false if the outcome can never be
+    known, because the log has lost transactions.
     """
     while appends.is_in_doubt(req_id):
         await asyncio.sleep(_POLL_SECONDS)

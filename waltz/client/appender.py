@@ -68,9 +68,9 @@ class Appender:
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _PartitionState] = {}
         self._entering: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """The locks of `_enter` and of the mounts by partition, acquired in the order of the calls.
+        """For each partition a lock of `_enter` and `_mount`, acquired in the order of the calls.
 
-        A partition without a server does not delay the others."""
+        The locks are separate, so that a partition without a server does not delay the others."""
         self._calls = 0
         """The number of append calls so far. It is also the number of the last call."""
         self._open_calls: dict[int, None] = {}
@@ -110,7 +110,7 @@ class Appender:
     async def append(self, partition: int, append: Append, timeout_seconds: float | None) -> int:
         """Append, and return the transaction id. Send the append again if its outcome is ABSENT.
 
-        Raises LockFailed, ClientAhead, PermissionDenied, ServerTooOld, ClientClosed,
+        Raises LockFailed, ClientAhead, PermissionDenied, ServerTooOld, ClientClosed, ClientFailed,
         AppendUncertain, and ClusterUnreachable if the timeout passes and the append is certainly
         not in the log.
         """
@@ -136,7 +136,7 @@ class Appender:
             # The timeout passed before the batch was passed to `PartitionAppends`.
             raise self._error(call, None)
         assert len(results) == len(appends), "withdraw returns an outcome of each append"
-        outcomes = tuple(batch_outcome(each) for each in results)
+        outcomes = tuple(batch_outcome(result) for result in results)
         known = [outcome for outcome in outcomes if outcome is not None]
         if len(known) < len(appends):
             raise self._error(call, results[outcomes.index(None)], outcomes)
@@ -242,7 +242,7 @@ class Appender:
                 self._wake_flushers()
 
     async def _append(self, call: AppendCall, append: Append) -> None:
-        """Append, and append again as long as the outcome is ABSENT. Raises ClientAhead."""
+        """Append, and append again as long as the outcome is ABSENT or a doubtful AHEAD."""
         size = len(append.data)
         while True:
             state = await self._enter(call, 1, size)
@@ -381,9 +381,9 @@ class Appender:
 
     def _wake_flushers(self) -> None:
         """End each `flush` that waits only for calls that have ended."""
-        oldest = next(iter(self._open_calls), self._calls + 1)
+        oldest_open = next(iter(self._open_calls), self._calls + 1)
         for last, future in self._flushers:
-            if oldest > last:
+            if oldest_open > last:
                 _wake(future)
         self._flushers = [(last, future) for last, future in self._flushers if not future.done()]
 

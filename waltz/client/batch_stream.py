@@ -19,7 +19,7 @@ class BatchStream:
     `LogClient.batches` returns it. Each transaction is in one batch, in order within its partition.
     Iterate over a stream once. The end of the loop closes the stream, and so does `aclose`.
 
-    Iterating raises the errors of `LogStream` except DataUnreadable, and ServerTooOld.
+    Iterating raises ServerTooOld, and the errors of `LogStream.batches` except DataUnreadable.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Client(LogClient[DataT]):
     ) -> None:
         self._cluster = cluster
         self._owns_store = owns_store
-        assert options.tls is not None, "see `over`"
+        assert options.tls is not None, "`over` sets it"
         self._dialer = Dialer(options.tls, spec, network)
         self._directory = Directory()
         self._request_client = RequestClient(client_id, self._directory, self._dialer)
@@ -211,6 +211,10 @@ class Client(LogClient[DataT]):
     @override
     async def _read_mark(self, partition: int) -> int:
         return await self._request_client.read_mark(partition)
+
+    @override
+    async def _check_mark(self, partition: int, mark: int) -> None:
+        await self._request_client.check_mark(partition, mark)
 
     @override
     async def _settled(self, req_id: ReqId) -> bool:

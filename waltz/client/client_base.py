@@ -82,6 +82,10 @@ class ClientBase(abc.ABC, Generic[DataT]):
         """Return the high-water mark of a partition."""
 
     @abc.abstractmethod
+    async def _check_mark(self, partition: int, mark: int) -> None:
+        """Raise ClientAhead if the log of a partition ends before ``mark``."""
+
+    @abc.abstractmethod
     async def _settled(self, req_id: ReqId) -> bool:
         """Wait until an append of this client has an outcome; see `wait_until_settled`."""
 

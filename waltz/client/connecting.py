@@ -92,17 +92,18 @@ def connect(
 
     Raises:
         ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read; or the
-            servers use TLS and the client does not, or the other way round; or ``tls`` is not given
-            and what the servers have declared in ZooKeeper cannot be decoded.
+            servers use TLS and the client does not, or the other way round; or a server requires a
+            certificate and the client has none; or ``tls`` is not given and what the servers have
+            declared in ZooKeeper cannot be decoded.
         ClusterNotFound: No cluster is named, the file cannot be read, or there is no cluster at
             ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
         waltz.net.TlsConfigError: A certificate or key file cannot be used.
+        waltz.runtime.configuration.ConfigError: The file that ``WALTZ_TLS`` names cannot be used.
     """
     _check_place(zookeeper, root)
-    tls = options.get("tls")
-    chosen = client_options(serializer, options)
-    return Opening(lambda: _open_at(zookeeper, root, tls, chosen))
+    checked = client_options(serializer, options)
+    return Opening(lambda: _open_at(zookeeper, root, checked))
 
 
 def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
@@ -132,11 +133,11 @@ def _check_place(zookeeper: object, root: object) -> None:
 
 
 async def _open_at(
-    place: str | Path | None, root: str | None, tls: TlsConfig | None, options: ClientOptions
+    place: str | Path | None, root: str | None, options: ClientOptions
 ) -> Client[Any]:
-    """Find the cluster and open a client of it; ``tls`` overrides the TLS settings of the place."""
-    found = find_cluster(place, root, tls)
-    return await _open(found.zookeeper, found.root, replace(options, tls=found.tls))
+    """Find the cluster and open a client of it. ``options.tls`` overrides the place's settings."""
+    location = find_cluster(place, root, options.tls)
+    return await _open(location.zookeeper, location.root, replace(options, tls=location.tls))
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:

@@ -1,4 +1,4 @@
-"""Keep a state up to date with partitions of the log, on the event loop. Waits on the event loop.
+"""Keep a state up to date with partitions of the log. Waits on the event loop.
 
 `waltz.sync.callbacks` does the same with threads. Each transaction is applied in order.
 The locks of a decision are checked against the mark that the state had at the decision. A
@@ -62,7 +62,8 @@ class StateFollower(Generic[T]):
     """Applies the log of some partitions to a state; an async context manager.
 
     Each partition has a stream of its own: while one partition is retried, the others continue.
-    Leaving the context waits until the call of ``state.apply`` that is under way has returned.
+    Leaving the context waits until the calls of ``state.apply`` that are under way have returned.
+    The methods raise ValueError for a partition that is not followed.
 
     Args:
         client: An open client. The follower does not close it.
@@ -83,11 +84,11 @@ class StateFollower(Generic[T]):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(each.run()) for each in self._followed.values()]
+        self._tasks = [asyncio.create_task(followed.run()) for followed in self._followed.values()]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(*(each.stop() for each in self._followed.values()))
+        await asyncio.gather(*(followed.stop() for followed in self._followed.values()))
         try:
             await asyncio.gather(*self._tasks)
         finally:
@@ -99,7 +100,10 @@ class StateFollower(Generic[T]):
         return self._of(partition).mark
 
     def problem(self, partition: int) -> Exception | None:
-        """Return the error that holds up ``partition``, None if it advances."""
+        """Return the last error of ``partition``; None if a transaction was applied since.
+
+        Also None if there was no error.
+        """
         return self._of(partition).problem
 
     async def applied(
@@ -145,8 +149,9 @@ class StateFollower(Generic[T]):
     ) -> None:
         """Wait until the state contains all that the log had when this call began.
 
-        ``timeout`` is the longest wait in seconds; None: no limit. Raises the errors of `applied`
-        and of `LogClient.high_water_mark`.
+        ``timeout``, in seconds, limits the reads of the log's ends, and then the wait. None: the
+        reads have the timeout of the client's options, and the wait has no limit. Raises the errors
+        of `applied` and of `LogClient.high_water_mark`.
         """
         numbers = list(self._followed)
         marks = await asyncio.gather(
@@ -172,7 +177,8 @@ class StateFollower(Generic[T]):
         again, once the state contains the conflicting transaction. ``build`` must not wait for
         later transactions.
 
-        ``timeout``, in seconds, limits the append, and then the wait. Returns the id of the
+        ``timeout``, in seconds, limits the append, and then the wait. None: the append has the
+        timeout of the client's options, and the wait has no limit. Returns the id of the
         transaction in ``partition``, None if ``build`` returned None. Raises the errors of
         `LogClient.submit`, and those of `applied` that occur before the transaction is sent.
         """
@@ -222,7 +228,7 @@ class _Followed(Generic[T]):
         """Apply transactions until `stop`, or until an error that no retry can correct."""
         failures = 0
         while not self._stopping.is_set():
-            before = self.mark
+            mark_before = self.mark
             try:
                 await self._follow()
             except _FINAL as error:
@@ -237,7 +243,8 @@ class _Followed(Generic[T]):
                 break
             except Exception as error:
                 self.problem = error
-                failures = 0 if self.mark > before else failures
+                if self.mark > mark_before:
+                    failures = 0
                 delay = _BACKOFF.delay(failures)
                 log.warning(
                     "partition %d: applying transaction %d failed, retrying in %g s",
@@ -292,7 +299,7 @@ class _Followed(Generic[T]):
                 await self._stopping.wait()
 
     async def _wait_for_change(self) -> None:
-        """Wait until the mark has changed or `run` ends. Raises the error that ended `run` before.
+        """Wait until the mark has changed or `run` ends. If `run` has ended, raise its error.
 
         The caller must check its condition again afterwards.
         """

@@ -31,7 +31,7 @@ class ServerLinkOwner(Protocol):
         """Use the link: it is connected now."""
 
     def down(self, link: ServerLink) -> None:
-        """Stop using the link: its connection is lost. The link will open another one."""
+        """Stop using the link: its connection is lost. The link will open a new connection."""
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """Handle message bodies. If this raises MalformedMessage, the connection is closed."""

@@ -142,5 +142,6 @@ class Links:
         """Stop the links to servers that own no wanted partition any more."""
         used = {place.link.endpoint for place in self._placed.values()}
         self._ending = [task for task in self._ending if not task.done()]
-        for endpoint in [endpoint for endpoint in self._links if endpoint not in used]:
+        unused = [endpoint for endpoint in self._links if endpoint not in used]
+        for endpoint in unused:
             self._ending.append(self._links.pop(endpoint).stop())

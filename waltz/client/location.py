@@ -69,26 +69,36 @@ def find_cluster(
     profile_name = variables.get(PROFILE_VARIABLE) or None
     is_named = zookeeper is not None or profile_name is not None
     file = _file_of(place, variables.get("WALTZ_CLUSTER"), is_named=is_named)
-    if file is None:
-        if place is not None:
-            zookeeper = str(place)
-        elif not zookeeper:
-            zookeeper = None  # The variable is set, and empty.
-        if zookeeper is None or profile_name is not None:
-            profile = _profile(profile_name, variables)
-            if profile is not None:
-                return ClusterLocation(
-                    zookeeper or profile.zookeeper,
-                    root or profile.root,
-                    tls or _tls_of_profile(profile),
-                )
-        if zookeeper is None:
-            raise ClusterNotFound(
-                "no cluster is named: pass the addresses of ZooKeeper or the path of a "
-                "cluster.json to connect, set WALTZ_ZOOKEEPER, WALTZ_CLUSTER or WALTZ_PROFILE, or "
-                "start a cluster here with: waltz local up"
+    if file is not None:
+        return _described(file, zookeeper, root, tls)
+    if place is not None:
+        zookeeper = str(place)
+    elif not zookeeper:
+        zookeeper = None  # An empty variable names no address.
+    if zookeeper is None or profile_name is not None:
+        profile = _profile(profile_name, variables)
+        if profile is not None:
+            return ClusterLocation(
+                zookeeper or profile.zookeeper,
+                root or profile.root,
+                tls or _tls_of_profile(profile),
             )
-        return ClusterLocation(zookeeper, root or DEFAULT_ROOT, tls)
+    if zookeeper is None:
+        raise ClusterNotFound(
+            "no cluster is named: pass the addresses of ZooKeeper or the path of a "
+            "cluster.json to connect, set WALTZ_ZOOKEEPER, WALTZ_CLUSTER or WALTZ_PROFILE, or "
+            "start a cluster here with: waltz local up"
+        )
+    return ClusterLocation(zookeeper, root or DEFAULT_ROOT, tls)
+
+
+def _described(
+    file: Path, zookeeper: str | None, root: str | None, tls: TlsConfig | None
+) -> ClusterLocation:
+    """Return the cluster that ``file`` describes; the other arguments override the description.
+
+    Raises ClusterNotFound.
+    """
     try:
         described = read_cluster_file(file)
     except BadClusterFile as problem:
@@ -98,7 +108,10 @@ def find_cluster(
 
 
 def _profile(name: str | None, environment: Mapping[str, str]) -> Profile | None:
-    """Return the profile ``name``, or the one in use. Raises ClusterNotFound."""
+    """Return the profile ``name``; without a name the profile in use, None if there is none.
+
+    Raises ClusterNotFound.
+    """
     try:
         return find_profile(name, environment)
     except BadProfile as problem:
@@ -108,8 +121,9 @@ def _profile(name: str | None, environment: Mapping[str, str]) -> Profile | None
 def _file_of(place: str | Path | None, variable: str | None, *, is_named: bool) -> Path | None:
     """Return the file that describes the cluster, None if no file does.
 
-    ``variable`` is the value of ``WALTZ_CLUSTER``. ``is_named`` tells whether another variable
-    names the cluster: then the description in the working directory is not used.
+    ``variable`` is the value of ``WALTZ_CLUSTER``. ``is_named`` tells whether
+    ``WALTZ_ZOOKEEPER`` (even if it is empty) or ``WALTZ_PROFILE`` is set: then the description in
+    the working directory is not used.
     """
     if place is not None:
         is_file = isinstance(place, Path) or place.endswith(".json")

@@ -148,7 +148,7 @@ class LogBulk(abc.ABC):
         Raises:
             AppendUncertain: The timeout passed, or the client was closed, after the batch was sent
                 and before all outcomes were known. ``outcomes`` has the known ones.
-            ClusterUnreachable: The timeout passed and nothing was sent.
+            ClusterUnreachable: The timeout passed, and no draft is in the log or ever will be.
             ServerTooOld: The server does not support batches. Nothing was sent.
             ClientAhead: The log ends before ``mark``, or before the last transaction that this
                 client has received. No transaction is in the log.

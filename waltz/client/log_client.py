@@ -243,8 +243,7 @@ class LogClient(ClientBase[DataT]):
             PartitionUnknown: The cluster has no such partition.
 
         Iterating over the stream raises ClientAhead, DataCorrupt, PermissionDenied, ClientClosed,
-        ClientFailed, DataUnreadable, and ClusterUnreachable if ZooKeeper does not
-        answer.
+        ClientFailed, DataUnreadable, and ClusterUnreachable if ZooKeeper does not answer.
         """
         marks, ends = self._checked_bounds(partitions, after, until)
         return self._stream(marks, ends, data)
@@ -265,8 +264,8 @@ class LogClient(ClientBase[DataT]):
         Raises:
             PartitionUnknown: The cluster has no such partition.
 
-        Iterating over the stream raises the errors of `stream` except DataUnreadable, and
-        ServerTooOld.
+        Iterating over the stream raises ServerTooOld, and the errors of `stream` except
+        DataUnreadable.
         """
         return self._batches(*self._checked_bounds(partitions, after, until))
 
@@ -326,7 +325,8 @@ class LogClient(ClientBase[DataT]):
         """Return the outcome of an append that raised AppendUncertain.
 
         ``req_id`` is that of the error. The client reads the request ids in the partition's log
-        after the transaction ``after``, which may be any from before the append.
+        after the transaction ``after``, which may be any from before the append. Without
+        ``timeout`` there is no limit, whatever the options are.
 
         Returns `Appended` if the append is in the log, and `Absent` if it is not and never will be.
         The client that made the append returns one of these, unless the log has lost transactions.
@@ -392,7 +392,9 @@ class LogClient(ClientBase[DataT]):
 
     async def _outcome(self, req_id: ReqId, after: int) -> Appended | Absent | None:
         is_settled = req_id.client_id == self.client_id and await self._settled(req_id)
+        # A stream that begins beyond the log's end is empty, and would prove nothing.
+        await self._check_mark(req_id.partition, after)
         # A settled append is in the log up to this mark, or never.
         mark = await self._read_mark(req_id.partition)
-        stream = self.stream(req_id.partition, after=after, until=max(mark, after))
+        stream = self.stream(req_id.partition, after=after, until=mark)
         return await search_log(stream, req_id, is_settled=is_settled)

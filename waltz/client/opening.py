@@ -22,15 +22,15 @@ class Opening(Generic[T]):
     ``await`` opens and returns the client. ``async with`` opens it, and closes it at the end.
     """
 
-    def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self._open_it = open_it
+    def __init__(self, open_client: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._open_client = open_client
         self._opened: T | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
-        return self._open_it().__await__()
+        return self._open_client().__await__()
 
     async def __aenter__(self) -> T:
-        self._opened = await self._open_it()
+        self._opened = await self._open_client()
         return self._opened
 
     async def __aexit__(self, *_: object) -> None:

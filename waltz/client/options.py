@@ -58,7 +58,8 @@ class ClientOptions:
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError for a wrong option.
 
-        Most options are used long after the client was opened, and some by tasks in the background.
+        Most options are used long after the client was opened, and some by tasks in the background,
+        where an error would not reach the application.
         """
         if not isinstance(self.tls, TlsConfig | None):
             raise TypeError(

@@ -97,11 +97,12 @@ class ReplicaReader:
             wanted.partition
         )
         for storage in _request_order(metadata, wanted):
-            found = await self._request_records(storage, metadata.session_id, wanted)
-            if found is None:
+            records = await self._request_records(storage, metadata.session_id, wanted)
+            if records is None:
                 continue
-            now = await self._read_metadata(wanted.partition)
-            return found if now.session_id == metadata.session_id else None
+            present_metadata = await self._read_metadata(wanted.partition)
+            return records if present_metadata.session_id == metadata.session_id else None
+        # The cached metadata may be out of date. The next call uses those that are read here.
         await self._read_metadata(wanted.partition)
         return None
 
@@ -153,9 +154,9 @@ class ReplicaReader:
 
 
 def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
-    """Return the replicas of the present store session in the order in which to request from them.
+    """Return the replicas of the store session of ``metadata``, in the order of the requests.
 
-    The first one depends on the requested records, so that the requests of many tasks are
+    The first replica depends on the requested records, so that the requests of many tasks are
     distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))

@@ -65,7 +65,7 @@ class RequestClient:
     @property
     def wrong_stored_ranges(self) -> int:
         """How many ranges arrived with wrong records, and were requested again."""
-        return sum(each.wrong_stored_ranges for each in self._partitions.values())
+        return sum(requests.wrong_stored_ranges for requests in self._partitions.values())
 
     def note_mark(self, partition: int, transaction_id: int) -> None:
         """Record that the partition's log reaches ``transaction_id``."""
@@ -86,7 +86,7 @@ class RequestClient:
         return answer.mark
 
     async def check_mark(self, partition: int, mark: int | None) -> None:
-        """Raise ClientAhead if the partition's log ends before ``mark``, unless that is None.
+        """Raise ClientAhead if the partition's log ends before ``mark`` (None: do nothing).
 
         With such a mark, no lock would ever refuse an append: the server compares the mark with the
         transactions that took the locks, and each of them is older than the mark. The server does

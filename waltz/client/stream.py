@@ -104,12 +104,13 @@ class ServerStream(LogStream[DataT_co]):
 
     @override
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
+        # Before the ``try``: the refusal of a second loop must not end the first.
+        if self._begun:
+            raise ClientClosed(ITERATED_TWICE)
+        if self._closed:
+            raise ClientClosed
+        self._begun = True
         try:
-            if self._begun:
-                raise ClientClosed(ITERATED_TWICE)
-            if self._closed:
-                raise ClientClosed
-            self._begun = True
             async for batch in self._from_ranges_or_feeds():
                 self._count_received(batch)
                 yield batch
@@ -217,8 +218,9 @@ class ServerStream(LogStream[DataT_co]):
 
     def _count_received(self, batch: list[Transaction[Any]]) -> None:
         """Count the transactions of a batch for the metrics of their partitions."""
-        for partition, number in Counter(each.partition for each in batch).items():
-            self._dependencies.count_received(partition, number)
+        counts = Counter(transaction.partition for transaction in batch)
+        for partition, count in counts.items():
+            self._dependencies.count_received(partition, count)
 
     @property
     def _complete(self) -> bool:

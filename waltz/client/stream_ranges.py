@@ -49,14 +49,16 @@ _ROW_HEAD = struct.Struct(">q16siI")
 _ROW_LENGTH = 3
 """The index of the data length in a `TransactionRow`."""
 
-_CHECKSUM = _DATA_CHECKSUM = "4x"
-"""The checksum that ends a record, and in disk form also the one before the data."""
+_SKIP_CHECKSUM = "4x"
+"""Skips a checksum in the format of a record.
+
+Every record ends with a checksum. In disk form, another checksum precedes the data."""
 
 _BYTES_OF_ALL_RANGES = 32 << 20
-"""The sum of the size limits of one range of each partition. All partitions have equal shares."""
+"""The most bytes of one range of every partition together. Each partition has an equal share."""
 
 _MIN_RANGE_BYTES = 16 << 10
-"""The size limit of a range if the share of its partition is smaller."""
+"""The least share of a partition in `_BYTES_OF_ALL_RANGES`, even if the shares exceed the sum."""
 
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
@@ -236,11 +238,11 @@ def decode_transactions(
     """
     rows = _rows(records)
     for first in range(0, len(rows), BATCH_TRANSACTIONS):
-        part, unreadable = rows[first : first + BATCH_TRANSACTIONS], None
+        batch_rows, unreadable = rows[first : first + BATCH_TRANSACTIONS], None
         if not deserializer.returns_bytes:
-            part, unreadable = _deserialized(partition, part, deserializer)
-        if part:
-            yield transactions_of(partition, part)
+            batch_rows, unreadable = _deserialized(partition, batch_rows, deserializer)
+        if batch_rows:
+            yield transactions_of(partition, batch_rows)
         if unreadable is not None:
             raise unreadable
 
@@ -263,14 +265,14 @@ def _deserialized(
 def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
     """Return a row for each record of a range, which the client has verified."""
     if isinstance(records, StoredBatch):
-        raw, before_data, overhead = bytes(records.raw), _DATA_CHECKSUM, STORED_OVERHEAD_BYTES
+        raw, before_data, overhead = bytes(records.raw), _SKIP_CHECKSUM, STORED_OVERHEAD_BYTES
     else:
         raw, before_data, overhead = records.wire, "", WIRE_OVERHEAD_BYTES
     size = len(raw) // records.count if records.count else 0
     length = size - overhead
     if length >= 0 and len(raw) == size * records.count:
         # If all records have the size of the first one, no loop in Python is needed.
-        form = f"{_ROW_HEAD.format}{before_data}{length}s{_CHECKSUM}"
+        form = f"{_ROW_HEAD.format}{before_data}{length}s{_SKIP_CHECKSUM}"
         rows: list[TransactionRow] = list(struct.iter_unpack(form, raw))
         if {row[_ROW_LENGTH] for row in rows} == {length}:
             return rows

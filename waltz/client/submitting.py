@@ -69,18 +69,18 @@ async def submit(
 
 
 async def _next_attempt(
-    partition: int, mount: Mount, before: Attempt | None, conflict: int | None
+    partition: int, mount: Mount, previous: Attempt | None, conflict: int | None
 ) -> Attempt:
-    """Mount the partition and return the first attempt, or the attempt after ``before``."""
+    """Mount the partition and return the first attempt, or the attempt after ``previous``."""
     mark = await mount()
-    if before is None:
+    if previous is None:
         return Attempt(partition, 1, mark)
-    if mark == before.mark:
+    if mark == previous.mark:
         # The client has not received the conflicting transaction yet, so an immediate attempt would
         # be refused again.
         await asyncio.sleep(_DELAY_SECONDS)
         mark = await mount()
-    return Attempt(partition, before.number + 1, mark, conflict)
+    return Attempt(partition, previous.number + 1, mark, conflict)
 
 
 async def call_build(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:

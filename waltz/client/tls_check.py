@@ -91,7 +91,7 @@ async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig) -> None:
 async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) -> bool:
     """Wait up to ``seconds`` for one of ``checks``, and remove those that have ended.
 
-    Returns whether one of them was true. Raises the ClusterUnreachable of a mismatch.
+    Returns whether one of those was true. Raises the ClusterUnreachable of a mismatch.
     """
     ended, _ = await asyncio.wait(checks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     agreed = [check.result() for check in ended]
@@ -100,7 +100,10 @@ async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) ->
 
 
 async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
-    """Whether a handshake succeeds. Raises ClusterUnreachable for a mismatch of TLS."""
+    """Whether a handshake succeeds.
+
+    Raises ClusterUnreachable for a mismatch of TLS, or for a certificate that the client lacks.
+    """
     host, port = endpoint
     try:
         connection = await dial(host, port, CLIENT_SERVER, _IgnoreMessages(), tls, _MOST_SECONDS)

@@ -27,7 +27,7 @@ from waltz.local.control import (
     wait_until_down,
 )
 from waltz.local.core.plan import ClusterLayout, PlanError, Shape
-from waltz.local.logs import last_lines, local_logs, new_lines
+from waltz.local.logs import last_lines, local_logs, new_lines, open_logs
 from waltz.local.plan_file import make_directory, wanted_shape
 from waltz.local.ports import NoFreePorts
 from waltz.local.supervisor import supervise
@@ -52,6 +52,7 @@ __all__ = [
     "local_logs",
     "make_directory",
     "new_lines",
+    "open_logs",
     "read_description",
     "read_running",
     "request_stop",

@@ -34,6 +34,7 @@ class ChildProcess:
         self._ports_file = ports_file
         self._log = log
         self._log_start = 0
+        """The size of the log at the last start."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -100,7 +101,10 @@ class ChildProcess:
             self._process.wait()
 
     def exit_report(self) -> str:
-        """Return the state of the process, and the last lines of its log since its last start."""
+        """Return the state of the process, and the last lines that its last run has logged.
+
+        The process must have been started once.
+        """
         status = self.exit_status
         state = "it runs" if status is None else f"it exited with status {status}"
         with self._log.open("rb") as log:

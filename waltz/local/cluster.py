@@ -141,6 +141,7 @@ class LocalCluster:
         Raises PlanError, NoFreePorts, ClusterRunning, ZooKeeperNotStarted, ProcessFailed,
         ClusterUnhealthy, and the errors of `sync`. After an error, all processes are stopped.
         """
+        # Outside the `try`: a cluster that another process runs must not be stopped.
         self._lock_directory()
         try:
             self._prepare()
@@ -226,7 +227,7 @@ class LocalCluster:
         """Wait until every check of `waltz.admin.verify` passes.
 
         Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a storage or a server has
-        exited. While ZooKeeper does not answer, the call retries, even after ``timeout_s``.
+        exited, and StoreError if ZooKeeper does not answer.
         """
         deadline = time.monotonic() + timeout_s
         async with self.metadata() as cluster:
@@ -241,14 +242,14 @@ class LocalCluster:
     async def sync(self, name: str) -> None:
         """Make the storage ``name`` hold the partitions that ZooKeeper assigns to it.
 
-        Raises DialFailed, RemoteFailure, ConnectionLost.
+        Raises the errors of `carry_out`, and StoreError if ZooKeeper does not answer.
         """
         async with self.metadata() as cluster:
             await self._sync(cluster, self.plan.storage_names.index(name))
 
     @contextlib.asynccontextmanager
     async def metadata(self) -> AsyncIterator[Cluster]:
-        """Open the cluster's metadata in ZooKeeper for the length of the context."""
+        """Open the cluster's metadata in ZooKeeper while the context is open. Raises StoreError."""
         store = await KazooStore.connect(self.zookeeper, _ZOOKEEPER_SESSION_MS)
         try:
             yield Cluster(store, ROOT)
@@ -267,12 +268,13 @@ class LocalCluster:
         self._lock = lock
 
     def _why_running(self) -> str:
-        """Return the text of ClusterRunning, which names the processes that are not running."""
+        """Return the text of ClusterRunning; it names the processes that have ended, if any."""
         directory = self.layout.directory
         ended: list[str] = []
         with contextlib.suppress(NotRunning, ValueError):
             processes = read_description(directory)["processes"]
             ended = [name for name, process in processes.items() if process["pid"] is None]
+        # While the other process starts or stops the cluster, there may be no description.
         if not ended:
             stop = local_command(directory, "down")
             return f"the cluster in {directory} is running already; stop it with: {stop}"
@@ -304,7 +306,10 @@ class LocalCluster:
         self._children[name] = ChildProcess(name, script, config, ports_file, log)
 
     async def _start_all(self) -> None:
-        """Start ZooKeeper, create the cluster if ZooKeeper has none, and start the others."""
+        """Start ZooKeeper, create the cluster if ZooKeeper has none, and start all other processes.
+
+        The storages hold their partitions before the servers start, which open sessions on them.
+        """
         plan = self.plan
         assert self._zookeeper is not None
         self._on_progress(f"starting ZooKeeper on {plan.zookeeper}")
@@ -352,10 +357,10 @@ class LocalCluster:
     async def _first_problem(self, cluster: Cluster) -> str | None:
         """Return a problem that keeps the cluster from being healthy, None if there is none."""
         try:
-            found = await inspect(cluster, self.tls)
+            facts = await inspect(cluster, self.tls)
         except (DialFailed, RemoteFailure, ConnectionLost) as problem:
             return str(problem)
-        for finding in verify(found):
+        for finding in verify(facts):
             if finding.problem is not None:
                 return f"partition {finding.partition}: {finding.problem}"
         return None
@@ -378,8 +383,8 @@ class LocalCluster:
 async def _run_to_completion(work: Callable[[], None]) -> None:
     """Run ``work`` in a thread and wait for its end, even if this task is cancelled.
 
-    After a cancellation, the caller stops all processes. It could not stop a process that the
-    thread starts later.
+    After a cancellation, the caller stops all processes. Without the wait, the thread could start a
+    process after that.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:

@@ -119,23 +119,23 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
     response = json.loads(line) if line else {"error": None}
     if (error := response["error"]) is not None:
         if (remedy := response.get("remedy")) is not None:
-            # The directory is the caller's: the supervisor may run in another one.
+            # The command is formed here, because the caller's ``directory`` may be relative.
             error += f"; {remedy} it with: {local_command(directory, remedy, name)}"
         raise ControlFailed(error)
 
 
 def request_stop(directory: Path) -> bool:
-    """Request the supervisor to stop; return False if the supervisor is dead.
+    """Request the supervisor to stop; return False if it has died and left ``cluster.json``.
 
     A supervisor has no socket at the end of its start and while it stops, but it holds the lock of
     the directory. Then the request is repeated until the supervisor accepts it or the cluster is
     down. Raises NotRunning if the directory has no running cluster, ControlFailed if the supervisor
     accepts no request within `_DOWN_TIMEOUT_S`.
     """
-    read_description(directory)
+    read_description(directory)  # This raises NotRunning; `send_stop` catches it.
     accepted = False
 
-    def is_accepted_or_needless() -> bool:
+    def send_stop() -> bool:
         """Send the request; return whether it was accepted, or no supervisor is left."""
         nonlocal accepted
         try:
@@ -145,7 +145,7 @@ def request_stop(directory: Path) -> bool:
         accepted = True
         return True
 
-    if not _wait_until(is_accepted_or_needless, _DOWN_TIMEOUT_S):
+    if not _wait_until(send_stop, _DOWN_TIMEOUT_S):
         raise ControlFailed(
             f"the supervisor of the cluster in {directory} accepted no request within "
             f"{_DOWN_TIMEOUT_S:g} s; run the same command again"
@@ -166,16 +166,16 @@ def find_left_over(directory: Path) -> dict[str, int]:
 def end_left_over(directory: Path) -> dict[str, int]:
     """End the processes that a dead supervisor left, and delete ``cluster.json``.
 
-    Returns the ids of the processes by name. Raises NotRunning.
+    Return the ids of the processes by name. Raises NotRunning.
     """
-    left = find_left_over(directory)
+    left_over = find_left_over(directory)
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         for pid in find_left_over(directory).values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal_number)
         _wait_until(lambda: not find_left_over(directory), _END_TIMEOUT_S)
     ClusterLayout(directory.absolute()).description.unlink(missing_ok=True)
-    return left
+    return left_over
 
 
 def wait_until_down(directory: Path) -> bool:
@@ -195,7 +195,7 @@ def _is_supervised(directory: Path) -> bool:
     If not, the cluster is down, or its supervisor has died and left ``cluster.json``.
     """
     # The lock is read first. A supervisor that stops deletes the file before it releases the lock.
-    # So if the file exists after the lock was seen, the supervisor had not stopped its cluster.
+    # So if the file exists after the lock was seen, the supervisor has not stopped its cluster yet.
     return _has_supervisor(directory) and _is_described(directory)
 
 
@@ -216,7 +216,7 @@ def _has_supervisor(directory: Path) -> bool:
 
 
 def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
-    """Wait at most ``seconds`` until ``reached`` returns true; return whether it did."""
+    """Call ``reached`` until it returns true, for at most ``seconds``; return whether it did."""
     deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:
@@ -234,7 +234,7 @@ def _belongs(pid: int, directory: Path) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    # Every process is started with a file below the directory.
+    # The command line of every process of a cluster has a file below the directory.
     return any(
         f"{path}/".encode() in command for path in (directory.absolute(), directory.resolve())
     )

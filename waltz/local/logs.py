@@ -5,11 +5,12 @@ A log exists from the first start of its process on. It stays when the cluster i
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from waltz.local.control import NotRunning
 from waltz.local.core.plan import ClusterLayout, LocalClusterPlan, PlanError
@@ -21,7 +22,8 @@ _POLL_SECONDS = 0.2
 def local_logs(directory: Path, name: str | None) -> dict[str, Path]:
     """Return the logs that exist, by process: that of ``name``, or those of all processes.
 
-    Raises NotRunning if the directory has no cluster, PlanError if it has no process ``name``.
+    Raises NotRunning if the directory has no cluster, PlanError if the cluster has no process
+    ``name`` or its plan cannot be read.
     """
     layout = ClusterLayout(directory.absolute())
     try:
@@ -44,31 +46,36 @@ def local_logs(directory: Path, name: str | None) -> dict[str, Path]:
     return {process: path for process, path in paths.items() if path.exists()}
 
 
-def last_lines(path: Path, count: int) -> list[str]:
-    """Return the last ``count`` lines of a file."""
-    with path.open(errors="replace") as file:
-        return [line.rstrip("\n") for line in deque(file, maxlen=count)]
+@contextmanager
+def open_logs(logs: Mapping[str, Path]) -> Iterator[dict[str, TextIO]]:
+    """Open the logs while the context is open; yield the files by process."""
+    with ExitStack() as stack:
+        yield {
+            process: stack.enter_context(path.open(errors="replace"))
+            for process, path in logs.items()
+        }
 
 
-def new_lines(logs: Mapping[str, Path]) -> Generator[tuple[str, str], None, None]:
-    """Yield each line that is written to one of the logs from now on, with its process."""
-    files = {name: path.open(errors="replace") for name, path in logs.items()}
-    try:
-        for file in files.values():
-            file.seek(0, os.SEEK_END)
-        unfinished = dict.fromkeys(files, "")
-        while True:
-            any_new = False
-            for name, file in files.items():
-                for part in file:
-                    any_new = True
-                    line = unfinished[name] + part
-                    complete = line.endswith("\n")
-                    unfinished[name] = "" if complete else line
-                    if complete:
-                        yield name, line.removesuffix("\n")
-            if not any_new:
-                time.sleep(_POLL_SECONDS)
-    finally:
-        for file in files.values():
-            file.close()
+def last_lines(log: TextIO, count: int) -> list[str]:
+    """Read ``log`` to its end; return the last ``count`` lines."""
+    return [line.rstrip("\n") for line in deque(log, maxlen=count)]
+
+
+def new_lines(logs: Mapping[str, TextIO]) -> Iterator[tuple[str, str]]:
+    """Yield each line after the position of its log, with its process; wait for more without end.
+
+    After `last_lines` no line is left out, also if it was written in between.
+    """
+    unfinished = dict.fromkeys(logs, "")
+    while True:
+        any_new = False
+        for process, log in logs.items():
+            for part in log:
+                any_new = True
+                line = unfinished[process] + part
+                is_complete = line.endswith("\n")
+                unfinished[process] = "" if is_complete else line
+                if is_complete:
+                    yield process, line.removesuffix("\n")
+        if not any_new:
+            time.sleep(_POLL_SECONDS)

@@ -26,8 +26,8 @@ def read_or_create_plan(layout: ClusterLayout, shape: Shape | None) -> LocalClus
     """Return the plan of the cluster in the directory; create a plan if there is no cluster.
 
     ``shape`` is the wanted shape. None: the shape of the existing cluster, or the default shape for
-    a new cluster.
-    Raises NoFreePorts, and PlanError if the existing cluster has another shape.
+    a new cluster. Raises NoFreePorts, and PlanError if the existing cluster has another shape or
+    its plan cannot be read.
     """
     plan = _read_plan(layout.plan)
     if plan is None:
@@ -44,13 +44,14 @@ def read_or_create_plan(layout: ClusterLayout, shape: Shape | None) -> LocalClus
     return plan
 
 
-def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
+def wanted_shape(directory: Path, changes: Mapping[str, Any]) -> Shape:
     """Return the shape that the cluster in ``directory`` is to have. Raises PlanError.
 
-    It is the shape of an existing cluster, or the default shape, with the changes in ``given``.
+    It is the shape of the existing cluster or, without one, the default shape. Fields of `Shape` in
+    ``changes`` replace those of this shape.
     """
     plan = _read_plan(ClusterLayout(directory.absolute()).plan)
-    return replace(Shape() if plan is None else plan.shape, **given)
+    return replace(Shape() if plan is None else plan.shape, **changes)
 
 
 def _read_plan(path: Path) -> LocalClusterPlan | None:

@@ -17,7 +17,7 @@ from waltz.local.core.plan import HOST
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DEFAULT_LOWEST_OUTGOING = 32_768
-"""The beginning of the range if the file is missing: the default of Linux."""
+"""The beginning of that range if the file is missing: the default of Linux."""
 _LOWEST_CANDIDATE = 10_240
 """The lowest port that is tried."""
 _FEWEST_CANDIDATES = 1_000

@@ -94,8 +94,9 @@ async def _serve_control(
 ) -> AsyncIterator[None]:
     """Serve requests on a Unix socket while the context is open.
 
-    Its end cancels the requests, and waits for them: a process that a request starts must be known
-    before the caller stops all processes (test_start_in_progress_ends_before_the_cluster_stops).
+    When the context closes, the requests are cancelled and awaited: a process that a request starts
+    must be known before the caller stops all processes
+    (test_start_in_progress_ends_before_the_cluster_stops).
     """
     requests: set[asyncio.Task[None]] = set()
 
@@ -108,11 +109,11 @@ async def _serve_control(
             line = await reader.readline()
             try:
                 request = json.loads(line)
-                what, name = Control(request["do"]), request["name"]
+                control, name = Control(request["do"]), request["name"]
             except (ValueError, KeyError, TypeError) as problem:
                 say(f"malformed control request: {problem!r}; ignored")
                 return
-            response = await _handle(cluster, what, name, stop)
+            response = await _handle(cluster, control, name, stop)
             writer.write(json.dumps(response).encode() + b"\n")
             await writer.drain()
         except ConnectionError:

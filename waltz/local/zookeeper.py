@@ -49,7 +49,7 @@ _TLS_JARS = (
     "netty-transport-classes-epoll-4*.jar",
     "netty-transport-native-unix-common-4*.jar",
 )
-"""The jars that ZooKeeper needs for TLS in addition."""
+"""The jars that ZooKeeper needs in addition if it uses TLS."""
 
 _JVM_OPTIONS = (
     "-Xmx128m",
@@ -221,13 +221,13 @@ class ZooKeeperProcess:
         """
         deadline = time.monotonic() + _START_TIMEOUT_S
 
-        def until(reached: Callable[[], bool], what: str) -> None:
-            """Wait for ``reached``; ``what`` is how the server failed: ``bound no port``."""
+        def until(reached: Callable[[], bool], failure: str) -> None:
+            """Wait for ``reached``. ``failure`` completes "it … within 30 s" if that fails."""
             while not reached():
                 if process.poll() is not None:
                     raise self._not_started(f"it exited with status {process.returncode}")
                 if time.monotonic() > deadline:
-                    raise self._not_started(f"it {what} within {_START_TIMEOUT_S:g} s")
+                    raise self._not_started(f"it {failure} within {_START_TIMEOUT_S:g} s")
                 try:
                     process.wait(_POLL_S)
                 except subprocess.TimeoutExpired:
@@ -250,10 +250,10 @@ class ZooKeeperProcess:
     def _opens_session(self) -> bool:
         """Return whether the server answers a request to open a session.
 
-        While it starts, it accepts connections and closes them without an answer.
+        A server that starts accepts connections, and closes them without an answer.
         """
-        # Protocol version, last transaction seen, session timeout in ms, session id, password,
-        # whether a read-only server suffices.
+        # Protocol version, last transaction seen, session timeout in ms, session id, the length and
+        # the bytes of the password, whether a read-only server suffices.
         request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, b"", False)
         try:
             with self._connect() as connection:
@@ -284,7 +284,7 @@ class ZooKeeperProcess:
 
 def _check_free(port: int) -> None:
     """Raise ZooKeeperNotStarted if another process uses ``port``."""
-    # Without this check, `start` would take another server on the port for its own server.
+    # Without this check, `start` would take another ZooKeeper on the port for its own server.
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

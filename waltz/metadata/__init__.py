@@ -13,7 +13,8 @@ modules beside `core` are not pure:
 * `cluster`: typed access to the znodes of one cluster
 * `access`: reads, follows and changes the access rules of one cluster
 * `transport`: whether the servers of one cluster use TLS, as they declare in ZooKeeper
-* `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions)
+* `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions) and
+  of the access rules
 * `lifecycle`: creation and deletion of a cluster
 * `membership`: joins a cluster as a server, or follows the servers as a client
 """

@@ -83,7 +83,7 @@ async def change_access_rules(
 
 
 async def create_access_rules(cluster: Cluster, rules: AccessRules) -> None:
-    """Write the first access rules of a cluster, which may have no grants.
+    """Write the first access rules of a cluster; ``rules`` may have no grants.
 
     Raises VersionConflict if the cluster has other rules.
     """
@@ -106,10 +106,11 @@ async def delete_access_rules(cluster: Cluster) -> bool:
 
 
 async def _create(cluster: Cluster, data: bytes) -> None:
-    """Create the znode with ``data``. Raises VersionConflict if it exists with other data.
+    """Create the znode with ``data``.
 
-    The first creation may have been executed although its answer was lost. Then the repeated
-    creation finds the node with the same data, and succeeds.
+    Raises VersionConflict if the znode exists with other data, or was deleted during this call. The
+    first creation may have been executed although its answer was lost. Then the repeated creation
+    finds the node with the same data, and succeeds.
     """
     path = cluster.paths.access
     try:
@@ -117,6 +118,7 @@ async def _create(cluster: Cluster, data: bytes) -> None:
     except NodeExists:
         node = await cluster.store.get(path)
         if node is None or node.data != data:
+            # The version of a znode that has just been created is 0.
             raise VersionConflict(path, 0) from None
 
 

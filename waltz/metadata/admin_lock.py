@@ -1,4 +1,6 @@
-"""The admin lock: one process at a time changes the storage maps. Touches ZooKeeper.
+"""The admin lock: one process at a time changes the storage maps or access rules.
+
+Touches ZooKeeper.
 
 With the lock, two changes at the same time do not make each other fail with a version conflict. The
 lock does not make changes safe: a process may lose its session, and with the session the lock,

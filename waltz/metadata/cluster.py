@@ -231,7 +231,9 @@ class Cluster:
         """See storage_maps.assign_partitions. Raises ChangeRefused."""
         wanted = tuple(partitions)
         await self._change_maps(
-            lambda maps, count: storage_maps.assign_partitions(maps, storage, wanted, count)
+            lambda maps, num_partitions: storage_maps.assign_partitions(
+                maps, storage, wanted, num_partitions
+            )
         )
 
     async def unassign_partitions(self, storage: str, partitions: Iterable[int]) -> None:
@@ -248,7 +250,9 @@ class Cluster:
 
     async def auto_assign(self, group: int) -> None:
         """See storage_maps.auto_assign. Raises ChangeRefused."""
-        await self._change_maps(lambda maps, count: storage_maps.auto_assign(maps, group, count))
+        await self._change_maps(
+            lambda maps, num_partitions: storage_maps.auto_assign(maps, group, num_partitions)
+        )
 
     async def _change_maps(
         self,

@@ -23,7 +23,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not
 
     kazoo waits for a connection, and for the answer to its first request, until the session
     expires. A ZooKeeper that is starting can accept a connection and never answer or close it, and
-    a host that is down does not refuse one: one such attempt would cost the session.
+    a host that is down does not refuse a connection: one such attempt would cost the session.
     """
 
     def __init__(self, session_timeout_s: float) -> None:

@@ -13,7 +13,7 @@ from waltz.metadata.zookeeper_access import ZooKeeperAccess, read_credentials
 class Protection:
     """How a session authenticates, and the ACLs of the znodes that it creates.
 
-    ``auth_data`` is the argument of kazoo: pairs of scheme and credential. With both ACLs, every
+    ``auth_data`` is the argument of kazoo: pairs of scheme and credential. With either ACL, every
     process may read the znode. With ``owner_writes_acl``, only the identity of this session may
     write it. With ``everyone_writes_acl``, every process may write its data. None is the open ACL,
     with which every process may do everything.

@@ -1,8 +1,8 @@
 """The compare-and-set store over ZooKeeper. Touches the network and kazoo's threads.
 
 kazoo runs on its own threads. This module passes kazoo's answers, watch events and state changes to
-the event loop, and never blocks the event loop. Only this module, `kazoo_handlers`
-and `kazoo_security` use kazoo.
+the event loop, and never blocks the event loop. Only this module, `kazoo_handlers` and
+`kazoo_security` use kazoo.
 """
 
 from __future__ import annotations
@@ -338,7 +338,10 @@ class _Watch:
 
 
 async def _connect_failed(summary: str, connect_string: str, handler: Handler) -> ConnectFailed:
-    """Return the error of a session that was not established: find out why by a probe."""
+    """Return the error of a session that was not established.
+
+    If no TLS handshake has failed, ask the servers for the reason.
+    """
     if isinstance(handler, TlsHandler) and handler.problem:
         return ConnectFailed(summary, f"the TLS handshake failed: {handler.problem}")
     answers = await probe_zookeeper(connect_string, timeout_seconds=_PROBE_SECONDS)
@@ -357,5 +360,6 @@ def _settle(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 def _node(data: bytes | None, stat: Any) -> Node:
-    owner, changed_at = stat.ephemeralOwner or None, stat.mtime / 1000
+    owner = stat.ephemeralOwner or None  # ZooKeeper's owner of a persistent node is 0.
+    changed_at = stat.mtime / 1000  # ZooKeeper counts in milliseconds.
     return Node(data, stat.version, stat.cversion, owner, changed_at)

@@ -218,13 +218,13 @@ class ServerMembership:
         """Try to finish `prefer` once; return False if the membership changed meanwhile."""
         store, paths = self._cluster.store, self._cluster.paths
         membership = await self._cluster.membership()
-        own = membership.own_nodes(self.server_id, store.health.session_id)
-        if not own:
+        own_nodes = membership.own_nodes(self.server_id, store.health.session_id)
+        if not own_nodes:
             # The server has no znode now. It creates one with the preference at its next step.
             return True
         try:
             if membership.servers()[self.server_id] != self._descriptor:
-                for name in own:
+                for name in own_nodes:
                     path = paths.server_descriptor(name)
                     await store.set(path, self._descriptor.encode(), ANY_VERSION)
                 membership = await self._cluster.membership()
@@ -238,7 +238,8 @@ class ServerMembership:
         session_id = self._cluster.store.health.session_id
         step = next_for_server(membership, self.server_id, session_id, self._applied_version)
         if self._is_new_member and not isinstance(step, CreateNode):
-            # ZooKeeper has created the znode, and the answer was lost.
+            # ZooKeeper has created the znode, but the answer was lost, so that `_act` ended before
+            # the declaration that follows the creation.
             await self._declare_transport()
         match step:
             case AwaitChange():
@@ -263,8 +264,8 @@ class ServerMembership:
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
-                # Other servers may have left: the last one with TLS, or one that had declared
-                # nothing.
+                # If the last server with TLS has left, or a server that had declared nothing, a
+                # new declaration can turn TLS off for clients.
                 await self._declare_transport()
             case _:
                 assert_never(step)
@@ -276,17 +277,22 @@ class ServerMembership:
         """
         if self._uses_tls is None:
             return
-        own, address = Transport.of(uses_tls=self._uses_tls), self._descriptor.address
+        declaration = Transport.of(uses_tls=self._uses_tls)
         before, self._declaration_problem = self._declaration_problem, ""
         try:
-            await declare_transport(self._cluster, address, own, has_registered=self._is_new_member)
+            await declare_transport(
+                self._cluster,
+                self._descriptor.address,
+                declaration,
+                has_registered=self._is_new_member,
+            )
         except (MalformedMetadata, AccessDenied) as problem:
             self._declaration_problem = str(problem)
             log.log(
                 logging.DEBUG if before == str(problem) else logging.ERROR,
                 "server %d: failed to declare in ZooKeeper that it uses %s: %s; continuing without",
                 self.server_id,
-                own.value,
+                declaration.value,
                 problem,
             )
         self._is_new_member = False

@@ -65,9 +65,10 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 
 
 async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
-    """Repeat ``operation``, which must be idempotent, as long as it raises StoreUnavailable.
+    """Repeat ``operation`` as long as it raises StoreUnavailable.
 
-    A retry begins as soon as the store is connected again, and at the latest after a delay of
+    ZooKeeper may have executed a try that raised it, so further tries must do no harm. A retry
+    begins as soon as the store is connected again, and at the latest after a delay of
     `retry_delays`. The number of retries is not limited. A caller that needs a time limit uses
     asyncio.timeout.
     """
@@ -85,11 +86,11 @@ async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable
 async def compare_and_set(store: MetadataStore, path: str, data: bytes, version: int) -> int:
     """Write ``data`` if the node is at ``version``, retrying as needed; return the new version.
 
-    After a lost answer, this function counts the write as executed if the node is at ``version`` +
-    1 and contains ``data``. Another process may have written the same data at the same version. So
-    use this function only where it does not matter which process wrote. Do not increment a counter
-    with it, such as that of `Cluster.next_server_id`: two processes that write the same number
-    would both use that number. Raises VersionConflict, NodeMissing.
+    After a lost answer, this function counts the write as executed if the node is at
+    ``version + 1`` and contains ``data``. Another process may have written the same data at the
+    same version. So use this function only where it does not matter which process wrote. Do not
+    increment a counter with it, such as that of `Cluster.next_server_id`: two processes that write
+    the same number would both use that number. Raises VersionConflict, NodeMissing.
     """
     # ANY_VERSION (-1) would overwrite a write that another process has made since the read.
     assert version >= 0, "a compare-and-set needs the version that was read"

@@ -170,7 +170,8 @@ class MetadataStore(Protocol):
 
     If the session expires, the store opens a new one (see `SessionState`).
 
-    Besides the errors that it names, every operation may raise StoreUnavailable or StoreClosed.
+    Besides the errors that it names, every operation may raise StoreUnavailable or StoreClosed, and
+    another StoreError, such as AccessDenied, if ZooKeeper refuses the operation.
 
     An operation with ``on_change`` calls ``on_change`` once, when its result may be out of date:
     the node has changed, or the connection was lost, so that a change could be missed. If an equal

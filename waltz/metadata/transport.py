@@ -1,8 +1,8 @@
 """Read and declare whether the servers of a cluster use TLS. Touches ZooKeeper.
 
-Each server declares it in the znode `R/transport` when it registers, and after each assignment that
-it applies (spec/zookeeper.md section 11). A client whose settings do not say whether to use TLS
-follows the znode: `tls_of_cluster`.
+Each server declares its own use in the znode `R/transport` when it registers, and after each
+assignment that it applies (spec/zookeeper.md section 11). A client whose settings do not say
+whether to use TLS follows the znode: `tls_of_cluster`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
     if stored is None:
         return TlsConfig()
     declared = stored.value
+    # Only where clients use TLS although some server has declared plaintext, `for_clients` depends
+    # on which servers are registered.
     if (
         declared.clients is Transport.PLAINTEXT
         or Transport.PLAINTEXT not in declared.servers.values()
     ):
         return tls_as_declared(declared)
-    # The members are read after the znode. A server with TLS that registers in between has no entry
-    # in what was read, so TLS stays on.
+    # The servers are read after the znode. If a server with TLS registers between these reads, it
+    # has no entry in ``declared``, so TLS stays on.
     return _settings(for_clients(declared, await _members(cluster)))
 
 
@@ -57,7 +59,7 @@ def _settings(transport: Transport) -> TlsConfig:
 
 
 async def _members(cluster: Cluster) -> Collection[str]:
-    """Read the addresses of the registered servers; none if they cannot be decoded."""
+    """Read the addresses of the registered servers; return none if they cannot be read."""
     try:
         membership = await until_answered(cluster.store, cluster.membership)
     except (MalformedMetadata, NoCluster) as problem:
@@ -80,9 +82,9 @@ async def restore_transport(cluster: Cluster, declared: ServerTransport) -> None
 
 
 async def declare_transport(
-    cluster: Cluster, server: str, own: Transport, *, has_registered: bool = False
+    cluster: Cluster, server: str, declaration: Transport, *, has_registered: bool = False
 ) -> None:
-    """Declare what ``server``, an address for clients, uses; see `declare`.
+    """Write the ``declaration`` of ``server``, an address for clients; see `declare`.
 
     A server passes ``has_registered`` once after it has created its znode. Then the declaration is
     written even if it is there already, so that the writes of servers fail that have read the
@@ -94,13 +96,15 @@ async def declare_transport(
     """
 
     async def try_once() -> bool:
-        return await _try_declare(cluster, server, own, must_write=has_registered)
+        return await _try_declare(cluster, server, declaration, must_write=has_registered)
 
     while not await until_answered(cluster.store, try_once):
         continue
 
 
-async def _try_declare(cluster: Cluster, server: str, own: Transport, *, must_write: bool) -> bool:
+async def _try_declare(
+    cluster: Cluster, server: str, declaration: Transport, *, must_write: bool
+) -> bool:
     """Try to declare once; return False if the znode changed meanwhile.
 
     If the answer to a write is lost, the repetition finds the znode as it should be.
@@ -112,7 +116,7 @@ async def _try_declare(cluster: Cluster, server: str, own: Transport, *, must_wr
     stored = await _read_once(cluster)
     members = (await cluster.membership()).servers().values()
     before = None if stored is None else stored.value
-    after = declare(before, server, own, {member.address for member in members})
+    after = declare(before, server, declaration, {member.address for member in members})
     if after == before and not must_write:
         return True
     path = cluster.paths.transport

@@ -90,9 +90,10 @@ def read_credentials(path: Path) -> Credentials:
             f"cannot read ZooKeeper's credentials in {path}: {problem}; the file must be readable "
             "and contain user:password"
         ) from None
-    user, colon, password = content.rstrip("\r\n").partition(":")
-    if not user or not colon or not password or "\n" in content.rstrip("\r\n"):
-        # The content is not shown: it is a password.
+    line = content.rstrip("\r\n")
+    user, _, password = line.partition(":")
+    if not user or not password or "\n" in line:
+        # The content is not shown, because it may contain a password.
         raise BadCredentials(
             f"{path} has no credentials for ZooKeeper: it must contain one line, user:password"
         )

@@ -45,12 +45,13 @@ async def _probe(host: str, port: int, timeout_seconds: float) -> str:
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
     except OSError as problem:
-        # A TimeoutError with an errno is that of the operating system, which gave up to connect.
+        # A TimeoutError with an errno is that of the operating system, which gave up connecting.
         if isinstance(problem, TimeoutError) and problem.errno is None:
             return f"gave no answer within {timeout_seconds:g} s"
-        unknown = "unknown host: " if isinstance(problem, socket.gaierror) else ""
-        return f"{UNREACHABLE} ({unknown}{connect_problem(problem)})"
+        prefix = "unknown host: " if isinstance(problem, socket.gaierror) else ""
+        return f"{UNREACHABLE} ({prefix}{connect_problem(problem)})"
     except (OverflowError, ValueError) as problem:
+        # The host is not a valid name, or the port is not a valid port number.
         return f"{UNREACHABLE} ({problem})"
 
 

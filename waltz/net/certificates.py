@@ -54,6 +54,7 @@ def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
+        # The clock of a peer may be slow.
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(end)
         .sign(key, hashes.SHA256())

@@ -266,9 +266,10 @@ class FrameConnection(asyncio.Protocol):
     def _count_incomplete(self, size: int) -> None:
         """Report to ``accepted`` that the incomplete frame has ``size`` bytes now.
 
-        Raises ProtocolViolation beyond the bound of all connections.
+        Raises ProtocolViolation if it has grown and the sum of all connections exceeds the bound.
         """
-        change, self._incomplete_bytes = size - self._incomplete_bytes, size
+        change = size - self._incomplete_bytes
+        self._incomplete_bytes = size
         accepted = self._accepted
         if accepted is None or change == 0:
             return
@@ -288,12 +289,14 @@ class FrameConnection(asyncio.Protocol):
         The dialing side reads even if it is congested: if both sides stopped, each could wait for
         the other forever.
         """
-        wanted = not self._paused_by_handler and (self._dialer or not self.congested)
+        should_read = not self._paused_by_handler and (self._dialer or not self.congested)
         transport = self._transport
-        if wanted == self._reading or transport is None or self.closed or transport.is_closing():
+        if should_read == self._reading:
             return
-        self._reading = wanted
-        if wanted:
+        if transport is None or self.closed or transport.is_closing():
+            return
+        self._reading = should_read
+        if should_read:
             transport.resume_reading()
         else:
             transport.pause_reading()

@@ -91,7 +91,7 @@ class ReconnectingLink(Generic[ConnectionT]):
             self._handler.down()
 
     def stop(self) -> asyncio.Task[None]:
-        """Close permanently, without a call of the handler. Await the returned task for the end."""
+        """Close permanently, without a call of the handler; return the cancelled task."""
         connection, self.connection = self.connection, None
         self.task.cancel()
         if connection is not None:

@@ -169,6 +169,7 @@ class Listener:
             peer_socket.close()
             if connection is None:
                 self._accepted.leave()
+            # Otherwise `close`, which has cancelled this task, ends the connection.
             raise
 
     def _ended(self, connection: FrameConnection) -> None:

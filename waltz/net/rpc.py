@@ -58,6 +58,7 @@ _STORAGE_PORT = _PortKind(
     STORAGE,
     storage_messages,
     storage_messages.FailureResponse,
+    # -1: the request belongs to no session and to no partition.
     lambda key, num_partitions: storage_messages.OpenRequest(
         session_id=-1, seq_num=_OPEN_SEQ, partition=-1, key=key, num_partitions=num_partitions
     ),

@@ -202,7 +202,7 @@ class TlsConfig:
                 context.load_verify_locations(self.ca)
         except (OSError, ssl.SSLError, ValueError) as error:
             files = ", ".join(map(str, self._files()))
-            # The text of another OSError begins with a number, for example [Errno 2].
+            # The text of an OSError that is no SSLError begins with a number, such as [Errno 2].
             why: object = error
             if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
                 why = error.strerror

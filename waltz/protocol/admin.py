@@ -241,7 +241,7 @@ class PullRecordsRequest:
     """Copy records of a peer into ``partition``, which must be switched off at this storage.
 
     ``host`` and ``admin_port`` are the address of the peer's admin port. ``session_id`` is the
-    persisted session of the partition. ``first_id`` must continue its log.
+    persisted session of the partition. ``first_id`` must be the next id of the partition's log.
     """
 
     seq_num: int
@@ -264,6 +264,9 @@ class PullRecordsResponse:
     partition: int
     last_id: int
 
+
+_PAIR_BYTES = 5
+"""A pair has an int and a boolean."""
 
 _PARTITION = Field("partition", INT)
 _FIRST_AND_LAST = (Field("first_id", LONG), Field("last_id", LONG))
@@ -306,7 +309,7 @@ _TABLE = MessageTable(
         Layout(
             AssignedPartitionStatusResponse,
             14,
-            (Field("available", MappingCodec(INT, BOOLEAN, pair_bytes=5)),),
+            (Field("available", MappingCodec(INT, BOOLEAN, pair_bytes=_PAIR_BYTES)),),
         ),
         Layout(
             PartitionSwitchRequest,
@@ -380,7 +383,10 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int) -> list[bytes]:
-    """Return the frame in parts, which the caller sends in order. Records are not copied."""
+    """Return the frame in parts, which the caller sends in order. Records are not copied.
+
+    Raises UnsupportedByPeer.
+    """
     return _TABLE.encode_parts(message, version)
 
 

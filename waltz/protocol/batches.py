@@ -17,7 +17,7 @@ MAX_LOCKS = 1 << 16
 """The most locks of one append, and of all appends of a batch together."""
 
 LOG_MARK = -(1 << 63)
-"""A value for the client's mark of an append, in version 6 only.
+"""A value for the client's mark of an append, from version 6 on.
 
 The server replaces the value by the log's high-water mark at the time when the append arrives."""
 
@@ -52,7 +52,7 @@ class OutcomeKind(IntEnum):
     AHEAD = 4
     """The log ends before the mark of the append, so that its locks could not be checked.
 
-    Only version 6 has this outcome. The append is not in the log and never will be.
+    Versions before 6 lack this outcome. The append is not in the log and never will be.
     """
 
 

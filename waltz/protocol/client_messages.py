@@ -187,7 +187,8 @@ class HighWaterMarkRequest:
 class HighWaterMarkResponse:
     """The last committed id, -1 for an empty log, or -2^63.
 
-    -2^63 means that the partition has not opened, or that this server does not own it.
+    -2^63 means that the server does not know the mark: it does not own the partition, or has not
+    opened it, or owns it in an older generation than that of ``req_id``.
     """
 
     req_id: ReqId
@@ -341,7 +342,8 @@ class AppendBatchRequest:
     """Append several transactions in order.
 
     Append number *i*, counted from 0, has the sequence number of ``req_id`` plus *i*. An append is
-    refused if one of its own write or read locks was taken after ``client_high_water_mark``.
+    refused if a transaction of another request after ``client_high_water_mark`` took one of the
+    append's write or read locks.
     """
 
     req_id: ReqId

@@ -178,6 +178,9 @@ class _DataResponseOnWire:
     content: tuple[bytes | None, int, str | None]
 
 
+_SMALLEST_PAIR_BYTES = 5
+"""A pair has an int, which may be the length of an empty text, and a boolean."""
+
 _PARTITIONS = (Field("partitions", INTS),)
 _TRANSACTION_ID = (Field("transaction_id", LONG),)
 _MARK = Field("client_high_water_mark", LONG)
@@ -234,7 +237,7 @@ _TABLE = MessageTable(
         Layout(
             CheckStorageConnectivityResponse,
             14,
-            (Field("storages", MappingCodec(TEXT, BOOLEAN, pair_bytes=5)),),
+            (Field("storages", MappingCodec(TEXT, BOOLEAN, pair_bytes=_SMALLEST_PAIR_BYTES)),),
             since=1,
         ),
         Layout(ServerPartitionsAssignmentRequest, 15, since=2),
@@ -247,7 +250,7 @@ _TABLE = MessageTable(
         Layout(
             ServerPartitionsHealthStatResponse,
             22,
-            (Field("health", MappingCodec(INT, BOOLEAN, pair_bytes=5)),),
+            (Field("health", MappingCodec(INT, BOOLEAN, pair_bytes=_SMALLEST_PAIR_BYTES)),),
             since=4,
         ),
         Layout(

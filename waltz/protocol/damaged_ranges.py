@@ -28,7 +28,7 @@ class _RangesCodec:
 
     def write(self, out: list[bytes], value: tuple[DamagedRange, ...]) -> None:
         INT.write(out, len(value))
-        out += (_RANGE.pack(*astuple(each)) for each in value)
+        out += (_RANGE.pack(*astuple(damaged)) for damaged in value)
 
     def read(self, reader: Reader) -> tuple[DamagedRange, ...]:
         return tuple(DamagedRange(*reader.fixed(_RANGE)) for _ in range(reader.count(_RANGE.size)))

@@ -60,10 +60,10 @@ class Reader:
 
         Raises MalformedMessage if so many items cannot fit into the remaining bytes.
         """
-        n = int(self.fixed(_INT)[0])
-        if n < 0 or n * item_bytes > len(self.body) - self.position:
-            raise MalformedMessage(f"impossible count: {n}")
-        return n
+        count = int(self.fixed(_INT)[0])
+        if count < 0 or count * item_bytes > len(self.body) - self.position:
+            raise MalformedMessage(f"impossible count: {count}")
+        return count
 
     def finish(self) -> None:
         """Raise MalformedMessage if bytes remain."""
@@ -146,10 +146,10 @@ class IntsCodec:
 
     def read(self, reader: Reader) -> tuple[int, ...]:
         """Read count and items."""
-        n = int(reader.fixed(_INT)[0])
-        if n * 4 > len(reader.body) - reader.position:
-            raise MalformedMessage(f"impossible count: {n}")
-        return struct.unpack(f">{n}i", reader.take(4 * n)) if n > 0 else ()
+        count = int(reader.fixed(_INT)[0])
+        if count * 4 > len(reader.body) - reader.position:
+            raise MalformedMessage(f"impossible count: {count}")
+        return struct.unpack(f">{count}i", reader.take(4 * count)) if count > 0 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ class MappingCodec:
 
     def read(self, reader: Reader) -> dict[Any, Any]:
         """Read the pairs."""
-        n = reader.count(self.pair_bytes)
-        return {self.key.read(reader): self.value.read(reader) for _ in range(n)}
+        count = reader.count(self.pair_bytes)
+        return {self.key.read(reader): self.value.read(reader) for _ in range(count)}
 
 
 class UuidCodec:
@@ -224,9 +224,9 @@ class BatchCodec:
 
     def read(self, reader: Reader) -> RecordBatch:
         """Read the records without decoding them."""
-        n = int(reader.fixed(_INT)[0])
+        count = int(reader.fixed(_INT)[0])
         try:
-            batch, end = RecordBatch.parse(reader.body, reader.position, n, len(reader.body))
+            batch, end = RecordBatch.parse(reader.body, reader.position, count, len(reader.body))
         except MalformedBatch as error:
             raise MalformedMessage(str(error)) from error
         reader.position = end
@@ -242,8 +242,8 @@ class UncheckedBatchCodec(BatchCodec):
 
     def read(self, reader: Reader) -> RecordBatch:
         """Read the count, then all remaining bytes as the records."""
-        n = reader.count(WIRE_OVERHEAD_BYTES)
-        return RecordBatch(n, reader.take(len(reader.body) - reader.position))
+        count = reader.count(WIRE_OVERHEAD_BYTES)
+        return RecordBatch(count, reader.take(len(reader.body) - reader.position))
 
 
 class StoredBatchCodec:
@@ -259,10 +259,10 @@ class StoredBatchCodec:
 
     def read(self, reader: Reader) -> StoredBatch:
         """Read the count, then all remaining bytes as the records, without a copy."""
-        n = reader.count(STORED_OVERHEAD_BYTES)
+        count = reader.count(STORED_OVERHEAD_BYTES)
         records = memoryview(reader.body)[reader.position :]
         reader.position = len(reader.body)
-        return StoredBatch(n, records)
+        return StoredBatch(count, records)
 
 
 class HeadersCodec:
@@ -276,8 +276,8 @@ class HeadersCodec:
 
     def read(self, reader: Reader) -> tuple[RecordHeader, ...]:
         """Read count and headers."""
-        n = reader.count(_HEADER.size)
-        return tuple(HEADER.read(reader) for _ in range(n))
+        count = reader.count(_HEADER.size)
+        return tuple(HEADER.read(reader) for _ in range(count))
 
 
 @dataclass(frozen=True, slots=True)

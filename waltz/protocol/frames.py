@@ -315,7 +315,7 @@ def _describe_foreign_peer(head: bytes, spec: ProtocolSpec) -> str:
         return "the peer speaks TLS, but this side is set to plaintext"
     if head[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
         return f"the peer speaks HTTP, but this is a {spec.name} port"
-    for other in (CLIENT_SERVER, STORAGE, ADMIN):
-        if head[0] == other.magic and other.magic != spec.magic:
-            return f"the peer speaks the {other.name} protocol, but this is a {spec.name} port"
+    for protocol in (CLIENT_SERVER, STORAGE, ADMIN):
+        if head[0] == protocol.magic and protocol.magic != spec.magic:
+            return f"the peer speaks the {protocol.name} protocol, but this is a {spec.name} port"
     return f"not a {spec.name} frame: it begins with {head.hex(' ')}"

@@ -110,7 +110,10 @@ class MessageTable:
         return b"".join(self.encode_parts(message, version))
 
     def encode_parts(self, message: Any, version: int) -> list[bytes]:
-        """Return the frame in parts, which the caller sends in order. Long parts are not copied."""
+        """Return the frame in parts, which the caller sends in order. Long parts are not copied.
+
+        Raises UnsupportedByPeer.
+        """
         layout = self._by_class[type(message)]
         if layout.since > version:
             raise UnsupportedByPeer(

@@ -356,7 +356,10 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int) -> list[bytes]:
-    """Return the frame in parts, which the caller sends in order. Records are not copied."""
+    """Return the frame in parts, which the caller sends in order. Records are not copied.
+
+    Raises UnsupportedByPeer.
+    """
     return _TABLE.encode_parts(message, version)
 
 

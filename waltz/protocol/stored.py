@@ -26,13 +26,13 @@ STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + _CHECKSUM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Unchecked records. If no byte of ``raw`` is wrong, it has ``count`` consecutive records."""
+    """Unchecked records: unless a byte of ``raw`` is damaged, ``raw`` has ``count`` of them."""
 
     count: int
     raw: bytes | memoryview
 
     def first(self, count: int) -> StoredBatch:
-        """Return the first ``count`` records, which must be right."""
+        """Return the first ``count`` records, whose lengths must be undamaged."""
         position = 0
         for _ in range(count):
             (length,) = _LENGTH.unpack_from(self.raw, position + _LENGTH_OFFSET)

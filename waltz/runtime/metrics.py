@@ -202,17 +202,17 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
         values = [source.read(self._process) for source in labels.values()]
         info = GaugeMetricFamily(self._declarations.info, _INFO_MEANING, labels=tuple(labels))
         info.add_metric(["" if value is None else str(value) for value in values], 1)
-        shown: list[Metric] = [info]
+        metrics: list[Metric] = [info]
         for family in self._declarations.process:
             metric = _metric(family, ())
-            shown.append(metric)
+            metrics.append(metric)
             _add_samples(metric, family, (), self._process)
         for partition_family in self._declarations.partition:
             metric = _metric(partition_family, (PARTITION,))
-            shown.append(metric)
+            metrics.append(metric)
             for number, partition in self._partitions.items():
                 _add_samples(metric, partition_family, (str(number),), partition)
-        return shown
+        return metrics
 
     def _update(self) -> None:
         """Add and remove partitions so that they are those that ``partitions`` returns now."""

@@ -41,7 +41,7 @@ _HELP_ERROR_CLASS = "NoArgsIsHelpError"
 
 
 class _OneLine:
-    """Ends with one line on standard error if the command line is wrong."""
+    """Ends the program with one line on standard error if the command line is wrong."""
 
     program = "waltz"
     """The name that the line begins with."""

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 PROFILE_VARIABLE = "WALTZ_PROFILE"
 
-
 AS_DECLARED = "as declared"
 """The ``tls`` of a profile that follows what the servers have declared in ZooKeeper."""
 
@@ -104,7 +103,7 @@ def write_profiles(path: Path, profiles: Profiles) -> None:
 
 
 def find_profile(name: str | None, environment: Mapping[str, str] = os.environ) -> Profile | None:
-    """Return the profile ``name``. If ``name`` is None, return the one in use, or None without one.
+    """Return the profile ``name``. Without a name, return the profile in use, None if none is.
 
     Raises BadProfile.
     """

@@ -110,9 +110,9 @@ async def _serve(service: Service[S], config: S) -> None:
 
 def _epilog(service: Service[Any]) -> str:
     """Return the text of ``--help`` after the options; typer joins the lines of a paragraph."""
-    known = keys(service.settings)
-    required = [key for key in known if key.required]
-    optional = [key for key in known if not key.required]
+    all_keys = keys(service.settings)
+    required = [key for key in all_keys if key.required]
+    optional = [key for key in all_keys if not key.required]
     process = service.settings.process
     variable = environment_variable(required[-1].name)  # Any required setting is an example.
     return "\n\n".join(

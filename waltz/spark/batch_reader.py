@@ -71,8 +71,8 @@ class FilteringReader(WaltzReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
         """Take the filters that `RowFilter` can express; return the others."""
-        self._row_filter, left = narrow(self._row_filter, filters)
-        return left
+        self._row_filter, not_expressed = narrow(self._row_filter, filters)
+        return not_expressed
 
 
 def rows_per_task(

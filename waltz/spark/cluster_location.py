@@ -15,7 +15,10 @@ from waltz.spark.log_reader import ClusterLocation
 
 
 def locate(options: ClusterOptions) -> ClusterLocation:
-    """Return the cluster that the options name. Raises OptionError."""
+    """Return the cluster that the options name.
+
+    Raises OptionError, and waltz.runtime.configuration.ConfigError for the file of ``WALTZ_TLS``.
+    """
     seconds = float(options.timeout_seconds)
     tls = None if options.tls is None else TlsConfig(**asdict(options.tls))
     access = _zookeeper_access(options.zookeeper_access)

@@ -18,10 +18,11 @@ T = TypeVar("T")
 class LedgerStore:
     """Changes the ledger of one write: of a streaming query, or of one batch.
 
-    The ledger of a query is ``persistent``: `join` creates it if it does not exist, and nothing
-    deletes it, because a stopped query may be started again. The ledger of a batch exists from
-    `create` to `delete`. An attempt of a batch that finds no ledger belongs to a batch that has
-    ended, and must not append (`test_attempt_of_a_finished_batch_is_refused`).
+    The ledger of a query, and of a batch with a write id, is ``persistent``: `join` creates it if
+    it does not exist, and nothing deletes it, because the write may be repeated. The ledger of any
+    other batch exists from `create` to `delete`. An attempt of such a batch that finds no ledger
+    belongs to a batch that has ended, and must not append
+    (`test_attempt_of_a_finished_batch_is_refused`).
     """
 
     def __init__(

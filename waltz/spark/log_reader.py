@@ -183,8 +183,8 @@ class SparkLogReader:
         """
         first = part.first
         while first <= part.last:
-            rest = Slice(part.partition, first, part.last)
-            with closing(self._read_undecoded(rest, from_replicas)) as ranges:
+            remaining = Slice(part.partition, first, part.last)
+            with closing(self._read_undecoded(remaining, from_replicas)) as ranges:
                 for records in ranges:
                     try:
                         batch = _as_arrow(records, first)
@@ -229,6 +229,7 @@ class SparkLogReader:
             tls=location.tls,
             zookeeper_access=location.zookeeper_access,
             connect_timeout=seconds,
+            answer_timeout=None,  # `_in_time` limits each wait.
         )
 
     async def _prefetch(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:

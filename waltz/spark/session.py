@@ -23,6 +23,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """An environment variable that spark-submit sets in the programs that it starts."""
 
 _PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+"""The environment variables that name the Python of Spark's workers and of the driver."""
 _OLDEST_SPARK = (4, 2)
 """The oldest version, major and minor number, that can run this source."""
 
@@ -41,8 +42,8 @@ def register(spark: SparkSession) -> None:
     # Workers on other machines have other paths, which cannot be compared with those of this one.
     if spark.sparkContext.master.startswith("local"):
         check_workers(spark.sparkContext.pythonExec)
-    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
-    spark.dataSource.register(FilteringDataSource if pushes else WaltzDataSource)
+    pushes_filters = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(FilteringDataSource if pushes_filters else WaltzDataSource)
 
 
 def session(

@@ -91,7 +91,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
 class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed
     """Writes a stream. Spark creates one object in the driver; every task has a copy of it.
 
-    The ledger of a stream stays after each epoch, so the first attempt that finds none creates it.
+    The ledger of a stream is persistent (`LedgerStore`): the first attempt of all creates it.
     """
 
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from waltz.client import WaltzError
+from waltz.protocol.records import NO_TRANSACTION
 from waltz.spark.batch_reader import SliceTask, read_slice, rows_per_task
 from waltz.spark.core.filters import RowFilter
 from waltz.spark.core.offsets import (
@@ -92,7 +93,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Record the logs' present ends, at which the query will stop."""
 
         def record(reader: SparkLogReader) -> dict[int, int]:
-            return {p: mark + 1 for p, mark in reader.marks(self._chosen(reader)).items()}
+            marks = reader.marks(self._chosen(reader))
+            return {partition: mark + 1 for partition, mark in marks.items()}
 
         self._target = self._with_reader(record)
 
@@ -102,13 +104,19 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         def plan(reader: SparkLogReader) -> list[InputPartition]:
             chosen = self._chosen(reader)
             starts, ends = positions_of(start, chosen), positions_of(end, chosen)
-            if any(at > self._marks.get(partition, -1) + 1 for partition, at in ends.items()):
+            if any(
+                position > self._marks.get(partition, NO_TRANSACTION) + 1
+                for partition, position in ends.items()
+            ):
                 # This object has not read marks that reach these ends. So an earlier run of the
                 # query planned this micro-batch, and a restarted driver repeats it. Meanwhile the
                 # log may have been restored from an older copy, which is shorter: cut the ends.
                 # The stream continues at ``ends``, so they are checked like the starts of a read.
                 present = self._readable_ends(reader, ends)
-                ends = {partition: min(at, present[partition]) for partition, at in ends.items()}
+                ends = {
+                    partition: min(position, present[partition])
+                    for partition, position in ends.items()
+                }
             wanted = spans_between(starts, ends)
             rows = rows_per_task(self._options, reader, wanted)
             return [SliceTask(part) for part in cut_into_slices(wanted, rows)]
@@ -131,7 +139,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return choose_partitions(self._options, reader.num_partitions)
 
     def _readable_ends(self, reader: SparkLogReader, starts: Mapping[int, int]) -> dict[int, int]:
-        """Read the marks, and return the end of each partition's readable range.
+        """Read the marks, keep them, and return the end of each partition's readable range.
 
         An end is the mark plus one. It is below the start if the log has become shorter; then
         PositionMissing is raised, unless the option missingPositions is continue.

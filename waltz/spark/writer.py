@@ -78,7 +78,7 @@ class WriterSession:
     """A driver's or a worker's session with one cluster's ZooKeeper; serves one task at a time."""
 
     def __init__(self, location: ClusterLocation) -> None:
-        """Connect. Raises ConnectFailed."""
+        """Connect. Raises ConnectFailed or BadCredentials."""
         self.location = location
         self._loop = asyncio.new_event_loop()
         try:
@@ -145,7 +145,7 @@ class TaskAttempt:
 
     def __init__(self, session: WriterSession, task: WriteTask, columns: Columns) -> None:
         self.written = WriteCounts(0, 0)
-        """The counts of the batches that were passed to `add` so far."""
+        """The counts so far: of the rows that were passed to `add`, and of the appended ones."""
         self._session = session
         self._task = task
         self._columns = columns
@@ -178,6 +178,7 @@ class TaskAttempt:
             buffered, size = self._buffered[partition], self._sizes[partition] + len(row.data)
             if buffered and (size > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):
                 self._session.run(self._append([partition]))
+            # Not to ``buffered``: `_append` has removed that list.
             self._buffered[partition].append(row)
             self._sizes[partition] += len(row.data)
         self.written = WriteCounts(self.written.rows + batch.num_rows, self.written.appended)
@@ -266,8 +267,8 @@ class TaskAttempt:
     async def _catch_up(self, partition: int) -> None:
         """Find the rows that competing attempts have appended up to the log's present end.
 
-        The search ends where the log ended when the search began. A row that a competing attempt
-        appends later makes the server refuse the append of the same row.
+        The search ends when it has reached the end that the log had when the search began. A row
+        that a competing attempt appends later makes the server refuse the append of the same row.
         """
         missing = self._partitions[partition]
         end = None
@@ -276,7 +277,8 @@ class TaskAttempt:
             page = await self._client.bulk.headers(
                 partition, first, max_headers=_HEADERS_PER_REQUEST
             )
-            end = page.high_water_mark if end is None else end
+            if end is None:
+                end = page.high_water_mark
             if not page.headers:
                 return
             # The ledger is read after the headers. Every attempt registers before it appends, so

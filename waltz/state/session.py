@@ -61,8 +61,8 @@ def uncommittable(connection: Connection) -> Iterator[None]:
     """Refuse every commit of the connection's transaction until the block ends.
 
     A commit as the SQL text COMMIT cannot be refused. A rollback is not refused either: a session
-    rolls back automatically when a statement fails. `StateStore` finds after the block that the
-    transaction is not active any more.
+    rolls back automatically when a statement fails. `StateStore` detects a rollback after `apply`
+    has returned: then the transaction is not active any more.
     """
     is_in_block = True
 

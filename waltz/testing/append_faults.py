@@ -229,12 +229,12 @@ class AppendInterceptor:
         answer = cs.AppendBatchResponse(_id_in_batch(batch.req_id, refused), (outcome,))
         self._inject(cs.encode(answer, version))
         parts = ((0, batch.appends[:refused]), (refused + 1, batch.appends[refused + 1 :]))
-        rest = [
+        remaining = [
             replace(batch, req_id=_id_in_batch(batch.req_id, first), appends=appends)
             for first, appends in parts
             if appends
         ]
-        return b"".join(cs.encode(part, version) for part in rest)
+        return b"".join(cs.encode(part, version) for part in remaining)
 
     def _frame_arrived(self, frame: Frame) -> bytes:
         """Return what the client gets for a frame.
@@ -318,7 +318,7 @@ class AppendInterceptor:
         if last_shown is None:
             return frame.raw
         records = message.records
-        first_id = int.from_bytes(records.raw[:8], "big")
+        first_id = int.from_bytes(records.raw[:8], "big")  # A record begins with its id.
         shown = min(last_shown + 1 - first_id, records.count)
         if shown <= 0:
             return self._hold(frame.raw)

@@ -43,7 +43,7 @@ class FrameReplacement:
 FrameRule = Callable[[Any], FrameFault | FrameReplacement | None]
 """Decides about the frame of a message; None: the frame arrives unchanged.
 
-It is called on the event loop of the sending host. It does not see Hellos and keep-alives.
+The rule is called on the event loop of the sending host. It does not see Hellos and keep-alives.
 """
 
 

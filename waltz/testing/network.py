@@ -171,8 +171,8 @@ class MemoryNetwork:
                 if registered is listener:
                     del self._listeners[address]
 
-    def connect(self, dialer: str, address: tuple[str, int], near: FrameConnection) -> bool:
-        """Connect ``near`` to ``address``, on the running event loop.
+    def connect(self, dialer: str, address: tuple[str, int], dialing: FrameConnection) -> bool:
+        """Connect ``dialing`` to ``address``, on the running event loop.
 
         Return False, and do nothing, if ``dialer`` is down or nothing listens at the address.
         """
@@ -184,7 +184,7 @@ class MemoryNetwork:
             connection = _Connection(self, dialer, address, (loop, listener.loop))
             self._connections[connection] = None
         listener.accept(connection.far)
-        connection.near.connect(near)
+        connection.near.connect(dialing)
         return True
 
     def forget(self, connection: _Connection) -> None:

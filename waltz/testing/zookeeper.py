@@ -62,14 +62,14 @@ class MemoryZooKeeper:
         return client
 
     def dump(self) -> dict[str, Node]:
-        """Return every node but "/", by path, sorted."""
+        """Return every node except "/", by path, sorted by path."""
         with self._lock:
             return {p: n.view() for p, n in sorted(self._tree.nodes.items()) if p != "/"}
 
     def clear(self) -> None:
-        """Delete every node."""
+        """Delete every node except "/"."""
         with self._lock:
-            for path in sorted(self._tree.nodes, reverse=True)[:-1]:  # Children first, "/" not.
+            for path in sorted(self._tree.nodes.keys() - {"/"}, reverse=True):  # Children first.
                 self._tree.delete(path, ANY_VERSION)
 
     def suspend(self, client: MemoryStore) -> None:
@@ -125,12 +125,12 @@ class MemoryZooKeeper:
     def catch_up(self, client: MemoryStore) -> None:
         """Bring the client's follower up to date; call the watches of the changes it has missed."""
         with self._lock:
-            lag, client._lag = client._lag, None
-            for changed, child_lists in lag.missed if lag is not None else ():
+            follower, client._lag = client._lag, None
+            for changed, child_lists in [] if follower is None else follower.missed:
                 client._notify(changed, child_lists)
 
     def end_session(self, session_id: int) -> None:
-        """Delete the ephemeral nodes of an abandoned client's session, as its expiry does."""
+        """Delete the ephemeral nodes of a session, such as that of an abandoned client."""
         with self._lock:
             self._tree.delete_owned(session_id)
 
@@ -314,7 +314,7 @@ class MemoryStore:
     def _finish(self, path: str, *, is_write: bool = False) -> None:
         """End an operation that was executed; act on `lose_next_answer` and `lose_next_write`."""
         if is_write and self._writes_to_lose:
-            # This one is to be executed: `_begin_write` raised for any other one.
+            # The first entry is True: for False, `_begin_write` has raised an error.
             self._writes_to_lose.popleft()
             self._lose_connection(path)
         if self._answers_to_lose:

@@ -63,7 +63,8 @@ func main() {
 	}
 }
 
-// run creates the stream, appends a tenth of the records to warm up, and measures the others.
+// run creates the stream, appends some records to warm up, and then measures s.records records.
+// bench/peers/nats.py relies on the size of the warm-up: a tenth of s.records, and one per writer.
 func run(ctx context.Context, s settings) (result, error) {
 	leader, err := createStream(ctx, s)
 	if err != nil {

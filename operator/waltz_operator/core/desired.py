@@ -42,9 +42,9 @@ class DesiredCluster:
     def key(self) -> uuid.UUID:
         """The UUID by which processes and volumes of another cluster are recognised and refused.
 
-        It is ``spec.clusterKey`` if that field is set, otherwise the uid of the WaltzCluster. After
-        the cluster's znodes exist, the key must stay the same: with another key, the plan reports a
-        problem and does not change the znodes.
+        It is ``spec.clusterKey`` if that field is set, otherwise the uid of the WaltzCluster. The
+        cluster's znodes have the key that it had at their creation: if the two differ, the plan
+        reports a problem and does not change the znodes.
         """
         return uuid.UUID(self.cluster.spec.cluster_key or self.cluster.metadata.uid)
 

@@ -21,9 +21,9 @@ from waltz_operator.core.observed import ClusterPresent
 def may_be_away(present: ClusterPresent, storages: Set[str]) -> bool:
     """Whether all ``storages`` may be away now, at the same time.
 
-    They may if every replica of every partition is healthy, and if a new session of each partition
-    opens without them. While any replica is unhealthy, no storage may be away: that replica may
-    lack transactions, so a healthy one that is taken away could leave a partition without a quorum.
+    They may if every partition has a server and healthy replicas only, and if a new session of each
+    partition opens without them. While any replica is unhealthy, no storage may be away: that
+    replica may lack transactions, so without one more replica the partition could lose its quorum.
     """
     return absence_obstacle(present, storages) is None
 
@@ -41,9 +41,9 @@ def absence_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
 def may_be_repaired(present: ClusterPresent, storages: Set[str]) -> bool:
     """Whether ``storages``, whose replicas are unhealthy, may be stopped for a repair.
 
-    They may if every replica on the other storages is healthy, and if a new session of each
-    partition opens without ``storages``: then no partition depends on them. `may_be_away` is false
-    for them, because it also demands that they are healthy.
+    They may if every partition has a server, if every replica on the other storages is healthy, and
+    if a new session of each partition opens without ``storages``: then no partition depends on
+    them. `may_be_away` is false for them, because it also demands that they are healthy.
     """
     return repair_obstacle(present, storages) is None
 
@@ -68,7 +68,7 @@ def _opens_without(view: PartitionView, storages: Set[str]) -> bool:
 
 
 def _no_quorum(view: PartitionView, storages: Set[str]) -> str:
-    """Return the obstacle that no session of a partition opens while ``storages`` are away."""
+    """Say that no session of a partition opens while ``storages`` are away."""
     if not storages:
         return f"partition {view.partition} has no quorum"
     return f"partition {view.partition} has no quorum without {', '.join(sorted(storages))}"

@@ -59,10 +59,7 @@ class PodSet:
 
 
 def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
-    """Return the observed pods of the StatefulSet ``live``.
-
-    A set whose status has no revision has no pods yet: no pod of it counts as outdated.
-    """
+    """Return the observed pods of the StatefulSet ``live``."""
     name, status = live["metadata"]["name"], live.get("status") or {}
     revision = status.get("updateRevision")
     pods, absent = [], []
@@ -94,7 +91,8 @@ def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
 def is_current(pod: LiveObject, revision: str | None) -> bool:
     """Return whether a pod has the current ``revision`` of its set.
 
-    ``revision`` is None while the status of the set has none: then no pod counts as outdated.
+    ``revision`` is None while the status of the set has none: Kubernetes has not processed the set
+    yet, and no pod counts as outdated.
     """
     labels = pod["metadata"].get("labels") or {}
     return revision is None or labels.get(REVISION_LABEL) == revision
@@ -119,14 +117,14 @@ def pod_failure(pod: LiveObject) -> str | None:
 def _container_failure(container: LiveObject) -> str | None:
     """Return why a container does not start; None if it runs, starts as usual, or just ended."""
     waiting = (container.get("state") or {}).get("waiting") or {}
-    ended = (container.get("lastState") or {}).get("terminated") or {}
+    last_end = (container.get("lastState") or {}).get("terminated") or {}
     reason = waiting.get("reason")
     if reason is None or reason in _ORDINARY_REASONS:
         return None
     if reason == "CrashLoopBackOff":
-        if ended.get("message"):
-            return _last_line(ended["message"])
-        return f"its process ends again and again, with exit code {ended.get('exitCode', '?')}"
+        if last_end.get("message"):
+            return _last_line(last_end["message"])
+        return f"its process ends again and again, with exit code {last_end.get('exitCode', '?')}"
     if reason in _IMAGE_REASONS:
         return f"its image {container.get('image')} cannot be pulled"
     return f"{reason}: {_last_line(waiting.get('message') or 'no message')}"

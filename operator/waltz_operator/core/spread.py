@@ -21,12 +21,12 @@ def describe_shared_nodes(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
 ) -> tuple[str, ...]:
     """Return a sentence for each node whose loss takes several copies or ZooKeeper's quorum."""
-    by_storages = _shared_by_storages(_nodes(observed, Component.STORAGE), present)
+    about_storages = _shared_by_storages(_nodes(observed, Component.STORAGE), present)
     managed = desired.cluster.spec.zookeeper.managed
     if managed is None:
-        return tuple(by_storages)
-    by_members = _shared_by_members(_nodes(observed, Component.ZOOKEEPER), managed.members)
-    return (*by_storages, *by_members)
+        return tuple(about_storages)
+    about_members = _shared_by_members(_nodes(observed, Component.ZOOKEEPER), managed.members)
+    return (*about_storages, *about_members)
 
 
 def _nodes(observed: ObservedCluster, component: Component) -> dict[str, str]:
@@ -67,8 +67,8 @@ def _shared_by_storages(nodes: Mapping[str, str], present: ClusterPresent) -> It
 def _shared_by_members(nodes: Mapping[str, str], num_members: int) -> Iterable[str]:
     """Yield a sentence for each node with so many ZooKeeper members that the others are no quorum.
 
-    ``nodes`` are the nodes of the members' pods. ``num_members`` is the size of the
-    ensemble, which has members that the scheduler has not placed, too.
+    ``nodes`` are the nodes of the pods that the scheduler has placed. ``num_members`` is the number
+    of all members, also of those that have no node yet.
     """
     if num_members == 1:
         return  # The only member is always on one node.

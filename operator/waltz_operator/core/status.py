@@ -8,7 +8,7 @@ The conditions of a cluster:
   does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, and
-  for a new generation of a paused cluster.
+  while the cluster is paused.
 * *Updated* is true while every pod runs the current version of its object, and starts. Its reason
   is RollStopped if a pod of the current version does not start while pods of an earlier version
   wait to be replaced, PodsOutdated if pods of an earlier version exist and no roll has stopped, and
@@ -205,8 +205,8 @@ def has_quorum(present: ClusterPresent, view: PartitionView) -> bool:
     """Whether a partition has a server and a quorum of healthy replicas in its session."""
     if view.server_problem is not None or not view.replicas:
         return False
-    healthy = [s for s in view.replicas if unhealthy_reason(present.replicas, view, s) is None]
-    return len(healthy) >= quorum(len(view.replicas))
+    reasons = [unhealthy_reason(present.replicas, view, storage) for storage in view.replicas]
+    return reasons.count(None) >= quorum(len(view.replicas))
 
 
 def _count_quorums(present: ClusterPresent | None) -> int:
@@ -273,7 +273,7 @@ def _reconciled(
     """Return the statement of Reconciled.
 
     ``is_reconciled``: whether the present generation of the spec is reconciled. A paused cluster
-    without a new generation is Reconciled.
+    has a generation that is not, because ``spec.paused`` was set.
     """
     if desired.cluster.spec.paused and not is_reconciled:
         return _Statement("Reconciled", False, "Paused", message)
@@ -302,7 +302,8 @@ def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
     ]
     reasons = (*stopped, *outdated, *failing)
     # A stopped roll comes first, because it is why the other pods stay outdated.
-    reason = "RollStopped" if stopped else "PodsOutdated" if outdated else "PodsFailing"
+    texts_of_reasons = {"RollStopped": stopped, "PodsOutdated": outdated, "PodsFailing": failing}
+    reason = next(name for name, texts in texts_of_reasons.items() if texts)
     return _Statement("Updated", False, reason, "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS])
 
 
@@ -388,12 +389,12 @@ def _condition(
     # The message says why a condition is not true, so a true condition has no message. Healthy
     # keeps it: while nothing is missing, the message is the step that is being performed. Changing
     # keeps it, too: it is true only while there is something to say.
-    has_no_message = statement.holds and statement.kind not in ("Healthy", "Changing")
+    has_message = not statement.holds or statement.kind in ("Healthy", "Changing")
     return Condition(
         type=statement.kind,
         status=status,
         observed_generation=generation,
         last_transition_time=since,
         reason=statement.reason,
-        message="" if has_no_message else statement.message,
+        message=statement.message if has_message else "",
     )

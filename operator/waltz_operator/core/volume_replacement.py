@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from waltz.metadata.core.formats import NO_SESSION
-from waltz_operator.core.desired import DesiredCluster, address_of, addresses_of
+from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import (
     REPLACE_VOLUME_ANNOTATION,
     REPLACEMENT_ANNOTATION,
@@ -67,15 +67,15 @@ class Replacement:
     def from_json(cls, text: str) -> Replacement:
         """Return the replacement in an annotation. Raises ValueError."""
         try:
-            found = json.loads(text)
+            fields = json.loads(text)
             return cls(
-                str(found["pod"]),
-                tuple(map(str, found["claims"])),
-                Phase(found["phase"]),
-                int(found["partition"]),
-                int(found["nextId"]),
+                str(fields["pod"]),
+                tuple(map(str, fields["claims"])),
+                Phase(fields["phase"]),
+                int(fields["partition"]),
+                int(fields["nextId"]),
             )
-        except (KeyError, TypeError) as malformed:
+        except (KeyError, TypeError, OverflowError) as malformed:
             raise ValueError(str(malformed)) from malformed
 
 
@@ -113,22 +113,22 @@ class VolumeLoss:
 def pool_pods(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[PoolPod]:
     """Yield the storages of the cluster's pools."""
     for pool in desired.own_pools:
-        for ordinal in range(len(addresses_of(pool))):
+        for ordinal, storage in enumerate(addresses_of(pool)):
             pod = f"{storage_set(pool.metadata.name)}-{ordinal}"
             keys = (
                 ObjectKey("PersistentVolumeClaim", f"{kind}-{pod}")
                 for kind in pool.spec.volumes.by_kind
             )
             claims = {key.name: observed.objects[key] for key in keys if key in observed.objects}
-            yield PoolPod(pool, pod, address_of(pool, ordinal), claims)
+            yield PoolPod(pool, pod, storage, claims)
 
 
 def volume_losses(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
 ) -> list[VolumeLoss]:
     """Return the storages whose volume is lost, although replicas on it were in a session."""
-    found = (_loss(each, present) for each in pool_pods(desired, observed))
-    return [loss for loss in found if loss is not None]
+    losses = (_loss(pool_pod, present) for pool_pod in pool_pods(desired, observed))
+    return [loss for loss in losses if loss is not None]
 
 
 def _loss(pool_pod: PoolPod, present: ClusterPresent) -> VolumeLoss | None:
@@ -144,13 +144,14 @@ def _loss(pool_pod: PoolPod, present: ClusterPresent) -> VolumeLoss | None:
     replicas = present.replicas
     answers = replicas.storage_problem(pool_pod.storage) is None
     is_empty = answers and all(replicas.held(pool_pod.storage, p) is None for p in used)
+    is_without_replicas = is_empty or not answers
     for name, claim in pool_pod.claims.items():
         if claim["metadata"].get("deletionTimestamp"):
             reason = f"PersistentVolumeClaim {name} is being deleted"
-            return VolumeLoss(pool_pod, reason, is_without_replicas=is_empty or not answers)
+            return VolumeLoss(pool_pod, reason, is_without_replicas)
         if (claim.get("status") or {}).get("phase") == "Lost":
             reason = f"PersistentVolumeClaim {name} has lost its volume"
-            return VolumeLoss(pool_pod, reason, is_without_replicas=is_empty or not answers)
+            return VolumeLoss(pool_pod, reason, is_without_replicas)
     if is_empty:
         return VolumeLoss(
             pool_pod, "it holds none of its replicas", is_without_replicas=True, has_new_volume=True
@@ -178,10 +179,11 @@ def replacement_of(pool: StoragePool) -> Replacement | None:
 def pools_with_obsolete_record(desired: DesiredCluster, observed: ObservedCluster) -> list[str]:
     """Return the pools whose recorded replacement is that of a storage they no longer have.
 
-    ``spec.storages`` has been lowered since. A record that stays would forbid evictions forever.
+    This happens if ``spec.storages`` is lowered during a replacement. If the record stayed, it
+    would forbid evictions forever.
     Raises ValueError if a record cannot be decoded.
     """
-    pods = {each.pod for each in pool_pods(desired, observed)}
+    pods = {pool_pod.pod for pool_pod in pool_pods(desired, observed)}
     recorded = {pool.metadata.name: replacement_of(pool) for pool in desired.own_pools}
     return [
         pool
@@ -196,8 +198,8 @@ def record_annotations(
     """Return the annotations to change; the value None removes an annotation.
 
     ``replacement`` and ``request`` are those of `RecordReplacement`. When a replacement begins, the
-    request of a user for this pod is removed, so that the volume is replaced once. A request for
-    another pod of the pool stays then; a postponed replacement writes its own over it.
+    request of a user for this pod is removed, so that the volume is replaced once; a request for
+    another pod of the pool stays. A postponed replacement writes its request over any other.
     """
     text = None if replacement is None else replacement.to_json()
     changed: dict[str, str | None] = {REPLACEMENT_ANNOTATION: text}

@@ -16,7 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _AUTHORITY_DAYS = 3650
+"""How long a certificate authority is valid; it is not renewed."""
+
 _CERTIFICATE_DAYS = 365
+"""How long a certificate of the processes is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def make_authority(name: str) -> KeyPair:
 def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> KeyPair:
     """Return a certificate for ``name``, valid for servers and clients, signed by ``authority``.
 
-    Raises ValueError if ``authority`` cannot be decoded.
+    Raises ValueError if ``authority`` cannot be decoded, or has another kind of key.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     try:
@@ -71,7 +74,10 @@ def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> Ke
 
 
 def days_left(certificate: bytes) -> float:
-    """Return the remaining validity of a certificate in PEM, in days."""
+    """Return the remaining validity of a certificate in PEM, in days; negative after its end.
+
+    Raises ValueError if the certificate cannot be decoded.
+    """
     ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     return (ends - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1)
 

@@ -50,6 +50,7 @@ LONGEST_PAUSE_SECONDS = 15.0
 """The longest pause between two reconciles with the same `ReconcileResult.state`."""
 
 _BACKOFF = Backoff(1.0, 30.0)
+"""The pauses after reconciles of a cluster that raised an exception."""
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class _Worker:
 
     result: ReconcileResult | None = None
     num_unchanged: int = 0
-    """The number of consecutive reconciles that returned the state of the reconcile before."""
+    """How many reconciles in a row have returned the same `ReconcileResult.state` as before."""
 
     def keep_result(self, result: ReconcileResult | None) -> float | None:
         """Keep the result of a reconcile; return the seconds until the next reconcile.
@@ -162,30 +163,32 @@ class Controller:
         while True:
             # Cleared before the state is read, so that an event during this reconcile causes
             # another reconcile.
-            changed = worker.enqueued.is_set()
+            has_event = worker.enqueued.is_set()
             worker.enqueued.clear()
             started = worker.progress_at = clock()
             try:
-                result = None if changed or self._check is None else await self._check(*cluster)
+                result = None
+                if self._check is not None and not has_event:
+                    result = await self._check(*cluster)
                 if result is None:
                     result = await self._reconcile(*cluster)
-                requeue, failures = worker.keep_result(result), 0
+                requeue_seconds, failures = worker.keep_result(result), 0
             except Exception as problem:
                 # An unexpected exception ends only this reconcile. If it ended the process, the
                 # resource of one cluster could stop the operator for all clusters.
-                requeue = _BACKOFF.delay(failures)
-                _log_failure(cluster, problem, requeue)
+                requeue_seconds = _BACKOFF.delay(failures)
+                _log_failure(cluster, problem, requeue_seconds)
                 if not isinstance(problem, KubeError):
                     # The metrics must not show the result of an earlier reconcile forever. But an
                     # error of the API server says nothing about the cluster: the last result stays.
-                    worker.result = ReconcileResult(requeue, ready=False)
+                    worker.result = ReconcileResult(requeue_seconds, ready=False)
                 self.metrics.failures += 1
                 failures += 1
             worker.progress_at = None
             self.metrics.reconciles += 1
             self.metrics.seconds += clock() - started
-            if requeue is not None:
-                await self._wait(worker, requeue)
+            if requeue_seconds is not None:
+                await self._wait(worker, requeue_seconds)
             elif not worker.enqueued.is_set():
                 # The cluster no longer exists, and no event has reported a new one of its name.
                 break
@@ -201,10 +204,10 @@ class Controller:
             return
 
 
-def _log_failure(cluster: tuple[str, str], problem: Exception, requeue: float) -> None:
+def _log_failure(cluster: tuple[str, str], problem: Exception, requeue_seconds: float) -> None:
     if isinstance(problem, KubeError):
         text = "cluster %s/%s: API server error, retrying in %g s: %s"
-        log.warning(text, *cluster, requeue, problem)
+        log.warning(text, *cluster, requeue_seconds, problem)
     else:
         text = "cluster %s/%s: reconcile failed unexpectedly, retrying in %g s"
-        log.error(text, *cluster, requeue, exc_info=problem)
+        log.error(text, *cluster, requeue_seconds, exc_info=problem)

@@ -57,11 +57,11 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
         schema = {**shared[reference.rpartition("/")[2]], **own}
     alternatives = schema.get("anyOf")
     if alternatives is not None:
-        # The models use null as the only alternative to a type. In Kubernetes such a field is
+        # The only alternative that the models have to a type is null. In Kubernetes such a field is
         # absent instead of null.
-        (real,) = (each for each in alternatives if each != {"type": "null"})
+        (not_null,) = (each for each in alternatives if each != {"type": "null"})
         own = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
-        return _structural({**real, **own}, shared)
+        return _structural({**not_null, **own}, shared)
     result = {key: value for key, value in schema.items() if key not in _OMITTED}
     if "properties" in schema:
         result["properties"] = {
@@ -88,8 +88,8 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
 def _default_sentence(schema: dict[str, Any]) -> tuple[str, ...]:
     """Return a sentence about the default of a field, because `kubectl explain` shows no defaults.
 
-    The result is empty if the default is empty, or an object: its fields have sentences of their
-    own.
+    The result is empty if the default is an empty text or a list, or an object, whose fields have
+    sentences of their own.
     """
     match schema.get("default"):
         case bool(default):

@@ -18,15 +18,16 @@ _Resource = TypeVar("_Resource", WaltzCluster, StoragePool)
 
 
 class InvalidResource(Exception):
-    """A WaltzCluster or StoragePool is invalid, because its CRD has fewer rules than the model.
+    """A WaltzCluster or StoragePool is invalid; the message names it and its invalid fields.
 
-    The message names the resource and its invalid fields.
+    The API server accepts such a resource only if its CRD has fewer rules than the model. The file
+    of ``waltz-operator plan`` may have any.
     """
 
 
-async def read_desired(kube: Kube, found: LiveObject, operator_namespace: str) -> DesiredCluster:
-    """Return the desired state of the WaltzCluster ``found``. Raises KubeError, InvalidResource."""
-    cluster = decode(WaltzCluster, found)
+async def read_desired(kube: Kube, live: LiveObject, operator_namespace: str) -> DesiredCluster:
+    """Return the desired state of the WaltzCluster ``live``. Raises KubeError, InvalidResource."""
+    cluster = decode(WaltzCluster, live)
     namespace = cluster.metadata.namespace
     pools = await asyncio.gather(
         *(kube.get("StoragePool", namespace, name) for name in cluster.spec.pools)
@@ -54,16 +55,16 @@ async def _vanished(kube: Kube, namespace: str, clusters: Set[str]) -> frozenset
     return frozenset(name for name, live in zip(names, found, strict=True) if live is None)
 
 
-def decode(model: type[_Resource], found: LiveObject) -> _Resource:
+def decode(model: type[_Resource], live: LiveObject) -> _Resource:
     """Decode a resource. Raises InvalidResource, which names the fields that are invalid."""
     try:
-        return model.model_validate(found)
+        return model.model_validate(live)
     except ValidationError as invalid:
         fields = "; ".join(
             f"{'.'.join(map(str, each['loc'])) or 'resource'}: {each['msg']}"
             for each in invalid.errors()
         )
         raise InvalidResource(
-            f"{model.__name__} {found['metadata']['name']} is invalid, nothing is changed: "
+            f"{model.__name__} {live['metadata']['name']} is invalid, nothing is changed: "
             f"{fields}; correct the resource"
         ) from invalid

@@ -43,8 +43,13 @@ from waltz_operator.shell.kube_api import Kube, KubeError
 from waltz_operator.shell.zookeeper_leader import find_leader
 
 _CONNECT_SECONDS = 5.0
+"""The time limit of a connection to ZooKeeper."""
+
 _ANSWER_SECONDS = 3.0
+"""The time after which a storage or a server without an answer counts as failed."""
+
 _SESSION_MS = 10_000
+"""The timeout of the operator's ZooKeeper sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class SecretUnusable(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class ComparedPart:
-    """A comparison that may have ended early: ``last_compared`` is the last id it has compared."""
+    """A comparison that may have ended early: ``last_compared`` is the last id that it reached."""
 
     result: ComparisonResult
     last_compared: int
@@ -92,9 +97,10 @@ class ReplicaAccess(Protocol):
     async def compare(
         self, partition: int, first_id: int, may_continue: MayContinue
     ) -> ComparedPart:
-        """Compare the replicas of a partition from ``first_id`` on, while ``may_continue``.
+        """Compare the replicas of a partition from ``first_id`` on.
 
-        Raises UnknownPartition, and the errors of `observe`.
+        The comparison ends early when ``may_continue`` returns False. Raises UnknownPartition, and
+        the errors of `observe`.
         """
 
 
@@ -129,7 +135,7 @@ class _NetworkAccess(OrderExecutor):
         """See ReplicaAccess."""
         last_compared = first_id - 1
 
-        def note(compared: int, _last: int) -> None:
+        def note_progress(compared: int, _last: int) -> None:
             nonlocal last_compared
             last_compared = compared
 
@@ -138,7 +144,7 @@ class _NetworkAccess(OrderExecutor):
             self.tls,
             partition,
             first_id=first_id,
-            on_compared=note,
+            on_compared=note_progress,
             may_continue=may_continue,
         )
         return ComparedPart(result, last_compared)
@@ -168,7 +174,7 @@ class NetworkEnvironment:
         self._sessions: dict[tuple[str, str], _OpenSession] = {}
         """The sessions by `_cluster_key`."""
         self._tls_configs: dict[tuple[str, str], TlsConfig] = {}
-        """The certificates by `_cluster_key`."""
+        """The TLS settings for connections to the cluster's processes, by `_cluster_key`."""
 
     async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
         """See Environment."""
@@ -176,8 +182,8 @@ class NetworkEnvironment:
         external = desired.cluster.spec.zookeeper.external
         target = _ZooKeeperTarget(
             desired.zookeeper,
-            external.tls if external is not None else None,
-            external.authentication if external is not None else None,
+            None if external is None else external.tls,
+            None if external is None else external.authentication,
         )
         known = self._sessions.get(key)
         if known and known.target == target and known.store.health.unhealthy_since is None:
@@ -241,8 +247,8 @@ class NetworkEnvironment:
         name = tls_secret_name(desired.cluster)
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:
-            # If TLS needs a secret that does not exist, no pod of the cluster starts, and a process
-            # that still runs refuses the connection.
+            # The cluster does not use TLS, or its secret does not exist. Without the secret no pod
+            # of the cluster starts, and a process that still runs refuses the connection.
             return TlsConfig(enabled=False)
         files = {}
         for part in ("ca.crt", "tls.crt", "tls.key"):

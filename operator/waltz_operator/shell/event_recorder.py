@@ -22,7 +22,11 @@ from waltz_operator.shell.kube_api import Kube, KubeError
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_CHARACTERS = 1000
+"""The length at which the message of an event is cut."""
+
 MAX_QUEUED_EVENTS = 200
+"""The number of events that wait to be posted; further events are dropped."""
+
 _SHOWN_STEPS = 3
 """How many steps of a kind the message of an event names."""
 
@@ -58,8 +62,8 @@ class KubeEventRecorder:
         self._changes: dict[str, _PostedChange] = {}
         """The change of shape that is under way, by the uid of its cluster.
 
-        An entry is removed when its change has ended. Only if the finalizer of the cluster is
-        removed by hand during the change, the entry stays.
+        An entry is removed when its change has ended. If the finalizer of the cluster is removed by
+        hand during the change, the entry stays.
         """
         self.steps = 0
         """The number of steps that succeeded, for metrics."""
@@ -98,9 +102,10 @@ class KubeEventRecorder:
             self._enqueue(cluster.metadata, "Normal", reason, message)
 
     def _posted_reasons(self, uid: str, change: ShapeChange | None) -> set[str]:
-        """Return the reasons of the events that were posted about ``change``; none without one.
+        """Return the reasons of the events that were posted about ``change``.
 
-        The caller adds the reasons that it posts to the set.
+        The caller adds the reasons that it posts to the set. Without a change, or with another one
+        than before, the set is empty, and the reasons of the change before are forgotten.
         """
         if change is None:
             self._changes.pop(uid, None)
@@ -123,7 +128,7 @@ class KubeEventRecorder:
     def _warn(self, cluster: ObjectMeta, reason: str, message: str) -> None:
         """Post a failure, unless the last failure of the cluster has the same message."""
         if self._last_failure.get(cluster.uid) != message:
-            # Inserted at the end: beyond the bound, the failure that was posted first is forgotten.
+            # Inserted at the end, so that the first entry is the failure that was posted first.
             self._last_failure.pop(cluster.uid, None)
             self._last_failure[cluster.uid] = message
             if len(self._last_failure) > _MAX_LAST_FAILURES:
@@ -131,6 +136,7 @@ class KubeEventRecorder:
             self._enqueue(cluster, "Warning", reason, message)
 
     def _enqueue(self, metadata: ObjectMeta, kind: str, reason: str, message: str) -> None:
+        """Queue an event of the kind Normal or Warning about a WaltzCluster."""
         now = utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "apiVersion": "v1",

@@ -1,14 +1,15 @@
 """Perform the steps of a plan. Touches the API server, ZooKeeper and storages' admin ports.
 
 `waltz_operator.shell.fencing` refuses the writes of an operator that may have lost the Lease. A
-write that this operator sent before may still arrive later. So a write that a later plan could not
-correct is conditional: clusters and pools are patched by compare-and-set of their versions, objects
-are deleted by the uid that was observed, the storage maps are changed by compare-and-set, and
-znodes are deleted only if the cluster's name, its key and whether it is complete are still as
-observed. An object is applied without a condition, because the next plan applies it again if it is
-outdated. A storage that drops replicas checks no condition: directly before the request, the
-executor reads the assignment again (`_check_unassigned`) or records the step in the pool
-(`EmptyVolume`). Shown by test_unreliable_api_server_delays_start_and_deletion_only.
+write that such an operator sent while it held the Lease may still arrive later. So a write that a
+later plan could not correct is conditional: clusters and pools are patched by compare-and-set of
+their versions, objects are deleted by the uid that was observed, the storage maps are changed by
+compare-and-set, and znodes are deleted only if the cluster's name, its key and whether it is
+complete are still as observed. An object is applied without a condition, because the next plan
+applies it again if it is outdated. A storage that drops replicas checks no condition: directly
+before the request, the executor reads the assignment again (`_check_unassigned`) or records the
+step in the pool (`EmptyVolume`). test_unreliable_api_server_delays_start_and_deletion_only shows
+that failed and repeated writes do no harm.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ from waltz_operator.shell.kube_api import Kube, KubeError
 from waltz_operator.shell.replica_checks import compare_next_part
 
 _STEP_SECONDS = 30.0
+"""The time limit of a step. Some steps have none: see `_time_limit`."""
+
 _COPY_SECONDS = 10.0
 """The time after which a copy of a replica pauses, so that the cluster is observed meanwhile."""
 
@@ -203,16 +206,21 @@ class Executor:
                 await self._perform_in_kubernetes(RecordReplacement(step.pool, progress))
 
     def _pool(self, name: str) -> ObjectMeta:
+        """Return the metadata of a pool, as the plan was made from it."""
         pools = (*self._desired.pools, *self._desired.leaving_pools)
         return next(p.metadata for p in pools if p.metadata.name == name)
 
     async def _issue(self) -> None:
-        """Issue a new certificate, by the existing authority or by a new one. Raises KubeError."""
+        """Issue a new certificate, by the existing authority or by a new one.
+
+        Raises KubeError, also if the authority's secret cannot be used, or is lost while its
+        certificates are in use.
+        """
         desired = self._desired
         cluster, name, namespace = desired.cluster, desired.name, desired.namespace
         secret_name = names.authority_secret(name)
-        found = await self._kube.get("Secret", namespace, secret_name)
-        if found is None:
+        live = await self._kube.get("Secret", namespace, secret_name)
+        if live is None:
             in_use = names.tls_secret(name)
             if await self._kube.get("Secret", namespace, in_use) is not None:
                 raise KubeError(
@@ -224,7 +232,7 @@ class Executor:
             data = {"tls.crt": authority.certificate, "tls.key": authority.key}
             await self._kube.create(_secret(cluster, secret_name, data))
         else:
-            authority = _key_pair(found)
+            authority = _key_pair(live)
         try:
             issued = issue(authority, names.tls_name(name, namespace))
         except ValueError as malformed:
@@ -261,7 +269,7 @@ def _time_limit(step: Step) -> float | None:
     copy of a replica, and a change of the assignment that first compares whole replicas.
     """
     match step:
-        # The second pattern: the field ``proofs`` has at least one element.
+        # `ChangeAssignment` is matched only if its second field, ``proofs``, is not empty.
         case CopyReplica() | ChangeAssignment(_, (_, *_)):
             return None
         case _:
@@ -313,6 +321,7 @@ async def _patch(
 
 
 def _secret(cluster: WaltzCluster, name: str, data: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """Return the body of a secret that belongs to the cluster."""
     encoded = {part: base64.b64encode(content).decode() for part, content in data.items()}
     object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
     content = {"type": "Opaque", "data": encoded}

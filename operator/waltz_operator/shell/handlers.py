@@ -44,8 +44,14 @@ because the kind does not exist without cert-manager.
 """
 
 _PAUSE_SECONDS = 2.0
+"""The pause before a watch is started again, and the first pause before a release is retried."""
+
 _KOPF_WATCH_SECONDS = 300
+"""The time after which the API server ends a watch of kopf."""
+
 _KOPF_ANSWER_SECONDS = 30.0
+"""How long kopf waits for the API server to connect, or to end a watch."""
+
 _RELEASE_BACKOFF = Backoff(_PAUSE_SECONDS, 30.0)
 
 
@@ -162,7 +168,7 @@ async def watch_owned(
 
     A watch that ends or fails is started again after ``pause`` seconds. A new watch yields all
     existing objects first. Those that have not changed since the watch before cause no reconcile.
-    An object that was deleted between two watches causes a reconcile when the second one ends.
+    An object that was deleted between two watches causes a reconcile when the second watch ends.
     """
     before: dict[str, _SeenObject] = {}
     while True:
@@ -173,7 +179,7 @@ async def watch_owned(
                 metadata = live.get("metadata") or {}
                 cluster = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
                 if cluster is None:
-                    continue
+                    continue  # For example the report of an error, by which a watch ends.
                 uid = metadata["uid"]
                 current = _SeenObject(metadata["resourceVersion"], metadata["namespace"], cluster)
                 if current != before.get(uid):

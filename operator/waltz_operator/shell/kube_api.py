@@ -24,7 +24,10 @@ from waltz_operator.core.observed import LiveObject
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
 _TIMEOUT_SECONDS = 30.0
+"""The time limit of a request, and of the end of a watch."""
+
 _WATCH_SECONDS = 240
+"""The time after which the API server ends a watch."""
 
 
 class KubeError(Exception):
@@ -109,20 +112,20 @@ class ApiServer:
 
     async def get(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """See Kube."""
-        status, found = await self._call("GET", path_of(kind, namespace, name), allowed=(404,))
-        return None if status == 404 else found
+        status, answer = await self._call("GET", path_of(kind, namespace, name), allowed=(404,))
+        return None if status == 404 else answer
 
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
         """See Kube."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         query = [("labelSelector", selector)]
         path = path_of(kind, namespace)
-        status, found = await self._call("GET", path, query=query, allowed=(404,))
+        status, answer = await self._call("GET", path, query=query, allowed=(404,))
         if status == 404:
             return []
         # The items of a list lack their kind and version.
         named = {"apiVersion": API_VERSIONS[kind], "kind": kind}
-        return [named | item for item in found["items"]]
+        return [named | item for item in answer["items"]]
 
     async def create(self, body: Mapping[str, Any]) -> None:
         """See Kube."""
@@ -149,8 +152,8 @@ class ApiServer:
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
-        # Status 409: the name belongs to a new object now, which must not be deleted.
         path = path_of(kind, namespace, name)
+        # Status 409: the name belongs to a new object now, which must not be deleted.
         await self._call("DELETE", path, body=body, allowed=(404, 409))
 
     async def changes(

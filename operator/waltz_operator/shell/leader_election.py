@@ -110,8 +110,8 @@ class LeaderElection:
         log.info("lease %s: acquired by %s, leading", self._name, self._identity)
 
     async def renew_until_lost(self) -> None:
-        """Renew the Lease periodically; return when this candidate is no longer the leader."""
-        # When the last successful attempt was requested: `_try_lease` set the deadline from it.
+        """Renew the Lease that was acquired; return when this candidate is no longer the leader."""
+        # The time of the request by which the Lease was acquired: `_try_lease` counts from there.
         requested = self._deadline - RENEW_DEADLINE_SECONDS
         while (now := self._clock()) < self._deadline:
             # The pause counts from the request of the last attempt. Otherwise an attempt without an
@@ -133,9 +133,9 @@ class LeaderElection:
             return
         self.is_leader = False
         try:
-            found = await self._kube.get("Lease", self._namespace, self._name)
-            if found is not None and _spec_of(found).get("holderIdentity") == self._identity:
-                await self._write(found, holder="")
+            lease = await self._kube.get("Lease", self._namespace, self._name)
+            if lease is not None and _spec_of(lease).get("holderIdentity") == self._identity:
+                await self._write(lease, holder="")
         except KubeError as problem:
             log.warning(
                 "lease %s: failed to release, the lease expires after %d s: %s",
@@ -153,21 +153,21 @@ class LeaderElection:
         requested = self._clock()
         try:
             async with asyncio.timeout(seconds):
-                found = await self._kube.get("Lease", self._namespace, self._name)
-                if found is None:
+                lease = await self._kube.get("Lease", self._namespace, self._name)
+                if lease is None:
                     await self._kube.create(self._new())
                     self._deadline = requested + RENEW_DEADLINE_SECONDS
                     return True
-                version, now = found["metadata"].get("resourceVersion", ""), self._clock()
+                version, now = lease["metadata"].get("resourceVersion", ""), self._clock()
                 if self._sighting is None or self._sighting.version != version:
                     self._sighting = LeaseSighting(version, now)
-                holder = _spec_of(found).get("holderIdentity")
-                # A leader that reads another holder never takes the Lease back: that operator is
-                # active already. Shown by test_leader_stops_when_another_holds_the_lease.
+                holder = _spec_of(lease).get("holderIdentity")
+                # A leader that reads another holder never takes the Lease back, because that holder
+                # is active already. Shown by test_leader_stops_when_another_holds_the_lease.
                 self._replaced = self.is_leader and holder != self._identity
-                if self._replaced or not may_take(found, self._identity, self._sighting, now):
+                if self._replaced or not may_take(lease, self._identity, self._sighting, now):
                     return False
-                await self._write(found, holder=self._identity)
+                await self._write(lease, holder=self._identity)
                 self._deadline = requested + RENEW_DEADLINE_SECONDS
                 return True
         except Conflict:
@@ -180,18 +180,18 @@ class LeaderElection:
             )
             return False
 
-    async def _write(self, found: LiveObject, holder: str) -> None:
+    async def _write(self, lease: LiveObject, holder: str) -> None:
         """Write the Lease if it has not changed since it was read. Otherwise raises Conflict.
 
         So only one of two candidates succeeds.
         """
         spec = self._spec(holder)
-        if _spec_of(found).get("holderIdentity") == holder:
+        if _spec_of(lease).get("holderIdentity") == holder:
             del spec["acquireTime"]
         else:
-            spec["leaseTransitions"] = (_spec_of(found).get("leaseTransitions") or 0) + 1
+            spec["leaseTransitions"] = (_spec_of(lease).get("leaseTransitions") or 0) + 1
         change = {
-            "metadata": {"resourceVersion": found["metadata"].get("resourceVersion", "")},
+            "metadata": {"resourceVersion": lease["metadata"].get("resourceVersion", "")},
             "spec": spec,
         }
         await self._kube.patch("Lease", self._namespace, self._name, change)

@@ -29,9 +29,10 @@ class Liveness:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._begun: dict[str, float] = {}
+        """The time at which each watch began last, by the kind that it watches."""
 
     def progress(self, watch: str) -> None:
-        """Note that a watch begins."""
+        """Note that a watch begins: watches end regularly, so this is their progress."""
         self._begun[watch] = asyncio.get_running_loop().time()
 
     def problem(self) -> str | None:

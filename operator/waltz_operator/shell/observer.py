@@ -97,19 +97,20 @@ async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveO
         kinds.append("Certificate")
     labels = {names.MANAGER_LABEL: names.MANAGER, names.CLUSTER_LABEL: desired.name}
     lists = await asyncio.gather(*(kube.find(kind, desired.namespace, labels) for kind in kinds))
-    found = {
+    objects = {
         ObjectKey(kind, live["metadata"]["name"]): live
         for kind, listed in zip(kinds, lists, strict=True)
         for live in listed
     }
-    missing = sorted(needed_keys(desired) - found.keys())
-    others = await asyncio.gather(
-        *(kube.get(key.kind, desired.namespace, key.name) for key in missing)
+    # An object of another owner has a name that the cluster needs, but not the cluster's labels.
+    not_listed = sorted(needed_keys(desired) - objects.keys())
+    answers = await asyncio.gather(
+        *(kube.get(key.kind, desired.namespace, key.name) for key in not_listed)
     )
-    for key, live in zip(missing, others, strict=True):
+    for key, live in zip(not_listed, answers, strict=True):
         if live is not None:
-            found[key] = live
-    return found
+            objects[key] = live
+    return objects
 
 
 def _unready_zookeeper(
@@ -180,8 +181,8 @@ async def _read_incomplete(
 async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
     """Whether an incomplete cluster was complete before.
 
-    A cluster that was complete normally has other znodes below its root, assigned ids, or metadata
-    of partitions. The creation of a cluster makes none of these.
+    Processes of a complete cluster make other znodes below its root, assign ids, and write metadata
+    of partitions. The creation of a cluster does none of this.
     """
     paths = cluster.paths
     if {*(await store.children(paths.root)).names} - _CLUSTER_ZNODES:
@@ -200,8 +201,8 @@ async def _zookeeper_leader(
 ) -> str | None:
     """Return the pod that leads ZooKeeper; None if no pod of ZooKeeper has to be replaced."""
     # `is_rolling` depends on the objects alone.
-    seen = ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
-    if not is_rolling(desired, seen, Component.ZOOKEEPER):
+    only_objects = ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
+    if not is_rolling(desired, only_objects, Component.ZOOKEEPER):
         return None
     return await environment.zookeeper_leader(desired)
 

@@ -2,9 +2,9 @@
 
 Touches the API server, and what `Environment` touches. Nothing is lost when an operator is killed
 at any instruction and another one continues (shown by
-test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py). The only state
-that is kept between two reconciles is that of clusters *at rest*, which are paused or need nothing:
-with it, `Reconciler.check` sends no request to the API server.
+test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py). Between two
+reconciles this module keeps only the state of clusters *at rest*, which are paused or need nothing:
+with it, `Reconciler.check` needs no objects from the API server.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ The pauses grow while neither the plan nor an observed object changes (`Reconcil
 IDLE_REQUEUE_SECONDS = 15.0
 """The pause before the next reconcile while the plan is empty.
 
-It is a check without requests to the API server, except every 10 minutes: see `Reconciler.check`.
+That reconcile is a check without requests to the API server, except every 10 minutes: see
+`Reconciler.check`.
 """
 
 
@@ -94,11 +95,11 @@ class Reconciler:
         is unexpected: it is reported in the status and by an event before it is raised.
         """
         self._resting.pop((namespace, name), None)
-        found = await self._kube.get("WaltzCluster", namespace, name)
-        if found is None:
+        live = await self._kube.get("WaltzCluster", namespace, name)
+        if live is None:
             return None
         try:
-            return await self._reconcile(found)
+            return await self._reconcile(live)
         except KubeError:
             raise
         except InvalidResource as invalid:
@@ -108,19 +109,19 @@ class Reconciler:
                 name,
                 invalid,
             )
-            await self._report_failure(found, "InvalidResource", str(invalid))
+            await self._report_failure(live, "InvalidResource", str(invalid))
             return ReconcileResult(IDLE_REQUEUE_SECONDS, ready=False)
         except Exception as problem:
             text = (
                 f"the reconcile failed unexpectedly, retrying: {type(problem).__name__}: {problem};"
                 " the operator's log has the traceback"
             )
-            await self._report_failure(found, "ReconcileFailed", text)
+            await self._report_failure(live, "ReconcileFailed", text)
             raise
 
-    async def _reconcile(self, found: LiveObject) -> ReconcileResult | None:
-        """Reconcile the WaltzCluster ``found``; return None if its finalizer was removed."""
-        desired = await read_desired(self._kube, found, self._operator_namespace)
+    async def _reconcile(self, live: LiveObject) -> ReconcileResult | None:
+        """Reconcile the WaltzCluster ``live``; return None if its finalizer was removed."""
+        desired = await read_desired(self._kube, live, self._operator_namespace)
         begun = self._clock()
         observed = await observe(desired, self._kube, self._environment, begun)
         plan = planning.plan(desired, observed)
@@ -138,9 +139,9 @@ class Reconciler:
     async def check(self, namespace: str, name: str) -> ReconcileResult | None:
         """Check a cluster at rest; return None if it has changed, so that it must be reconciled.
 
-        The check sends no request to the API server, because the watches report changed objects. It
-        observes ZooKeeper, servers and storages, performs no step and writes no status. Raises
-        KubeError.
+        The check reads no objects from the API server, because the watches report changed objects.
+        It observes ZooKeeper, servers and storages, performs no step and writes no status. Only
+        when a lost session with ZooKeeper is replaced, secrets are read again. Raises KubeError.
         """
         # Removed until the check has succeeded, so that an error is followed by a reconcile.
         resting = self._resting.pop((namespace, name), None)
@@ -160,10 +161,10 @@ class Reconciler:
 
         Raises KubeError.
         """
-        found = await self._kube.get("StoragePool", namespace, name)
-        if found is None:
+        live = await self._kube.get("StoragePool", namespace, name)
+        if live is None:
             return
-        pool = ObjectMeta.model_validate(found["metadata"])
+        pool = ObjectMeta.model_validate(live["metadata"])
         owner = pool.labels.get(CLUSTER_LABEL)
         cluster = None
         if owner:
@@ -171,14 +172,14 @@ class Reconciler:
         for step in planning.plan_orphaned_pool(pool, cluster_exists=cluster is not None):
             await perform_on_pool(self._kube, pool, step)
 
-    async def _report_failure(self, found: LiveObject, reason: str, message: str) -> None:
+    async def _report_failure(self, live: LiveObject, reason: str, message: str) -> None:
         """Write a failed reconcile into the status, and record it as an event.
 
         The resource may be invalid, so only its metadata and its conditions are decoded.
         """
-        metadata = ObjectMeta.model_validate(found["metadata"])
+        metadata = ObjectMeta.model_validate(live["metadata"])
         self._recorder.record_failed_reconcile(metadata, reason, message)
-        old = found.get("status") or {}
+        old = live.get("status") or {}
         try:
             conditions = ClusterStatus.model_validate(
                 {"conditions": old.get("conditions") or ()}

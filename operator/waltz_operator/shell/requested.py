@@ -42,20 +42,20 @@ def read_resources(text: str, namespace: str) -> list[LiveObject]:
         documents = [each for each in yaml.safe_load_all(text) if each is not None]
     except yaml.YAMLError as malformed:
         raise RequestRefused(f"the file is not YAML: {malformed}") from malformed
-    found = []
+    resources = []
     for document in documents:
         is_list = isinstance(document, dict) and document.get("kind") == "List"
         items = document.get("items") if is_list else [document]
         if not isinstance(items, list):
             raise RequestRefused("the List of the file has no items: add WaltzClusters or pools")
-        found += [_checked(item, namespace) for item in items]
-    if not found:
+        resources += [_checked(item, namespace) for item in items]
+    if not resources:
         raise RequestRefused("the file has no resource: give a WaltzCluster or a StoragePool")
-    return found
+    return resources
 
 
 def _checked(item: object, namespace: str) -> LiveObject:
-    """Return a resource of the file with its namespace. Raises RequestRefused if it is none."""
+    """Return ``item`` as a resource with a namespace. Raises RequestRefused if it is none."""
     resource = item if isinstance(item, dict) else {}
     kind, metadata = resource.get("kind"), resource.get("metadata")
     if not isinstance(kind, str) or kind not in _MODELS:
@@ -72,7 +72,7 @@ def _checked(item: object, namespace: str) -> LiveObject:
 
 
 async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Requested:
-    """Return the resources with the metadata and the status of those that exist.
+    """Return the resources of a file as they would be after an apply of the file.
 
     Raises KubeError, and RequestRefused if a field changes that must not change.
     """
@@ -104,9 +104,10 @@ def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
 
 
 def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | None:
-    """Return the message of the first changed field that must not change by the CRD, None if none.
+    """Return the CRD's message about the first changed field that must not change, None if none.
 
-    Other rules of the CRD need the API server. A field that ``new`` omits has its default.
+    Other rules of the CRD are not checked here: only the API server evaluates them. A field that
+    ``new`` omits has its default.
     """
     for rule in schema.get(RULES_EXTENSION, ()):
         if rule["rule"] == "self == oldSelf" and old != new:
@@ -115,9 +116,9 @@ def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | No
         return None
     for name, field in schema.get("properties", {}).items():
         if name in old and (name in new or "default" in field):
-            found = _forbidden_change(field, old[name], new.get(name, field.get("default")))
-            if found is not None:
-                return found
+            message = _forbidden_change(field, old[name], new.get(name, field.get("default")))
+            if message is not None:
+                return message
     return None
 
 
@@ -172,14 +173,14 @@ async def clusters_of(kube: Kube, requested: Requested) -> list[tuple[str, str]]
     These are the clusters of the file and, for each pool of the file, the cluster that has claimed
     it; if none has, the clusters whose spec names the pool. Raises KubeError.
     """
-    found: dict[tuple[str, str], None] = {}
+    clusters: dict[tuple[str, str], None] = {}
     for (kind, namespace, name), each in requested.items():
         if kind == "WaltzCluster":
-            found[namespace, name] = None
+            clusters[namespace, name] = None
         elif owner := (each["metadata"].get("labels") or {}).get(CLUSTER_LABEL):
-            found[namespace, owner] = None
+            clusters[namespace, owner] = None
         else:
             for cluster in await kube.find("WaltzCluster", namespace, {}):
                 if name in (cluster["spec"].get("pools") or ()):
-                    found[namespace, cluster["metadata"]["name"]] = None
-    return list(found)
+                    clusters[namespace, cluster["metadata"]["name"]] = None
+    return list(clusters)

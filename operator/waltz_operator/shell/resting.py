@@ -1,4 +1,4 @@
-"""What the operator keeps of a cluster at rest, so that its checks send no API server requests.
+"""What the operator keeps of a cluster at rest, so that checks need no objects from the API server.
 
 A cluster is at rest while its plan has no steps, waits and problems, or while it is paused. The
 objects are kept compressed: as dictionaries, those of 200 clusters would need more than the

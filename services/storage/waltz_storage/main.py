@@ -12,12 +12,15 @@ from waltz_storage.shell.node import StorageNode, learn_cluster
 
 
 async def serve(config: StorageConfig, stop: asyncio.Event) -> None:
-    """Run a node until ``stop`` is set; raises DirectoryRefused, DiskFailed, NoSpace."""
+    """Run a node until ``stop`` is set; raises the errors of `run_node`."""
     await run_node(StorageNode(config), stop)
 
 
 async def run_node(node: StorageNode, stop: asyncio.Event) -> None:
-    """Run ``node`` until ``stop`` is set; raises DirectoryRefused, DiskFailed, NoSpace."""
+    """Run ``node`` until ``stop`` is set.
+
+    Raises the errors of `learn_cluster` and of `StorageNode.start`.
+    """
     try:
         await run_until_done(_run(node), stop)
     finally:
@@ -25,7 +28,10 @@ async def run_node(node: StorageNode, stop: asyncio.Event) -> None:
 
 
 async def _run(node: StorageNode) -> None:
-    """Start the node and run it until the task is cancelled. A disk failure ends the process."""
+    """Start the node and run it until the task is cancelled.
+
+    After the start, a disk failure ends the process at once (`StorageEnvironment.fail`).
+    """
     await node.start(await learn_cluster(node.config))
     async with node.http() as http_port:
         report_ports("storage", {**node.ports(), "http": http_port}, node.config.ports_file)

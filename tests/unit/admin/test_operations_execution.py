@@ -30,6 +30,7 @@ from waltz.admin.core.steps import CopyReplica, Done, DropReplicas, Step, Switch
 from waltz.admin.offline_copy import MayContinue
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
+from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.net import PLAINTEXT, ConnectionLost, RpcConnection
 from waltz.testing import run
 
@@ -120,6 +121,11 @@ class Params:
 
     async def connections(self) -> Any:
         return SimpleNamespace(value=SimpleNamespace(admin_ports={A: 2, B: 2}))
+
+
+async def test_copy_from_a_storage_that_left_the_cluster_is_refused() -> None:
+    with pytest.raises(ChangeRefused, match="Storage c:1 is not in the cluster"):
+        await SlowCopy().perform(CopyReplica(C, A, 0))
 
 
 @pytest.mark.parametrize(("silence", "copied"), [(9, True), (11, False)])

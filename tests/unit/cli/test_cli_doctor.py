@@ -81,6 +81,14 @@ def test_majority_of_local_cluster_is_missing_since_the_process_ended_that_broke
     assert one_left.missing_since(ProcessKind.SERVER) == 40.0
 
 
+def test_missing_majority_has_no_time_if_the_end_of_one_process_is_unknown() -> None:
+    """A storage that has never run has no time: the majority may be missing since 20.0."""
+    names = {f"h:{n}": f"storage/{n}" for n in range(3)}
+    ended = {"storage/0": 30.0, "storage/1": None, "storage/2": 20.0}
+    local = LocalNames(Path("/tmp/w"), names, ended)
+    assert local.missing_since(ProcessKind.STORAGE) is None
+
+
 def test_problem_without_a_known_time_says_that_it_is_unknown() -> None:
     health = replace(HEALTH, statements=(replace(SILENT, period=UNKNOWN_PERIOD),))
     assert "  since: unknown" in text_lines(diagnosis(health, LocalNames(), ()))

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
+from collections.abc import Coroutine
+from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from waltz.cli.admin_access import open_admin
+from waltz.cli.app import app
+from waltz.cli.cluster import commands as cluster_commands
 from waltz.cli.cluster_options import Target
-from waltz.cli.running import Failed, run, tls_of
+from waltz.cli.doctor import commands as doctor_commands
+from waltz.cli.running import USUAL_SECONDS, Failed, run, tls_of
+from waltz.cli.server import commands as server_commands
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.server_transport import Transport
 from waltz.metadata.core.storage_maps import assign_everything
@@ -46,6 +55,34 @@ def test_timeout_inside_verb_is_not_reported_as_limit_of_verb(
     with pytest.raises(TimeoutError):
         run(times_out(), seconds=seconds)
     assert "did not finish" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "verb"),
+    [
+        (doctor_commands, "doctor"),
+        (server_commands, "server list"),
+        (cluster_commands, "cluster verify"),
+        (cluster_commands, "cluster check-connectivity"),
+    ],
+)
+def test_limit_of_a_verb_leaves_time_for_the_answers_that_its_timeout_allows(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, verb: str
+) -> None:
+    """A server has the timeout for the handshake and for each of three requests."""
+    limits: list[float] = []
+
+    def record_limit(
+        work: Coroutine[Any, Any, object], seconds: float | None = USUAL_SECONDS
+    ) -> None:
+        work.close()
+        limits.append(math.inf if seconds is None else seconds)
+        raise typer.Exit
+
+    monkeypatch.setattr(module, "run", record_limit)
+    CliRunner().invoke(app, [*verb.split(), "-z", "127.0.0.1:1", "--timeout", "100"])
+    (limit,) = limits
+    assert limit > 4 * 100
 
 
 async def test_open_admin_of_silent_storage_fails_with_its_name_and_limit() -> None:

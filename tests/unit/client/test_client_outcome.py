@@ -10,7 +10,15 @@ from tests.support.client_cluster import ClientCluster, connected
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
 from waltz.cli.log.rows import render_append
-from waltz.client import Absent, AnswerLate, Appended, AppendUncertain, Client, Transaction
+from waltz.client import (
+    Absent,
+    AnswerLate,
+    Appended,
+    AppendUncertain,
+    Client,
+    ClientAhead,
+    Transaction,
+)
 from waltz.client.core.append_search import AppendSearch
 from waltz.protocol import ReqId
 from waltz.protocol.client_server import AppendRequest, FlushRequest
@@ -90,6 +98,18 @@ async def test_outcome_at_another_client_is_unknown_until_the_append_arrives() -
             cluster.release()
             await eventually(lambda: len(cluster.transactions(0)) == 4)
             assert await other.outcome(req_id) == Appended(3)
+
+
+@on_virtual_time
+async def test_outcome_after_a_transaction_beyond_the_log_is_an_error() -> None:
+    """ABSENT would let the application append again what the log may have before this position."""
+    async with connected(count=3) as (cluster, client):
+        req_id = await uncertain_append(cluster, client)
+        cluster.holding = ()
+        cluster.release()
+        await eventually(lambda: len(cluster.transactions(0)) == 4)
+        with pytest.raises(ClientAhead):
+            await client.outcome(req_id, after=100)
 
 
 @on_virtual_time

@@ -228,6 +228,18 @@ async def test_leaving_the_loop_ends_the_stream() -> None:
 
 
 @on_virtual_time
+async def test_second_loop_over_a_stream_does_not_end_the_first() -> None:
+    async with connected(count=3) as (cluster, client):
+        stream = client.stream(0, until=5)
+        first = aiter(stream.batches())
+        assert [transaction.id for transaction in await anext(first)] == [0, 1, 2]
+        with pytest.raises(ClientClosed):
+            await ids(stream)
+        await cluster.fill(0, 3)
+        assert [transaction.id async for batch in first for transaction in batch] == [3, 4, 5]
+
+
+@on_virtual_time
 async def test_stream_cannot_be_iterated_twice() -> None:
     async with connected(count=3) as (_, client):
         stream = client.stream(0, until=2)

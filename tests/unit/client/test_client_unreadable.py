@@ -74,8 +74,10 @@ async def test_read_of_unreadable_data_is_an_error(policy: Unreadable) -> None:
     async with connected() as (cluster, writer):
         await writer.append(0, b"no")
         async with cluster.connect(serializer=JSON, unreadable=policy) as client:
-            with pytest.raises(DataUnreadable, match="transaction 0 of partition 0"):
+            text = r"transaction 0 of partition 0 \(JSONDecodeError: "
+            with pytest.raises(DataUnreadable, match=text) as caught:
                 await client.read(0, 0)
+            assert isinstance(caught.value.__cause__, ValueError)
 
 
 @on_virtual_time

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import demo.__main__
+import waltz
 from demo import flights
 from demo.checks import Findings, compare
 from demo.fleet import Fleet
@@ -114,3 +118,17 @@ def test_checks_logged_flights_pass() -> None:
 def test_one_wrong_value_fails_one_check(findings: Findings) -> None:
     checks = compare(TOTALS, findings)
     assert [check.holds for check in checks].count(False) == 1
+
+
+def test_demo_that_fails_shows_the_errors_in_nested_groups(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> int:
+        lost = ExceptionGroup("unhandled errors", [waltz.WaltzError("no answer in 30 s")])
+        raise ExceptionGroup("unhandled errors", [lost])
+
+    monkeypatch.setattr(demo.__main__, "_run", fail)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["demo"])
+    assert demo.__main__.main() == 1
+    assert "The flights could not be logged: no answer in 30 s" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
-from waltz.local import NotRunning, PlanError, last_lines, local_logs, new_lines
+from waltz.local import NotRunning, PlanError, last_lines, local_logs, new_lines, open_logs
 from waltz.local.core.plan import ClusterLayout, LocalClusterPlan, Shape
 
 
@@ -36,7 +36,8 @@ def test_logs_are_named_by_process(directory: Path) -> None:
 
 
 def test_last_lines_are_shown_with_their_process(directory: Path) -> None:
-    assert last_lines(directory / "logs" / "server-0.log", 2) == ["two", "three"]
+    with open_logs(local_logs(directory, "server/0")) as logs:
+        assert last_lines(logs["server/0"], 2) == ["two", "three"]
     command = ["local", "logs", "--dir", str(directory)]
     both = CliRunner().invoke(app, [*command, "-n", "1"])
     assert both.stdout == "storage/0: four\nserver/0: three\n"
@@ -51,9 +52,11 @@ def test_unknown_process_fails_with_one_line(directory: Path) -> None:
 
 
 def test_new_lines_are_yielded_once_they_are_complete(directory: Path) -> None:
-    logs = local_logs(directory, None)
-    lines = new_lines(logs)
-    with logs["server/0"].open("a") as file:
+    paths = local_logs(directory, None)
+    with open_logs(paths) as logs, paths["server/0"].open("a") as file:
+        for log in logs.values():
+            last_lines(log, 0)
+        lines = new_lines(logs)
 
         def write() -> None:
             for part in ("fi", "ve\n", "six\n"):
@@ -64,4 +67,13 @@ def test_new_lines_are_yielded_once_they_are_complete(directory: Path) -> None:
         timer.start()
         assert [next(lines), next(lines)] == [("server/0", "five"), ("server/0", "six")]
         timer.join()
-    lines.close()
+
+
+def test_lines_written_after_the_last_lines_were_read_are_new(directory: Path) -> None:
+    paths = local_logs(directory, None)
+    with open_logs(paths) as logs, paths["server/0"].open("a") as file:
+        assert [last_lines(log, 1) for log in logs.values()] == [["four"], ["three"]]
+        file.write("five\nsix\n")
+        file.flush()
+        lines = new_lines(logs)
+        assert [next(lines), next(lines)] == [("server/0", "five"), ("server/0", "six")]

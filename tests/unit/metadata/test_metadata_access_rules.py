@@ -64,3 +64,8 @@ def test_one_of_several_names_suffices() -> None:
 def test_malformed_rules_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedMetadata, match="AccessRules"):
         AccessRules.decode(data)
+
+
+def test_rules_without_a_field_are_refused_with_its_name() -> None:
+    with pytest.raises(MalformedMetadata, match="malformed AccessRules: it has no 'grants'"):
+        AccessRules.decode(b'{"format": 1}')

@@ -307,9 +307,16 @@ def test_request_for_an_unknown_pod_is_a_problem() -> None:
     assert "asks to replace the volume of a-storage-7" in step(world).problems[0]
 
 
-def test_record_that_cannot_be_decoded_is_a_problem() -> None:
+@pytest.mark.parametrize(
+    "record",
+    [
+        "{}",
+        '{"pod": "a-storage-0", "claims": [], "phase": "fill", "partition": 1e999, "nextId": 0}',
+    ],
+)
+def test_record_that_cannot_be_decoded_is_a_problem(record: str) -> None:
     world = started()
-    world.pools["a"]["metadata"]["annotations"] = {REPLACEMENT_ANNOTATION: "{}"}
+    world.pools["a"]["metadata"]["annotations"] = {REPLACEMENT_ANNOTATION: record}
     (problem,) = step(world).problems
     assert problem.startswith("the annotation of StoragePool a about the replacement")
 

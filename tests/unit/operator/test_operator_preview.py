@@ -99,6 +99,19 @@ def test_preview_of_a_volume_replacement_ends_with_the_same_storages() -> None:
     assert min(spares) == 0, "one storage is absent, and is counted once"
 
 
+def test_preview_names_a_wait_that_never_ends_only_at_its_end() -> None:
+    """One of several waits ends during the preview, the others do not."""
+    world = running()
+    assert world.cluster is not None
+    world.cluster["spec"]["pools"] = [*POOLS, "d"]
+    world.stop_pod("b-storage-0")
+    shown = shown_of(world)
+    assert shown.ending is Ending.WAITS
+    assert any("pods ready" in wait for wait in shown.awaited), shown.awaited
+    assert "StoragePool d does not exist: create it" in shown.waits
+    assert not {*shown.awaited} & {*shown.waits}
+
+
 def test_spare_storages_counts_replicas_that_answer_and_take_part() -> None:
     world = running()
     assert spare_storages(world.replicas()) == 1

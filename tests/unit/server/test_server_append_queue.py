@@ -109,7 +109,7 @@ class History:
 
     def take(self) -> None:
         before = list(self.undecided)
-        granted, refused = self.queue.take(self.mark)
+        granted, refused = self.queue.decide(self.mark)
         for _, each, outcome in refused:
             latest = outcome.transaction_id
             expected = max(self.last_taken[lock] for lock in (*each.write_locks, *each.read_locks))
@@ -230,11 +230,11 @@ def test_barriers_behind_waiting_appends_keep_their_order() -> None:
     queue.add_barrier(barriers[1])
     queue.add(peer, [second])
     queue.add_barrier(barriers[2])
-    assert queue.take(0) == ([first], [])
+    assert queue.decide(0) == ([first], [])
     assert queue.passed_barriers() == [barriers[0]]
     queue.resolved([first], 1)
     assert queue.passed_barriers() == [barriers[1]]
-    assert queue.take(1) == ([], [(peer, second, BatchedOutcome(OutcomeKind.REFUSED, 1))])
+    assert queue.decide(1) == ([], [(peer, second, BatchedOutcome(OutcomeKind.REFUSED, 1))])
     assert queue.passed_barriers() == [barriers[2]]
 
 
@@ -248,9 +248,9 @@ def test_unlocked_appends_of_other_clients_pass_a_waiting_append() -> None:
     other = append("other", client=3, mark=0)
     for each in (holder, waiter, mine, other):
         queue.add(peer, [each])
-    assert queue.take(0) == ([holder, other], [])
+    assert queue.decide(0) == ([holder, other], [])
     queue.resolved([holder, other], None)
-    assert queue.take(0) == ([waiter, mine], [])
+    assert queue.decide(0) == ([waiter, mine], [])
 
 
 def test_free_lock_is_reserved_for_the_first_waiter() -> None:
@@ -262,11 +262,11 @@ def test_free_lock_is_reserved_for_the_first_waiter() -> None:
     later = append("later", client=3, write=(2,), mark=9)
     for each in (holder, first, later):
         queue.add(peer, [each])
-    assert queue.take(0) == ([holder], [])
+    assert queue.decide(0) == ([holder], [])
     queue.resolved([holder], 1)
-    assert queue.take(0) == ([first], [])
+    assert queue.decide(0) == ([first], [])
     queue.resolved([first], 2)
-    assert queue.take(0) == ([later], [])
+    assert queue.decide(0) == ([later], [])
 
 
 def test_stale_waiters_do_not_block_a_new_generation() -> None:
@@ -276,7 +276,7 @@ def test_stale_waiters_do_not_block_a_new_generation() -> None:
     holder = append("holder", client=1, write=(1,), mark=0)
     queue.add(peer, [holder])
     queue.add(peer, [append("old", client=2, write=(1, 2), mark=0)])
-    assert queue.take(0) == ([holder], [])
+    assert queue.decide(0) == ([holder], [])
     queue.drop_stale(2)
     waiter = append("waiter", client=3, write=(1,), mark=0, generation=2)
     free = [
@@ -285,9 +285,9 @@ def test_stale_waiters_do_not_block_a_new_generation() -> None:
     ]
     for each in (waiter, *free):
         queue.add(peer, [each])
-    assert queue.take(0) == (free, [])
+    assert queue.decide(0) == (free, [])
     queue.resolved([holder], None)
-    assert queue.take(0) == ([waiter], [])
+    assert queue.decide(0) == ([waiter], [])
 
 
 def test_closed_connection_gets_no_answer_to_its_barriers_and_keeps_its_appends() -> None:
@@ -309,13 +309,13 @@ def test_closed_connection_gets_no_answer_to_its_barriers_and_keeps_its_appends(
     placed = barriers()
     queue.add(gone, [second])
     behind = barriers()
-    assert queue.take(0) == ([first], [])
+    assert queue.decide(0) == ([first], [])
     queue.add(gone, [third])
     arrived = barriers()
     queue.forget(gone)
-    assert queue.take(0) == ([third], [])
+    assert queue.decide(0) == ([third], [])
     queue.resolved([first, third], 1)
     assert queue.passed_barriers() == [placed]
-    assert queue.take(2) == ([second], []), "the append of the closed connection stays"
+    assert queue.decide(2) == ([second], []), "the append of the closed connection stays"
     queue.resolved([second], 3)
     assert queue.passed_barriers() == [behind, arrived]

@@ -35,11 +35,11 @@ def test_decision_changes_with_the_rules() -> None:
 def test_denial_is_reported_once_until_the_rules_change() -> None:
     app = rights("app")
     assert not app.allows(RULES, Right.APPEND, 0)
-    assert app.is_first_denial(Right.APPEND, 0)
-    assert not app.is_first_denial(Right.APPEND, 0)
-    assert app.is_first_denial(Right.APPEND, 1)
+    assert app.record_denial(Right.APPEND, 0)
+    assert not app.record_denial(Right.APPEND, 0)
+    assert app.record_denial(Right.APPEND, 1)
     assert not app.allows(AccessRules(), Right.APPEND, 0)
-    assert app.is_first_denial(Right.APPEND, 0)
+    assert app.record_denial(Right.APPEND, 0)
 
 
 def test_denial_names_client_partition_and_remedy() -> None:

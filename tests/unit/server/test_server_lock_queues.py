@@ -154,7 +154,7 @@ class Both:
         self.passes.items.append(new)
 
     def take(self) -> None:
-        granted, refused = self.queue.take(self.mark)
+        granted, refused = self.queue.decide(self.mark)
         found = [(append, outcome.transaction_id) for _, append, outcome in refused]
         assert (granted, found) == self.passes.take()
         self.open += granted
@@ -214,5 +214,5 @@ def test_released_lock_makes_one_waiter_due() -> None:
     lines.leave(hot[0])
     assert lines.next_due() is hot[1], "it is first now"
     assert lines.next_due() is None
-    assert lines.first == 1
+    assert lines.first_number == 1
     assert len(lines) == 1000

@@ -78,6 +78,19 @@ def test_mark_below_the_start_of_a_read_is_confirmed(
     reader.close()
 
 
+def test_answers_have_no_time_limit_besides_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the default of clients, a mark would be late after 30 s with any timeoutSeconds."""
+    passed: dict[str, object] = {}
+
+    async def connect(*_: object, **options: object) -> Client:
+        passed.update(options)
+        return Client(0, 0)
+
+    monkeypatch.setattr(log_reader, "connect", connect)
+    SparkLogReader(LOCATION).close()
+    assert passed["answer_timeout"] is None
+
+
 class FailingCache:
     """The cache of a worker, whose reader fails at its first range."""
 

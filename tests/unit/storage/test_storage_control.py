@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -31,6 +32,7 @@ from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=77)
 INFO = PartitionInfo(3, 10, 9, 5)
+LAST_SEQUENCE = (1 << 31) - 1
 
 
 def struct_at(slot: int) -> int:
@@ -99,6 +101,20 @@ def test_control_entry_reset_interrupted_at_any_step_shows_no_older_info(
     sequence_at = struct_at(slot) + 28
     reset_sequence = int.from_bytes(raw[sequence_at : sequence_at + 4], "big", signed=True)
     assert reset_sequence == -1
+
+
+@pytest.mark.parametrize("sequences", [(4, 4), (LAST_SEQUENCE - 1, LAST_SEQUENCE)])
+def test_control_entry_reset_without_current_struct_never_shows_an_undamaged_struct(
+    sequences: tuple[int, int],
+) -> None:
+    # Both structs are undamaged, but their sequence numbers show no current one.
+    structs = [ControlEntry(INFO, sequence, slot) for slot, sequence in enumerate(sequences)]
+    raw = bytearray(entry_of(*structs))
+    for step in reset_steps(None):
+        put_struct(raw, step)
+        with suppress(EntryCorrupted):
+            assert decode_entry(bytes(raw)).info == PartitionInfo()
+    assert decode_entry(bytes(raw)) == ControlEntry(PartitionInfo(), 0, 1)
 
 
 def test_update_is_durable_and_leaves_current_struct_untouched() -> None:

@@ -206,14 +206,14 @@ def _ids(ranges: Sequence[IdRange]) -> set[int]:
 
 def test_token_bucket_keeps_its_rate_and_allows_one_burst() -> None:
     bucket = TokenBucket(100.0, 50.0, now=10.0)
-    assert bucket.wait(10.0) == 0.0
+    assert bucket.wait_seconds(10.0) == 0.0
     bucket.take(250, 10.0)
-    assert bucket.wait(10.0) == pytest.approx(2.0)
-    assert bucket.wait(11.0) == pytest.approx(1.0)
-    assert bucket.wait(12.0) == 0.0
+    assert bucket.wait_seconds(10.0) == pytest.approx(2.0)
+    assert bucket.wait_seconds(11.0) == pytest.approx(1.0)
+    assert bucket.wait_seconds(12.0) == 0.0
     # After a long pause there are 50 tokens, not more.
     bucket.take(150, 100.0)
-    assert bucket.wait(100.0) == pytest.approx(1.0)
+    assert bucket.wait_seconds(100.0) == pytest.approx(1.0)
 
 
 # ---- passes

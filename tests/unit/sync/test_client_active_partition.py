@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Self, cast
 
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.client import ClientAhead, ClientClosed, Transaction
+from waltz.client import ClientAhead, ClientClosed, Draft, Transaction
 from waltz.protocol import ReqId
 from waltz.runtime.core.json_metrics import JsonMetrics
-from waltz.sync.callbacks import Application
+from waltz.sync.callbacks import Application, TransactionBuilder, TransactionContext
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.open_contexts import OpenContexts
-from waltz.sync.callbacks.partition import ActivePartition
+from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
 from waltz.sync.callbacks.workers import Workers
 
 
@@ -113,6 +113,60 @@ async def test_stop_lets_a_submission_return_that_waits_at_the_limit() -> None:
     waiting = asyncio.create_task(asyncio.to_thread(open_contexts.add, 5.0))
     await partition.stop(ClientClosed)
     assert await waiting == 1
+    workers.shut_down()
+
+
+class Context(TransactionContext[bytes]):
+    """Appends nothing by itself: a test passes its draft."""
+
+    def execute(self, builder: TransactionBuilder[bytes]) -> bool:
+        return False
+
+
+class StoppedClient(Client):
+    """A client whose feed is closed, and whose appends are committed."""
+
+    def __init__(self) -> None:
+        super().__init__(ClientClosed())
+        self._last_id = -1
+
+    async def append(self, partition: int, data: bytes, **_: object) -> int:
+        self._last_id += 1
+        return self._last_id
+
+
+class CountingWorkers(Workers):
+    """Counts the calls that overlap."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self._running = 0
+        self.most_running = 0
+
+    async def apply(self, work: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        self._running += 1
+        self.most_running = max(self.most_running, self._running)
+        await asyncio.sleep(0)
+        self._running -= 1
+        return work(*args)
+
+
+async def test_callbacks_of_appends_that_end_after_the_partition_do_not_overlap() -> None:
+    workers, open_contexts = CountingWorkers(), OpenContexts(0, 10)
+    partition = ActivePartition(
+        0,
+        -1,
+        cast(Any, StoppedClient()),
+        Silent(),
+        workers,
+        CallbackMetrics(JsonMetrics(lambda: 0.0), 0),
+        open_contexts,
+    )
+    await partition.run()
+    submitted = [SubmittedContext(open_contexts.add(None), Context(), 0.0) for _ in range(3)]
+    await asyncio.gather(*(partition.append(each, Draft(b"x")) for each in submitted))
+    assert len(open_contexts) == 0
+    assert workers.most_running == 1
     workers.shut_down()
 
 

@@ -156,9 +156,9 @@ class Comparison:
         else:
             self._narrow(sums, shortest)
 
-    def _continue_after(self, last_id: int) -> None:
-        """Continue after ``last_id``: all transactions up to this id are the same."""
-        self._next_id = last_id + 1
+    def _continue_after(self, equal_end: int) -> None:
+        """Continue after ``equal_end``: all transactions up to this id are the same."""
+        self._next_id = equal_end + 1
         if self._differing_end is not None and self._next_id > self._differing_end:
             # Both halves of a range that differed are the same now: the replica that differed has
             # left the comparison meanwhile.
@@ -169,14 +169,14 @@ class Comparison:
             # The first half of a range that differs is the same, so the second half differs.
             self._set_range(self._middle(self._differing_end))
 
-    def _narrow(self, sums: Mapping[str, RangeSum], last_id: int) -> None:
-        """Continue with the first half of the range up to ``last_id``, which differs.
+    def _narrow(self, sums: Mapping[str, RangeSum], differing_end: int) -> None:
+        """Continue with the first half of the range up to ``differing_end``, which differs.
 
         If the range has only one transaction, record this transaction as the first difference.
         """
-        self._differing_end = last_id
-        if last_id > self._next_id:
-            self._set_range(self._middle(last_id))
+        self._differing_end = differing_end
+        if differing_end > self._next_id:
+            self._set_range(self._middle(differing_end))
             return
         versions: dict[RangeSum, set[str]] = {}
         for storage, range_sum in sums.items():
@@ -189,8 +189,8 @@ class Comparison:
         """Return the last id of the first half of the range from ``_next_id`` to ``end``."""
         return self._next_id + (end - self._next_id) // 2
 
-    def _set_range(self, last_id: int) -> None:
-        """Set the next range: up to ``last_id``, but at most one slice that all replicas have.
+    def _set_range(self, wanted_end: int) -> None:
+        """Set the next range: up to ``wanted_end``, but at most one slice that all replicas have.
 
         Before that, remove the replicas that end before the range.
         """
@@ -201,7 +201,7 @@ class Comparison:
                 self._ends[storage] = limit
                 del self._limits[storage]
         slice_end = self._next_id + self._slice_ids - 1
-        self._range_end = min(last_id, slice_end, self._last_id, *self._limits.values())
+        self._range_end = min(wanted_end, slice_end, self._last_id, *self._limits.values())
 
 
 def comparison_of(

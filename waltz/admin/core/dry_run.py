@@ -123,7 +123,8 @@ def _with_replicas(
 def _with_repair(observation: ReplicaObservation, step: RepairRecords) -> ReplicaObservation:
     """Return the observation without the damaged records that ``step`` repairs.
 
-    The records of a step are the beginning of one damaged range, or the whole range.
+    The step has the beginning of one damaged range, or the whole range: so its last record tells
+    which range it is.
     """
     report = observation.storages[step.destination]
     damaged = []
@@ -157,8 +158,8 @@ def _new_replica(partition: int) -> HeldPartition:
 def _replica_after_copy(held: HeldPartition, source: HeldPartition) -> HeldPartition:
     """Return the replica ``held`` after a copy from ``source``.
 
-    A copy cuts the replica to its low-water mark, then adds records up to the local low-water mark
-    of the source.
+    A copy keeps the records up to the low-water mark of ``held``, and replaces or adds those up to
+    the local low-water mark of the source.
     """
     end = max(held.low_water_mark, source.local_low_water_mark)
     return replace(held, low_water_mark=end, local_low_water_mark=end, max_transaction_id=end)

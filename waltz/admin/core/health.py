@@ -46,8 +46,8 @@ _REMEDIES = {
     Check.SERVER_HEALTHY: ("Find the missing replicas", "waltz cluster verify"),
 }
 """For each check: what to do if it fails, and the next command."""
-_IMPLIED_BY_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
-"""Checks that always fail without a quorum; only the failed quorum gets a statement then."""
+_IMPLIED_BY_NO_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
+"""Checks that a missing quorum makes fail; only the missing quorum gets a statement then."""
 _IMPLIED_BY_NO_SERVER = (
     re.compile(r"server \d+ is not running"),
     re.compile(r"it is assigned to no server"),
@@ -65,15 +65,16 @@ _GENERAL = tuple(
         (r"reports that it is in (no session|session \d+), not in \d+", "is in another session"),
     )
 )
-"""How problems that differ only in numbers are said together, for several partitions."""
+"""What replaces the parts of problems that have numbers, for a statement on several partitions."""
 _PERIOD = {
     Check.ONE_SERVER: problem_times.of_missing_server,
     Check.QUORUM: problem_times.of_closed_session,
     Check.SERVER_HEALTHY: problem_times.of_closed_session,
     Check.REPLICAS_RECOVERED: problem_times.of_missing_replica,
 }
-"""For each check whose problems the metadata of the partition date: what is known of the time."""
+"""For each check whose problems have a time in the metadata of the partition: how to find it."""
 _CRITICAL = {Check.ONE_SERVER, Check.QUORUM, Check.SERVER_HEALTHY}
+"""Checks whose problems make appends wait."""
 
 
 class Severity(StrEnum):
@@ -91,7 +92,7 @@ class ProcessKind(StrEnum):
 
 
 _MISSING = {Check.ONE_SERVER: ProcessKind.SERVER, Check.QUORUM: ProcessKind.STORAGE}
-"""For each check: the kind of process of which one more is the remedy."""
+"""For some checks: the kind of process of which one more is the remedy."""
 
 
 class HealthState(StrEnum):
@@ -107,9 +108,10 @@ class HealthState(StrEnum):
 class Statement:
     """One thing that is wrong, what to do about it, and the next command (None: there is none).
 
-    ``period`` is what is known of the time at which it began.
-    ``process`` is the address of the process that does not answer, if there is one. ``missing`` is
-    the kind of which one more process is needed, None if more processes are no remedy.
+    It is shown as ``text``, then ``remedy``, and after a colon ``command``. ``period`` is what is
+    known of the time at which the problem began. ``process`` is the address of the process that
+    does not answer, if there is one. ``missing`` is the kind of which one more process is needed,
+    None if more processes are no remedy.
     """
 
     severity: Severity
@@ -188,7 +190,8 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
     """Yield a statement for each server and storage that does not answer."""
     for server, report in sorted(now.servers.items()):
         if report.problem is not None:
-            # Nothing listens: its partitions accept no appends until another server has them.
+            # If the connection is refused, no process runs, and the partitions accept no appends
+            # until another server has them.
             is_owner = bool(now.membership.assignment.servers.get(server))
             yield Statement(
                 Severity.CRITICAL if report.refused and is_owner else Severity.WARNING,
@@ -222,7 +225,7 @@ def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Stateme
         problem = next(iter(alike)) if len(alike) == 1 else general
         partitions = sorted({partition for each in alike.values() for partition in each})
         severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
-        period_of = _PERIOD.get(check, problem_times.of_any)
+        period_of = _PERIOD.get(check, problem_times.of_undated_problem)
         yield Statement(
             severity,
             f"{_named(partitions)}: {problem}.",
@@ -241,7 +244,7 @@ def _unexplained_problems(
     without_quorum = {each.partition for each in failed if each.check is Check.QUORUM}
     without_server = {each.partition for each in failed if each.check is Check.ONE_SERVER}
     for finding in failed:
-        if finding.check in _IMPLIED_BY_QUORUM and finding.partition in without_quorum:
+        if finding.check in _IMPLIED_BY_NO_QUORUM and finding.partition in without_quorum:
             continue
         if finding.check is Check.SERVER_HEALTHY and _server_is_silent(now, finding.partition):
             continue

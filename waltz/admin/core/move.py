@@ -71,7 +71,8 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
         case True, False:
             return _wrong_group(observation, order) or _add_destination(observation, view, order)
         case True, True:
-            # Replicas of two groups are no move that was interrupted: the source's is needed.
+            # If the storages are in different groups, no move was interrupted: each group needs
+            # its replica, and the source's must stay.
             return _between_groups(observation, order) or _remove_source(observation, view, order)
         case False, True:
             return _drop_at_source(observation, view, order)
@@ -83,7 +84,7 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
 
 
 def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
-    """Refuse a move between groups, or of storages that no group has; None if it is allowed."""
+    """Refuse a move between groups, or of a storage in no group; None if the move is allowed."""
     for storage in (order.source, order.destination):
         if storage not in observation.groups:
             return Refuse(f"storage {storage} is in no group of the cluster")
@@ -105,7 +106,7 @@ def _between_groups(observation: ReplicaObservation, order: Move) -> Refuse | No
 def _add_destination(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     """Return the next step until ZooKeeper assigns the partition to the destination, too."""
     wanted = view.replicas | {order.destination}
-    # Refuse the move now if the source could not be removed later: that needs the same quorum.
+    # The removal of the source will need the same quorum. Refuse a move that could not end.
     if problem := quorum_shortage(view, wanted):
         return Refuse(problem)
     if problem := change_obstacle(observation, view, wanted):

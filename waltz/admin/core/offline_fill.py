@@ -50,13 +50,13 @@ class OfflineFill(Order):
                 "write it; switch it off first with: "
                 f"waltz storage availability {destination} {partition} off"
             )
-        source = observation.held(self.source, partition)
-        if source is None:
+        source_replica = observation.held(self.source, partition)
+        if source_replica is None:
             return Refuse(f"the source, storage {self.source}, does not hold partition {partition}")
-        # A storage of Waltz 0.13.2 may not report its last id. A complete copy sets the low-water
-        # mark to its last id, so the mark shows whether the copy is complete. The copy is complete
-        # at the source's local low-water mark: the source's last id when its session began.
+        # A destination of Waltz 0.13.2 may not report its last id. A complete copy sets the
+        # destination's low-water mark to the last id, so this mark shows how far the copy is. The
+        # copy ends at the source's local low-water mark: its last id when its session began.
         end = held.low_water_mark if held.max_transaction_id is None else held.max_transaction_id
-        if end >= source.local_low_water_mark:
+        if end >= source_replica.local_low_water_mark:
             return Done()
         return CopyReplica(self.source, destination, partition, overwrite=False)

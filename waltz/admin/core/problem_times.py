@@ -33,8 +33,8 @@ class Period:
         afters = [each.after for each in all_periods if each.after is not None]
         # A problem for which ``after`` is unknown may have begun before all others.
         after = min(afters, default=None) if len(afters) == len(all_periods) else None
-        # If ``after`` precedes ``since`` in each period, it does so here. This only keeps a result
-        # that contradicts itself from being shown, if a period itself is wrong.
+        # If ``after`` precedes ``since`` in each period, ``after`` precedes ``since`` here, too.
+        # Otherwise a period is wrong, and the result would contradict itself.
         if since is not None and after is not None and after >= since:
             after = None
         return cls(since, after)
@@ -43,8 +43,8 @@ class Period:
 UNKNOWN_PERIOD = Period()
 
 
-def of_any(now: Sample, partition: int) -> Period:
-    """Return the period of a problem that the metadata do not show."""
+def of_undated_problem(now: Sample, partition: int) -> Period:
+    """Return the period of a problem that the metadata do not show: nothing is known of it."""
     return UNKNOWN_PERIOD
 
 
@@ -68,7 +68,10 @@ def of_silent_storage(now: Sample, storage: str) -> Period:
 
 
 def of_silent_server(now: Sample, server: int) -> Period:
-    """Return since when a server has not answered: not yet when it last wrote metadata."""
+    """Return since when a server has not answered: it still ran when it last wrote metadata.
+
+    The server has written those metadata of its partitions that have its generation.
+    """
     written = [
         at
         for partition, at in now.changed_at.items()
@@ -79,14 +82,15 @@ def of_silent_server(now: Sample, server: int) -> Period:
 
 
 def of_missing_server(now: Sample, partition: int) -> Period:
-    """Return since when a partition has no server: not yet when one last wrote its metadata."""
+    """Return since when a partition has no server: it had one when its metadata were written."""
     return Period(after=now.changed_at.get(partition))
 
 
 def of_closed_session(now: Sample, partition: int) -> Period:
     """Return since when a partition has no open session.
 
-    If a majority of its replicas takes part in its metadata, it had one when they were written.
+    If a majority of the replicas takes part in the metadata, a session was open when the metadata
+    were written.
     """
     replicas = now.maps.assignments.storages_of(partition)
     present = sum(now.in_session(partition, storage) for storage in replicas)
@@ -96,7 +100,7 @@ def of_closed_session(now: Sample, partition: int) -> Period:
 
 
 def of_missing_replica(now: Sample, partition: int) -> Period:
-    """Return since when a partition lacks a replica: already when its metadata were written."""
+    """Return since when a partition lacks a replica: at least since its metadata were written."""
     return Period(since=now.changed_at.get(partition))
 
 

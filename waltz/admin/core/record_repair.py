@@ -1,8 +1,8 @@
 """Order: repair the damaged records of one replica from its peers, while it is in use. Pure.
 
-Only records up to the local low-water mark of both replicas are repaired. They are committed, so
-that both replicas must have the same ones. The newer records of a replica can be repaired after the
-next store session has begun.
+Only records up to the local low-water marks of both replicas are repaired. These records are
+committed, so both replicas must have the same ones. The newer records of a replica can be repaired
+after the next store session has begun.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _RepairSource:
 class RecordRepair(Order):
     """Repair the records of ``partition`` that the storage ``destination`` found damaged.
 
-    ``source`` is the storage to take the records from; with None, the healthy replica that has the
-    most of them undamaged.
+    ``source`` is the storage to take the records from. If it is None, each damaged range is taken
+    from the healthy replica that has the most of its records undamaged.
     """
 
     partition: int
@@ -102,10 +102,10 @@ class RecordRepair(Order):
     def _best_source(
         self, observation: ReplicaObservation, view: PartitionView, first_id: int, last_id: int
     ) -> _RepairSource | None:
-        """Return the storage that has the most of these records undamaged.
+        """Return the storage that has the most records from ``first_id`` on without a gap.
 
-        The records that count begin with ``first_id``: the destination takes a record only if the
-        record before it is undamaged. Return None if no storage has the first record.
+        Records after a damaged one do not count: the destination takes a record only if the record
+        before it is undamaged. Return None if no storage has the record ``first_id`` undamaged.
         """
         best: _RepairSource | None = None
         storages = sorted(view.replicas) if self.source is None else [self.source]
@@ -118,7 +118,7 @@ class RecordRepair(Order):
             end = min(
                 last_id,
                 held.local_low_water_mark,
-                *(each.first_id - 1 for each in damaged if each.last_id >= first_id),
+                *(other.first_id - 1 for other in damaged if other.last_id >= first_id),
             )
             if end >= first_id and (best is None or end > best.last_id):
                 best = _RepairSource(storage, end)

@@ -2,9 +2,9 @@
 
 The new replicas are created and filled before ZooKeeper assigns them, so that they need only the
 newest transactions when they begin to count in quorums. In general, the present replicas must be a
-quorum of the larger set, too, so that a partition gets one replica at a time. A single replica is
-no quorum of two or three. It gets two more by one change, so that sessions open even if one of the
-new replicas fails.
+quorum of the larger set, too: two replicas get only one more by one change. The exception is a
+single replica, which is no quorum of a larger set. It gets at least two more by one change, so that
+sessions open even if one of the new replicas fails.
 """
 
 from __future__ import annotations

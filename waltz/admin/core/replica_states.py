@@ -17,7 +17,7 @@ class ReplicaState(StrEnum):
 
     FILLING: a member of the current store session that has not caught up. OUT: not a member of it.
     OFF: reading, writing or both are switched off. MISSING: assigned, but the storage has no such
-    replica. REFUSED: the storage cannot serve the partition.
+    replica. REFUSED: the storage cannot serve the partition. DAMAGED: it has damaged records.
     """
 
     IN_SESSION = "in session"
@@ -176,13 +176,13 @@ def _state(
 
 
 def _replica_shortage(replicas: tuple[ReplicaStatus, ...]) -> tuple[PartitionState, str]:
-    """Return the state of a partition whose server reports an open store session."""
+    """Return the state of an open partition, which depends on its replicas, and the reason."""
     bad = [replica for replica in replicas if replica.state is not ReplicaState.IN_SESSION]
     if not bad:
         return PartitionState.OPEN, ""
     unknown = sum(replica.state is ReplicaState.UNKNOWN for replica in bad)
     if len(replicas) - unknown < quorum(len(replicas)):
-        # The storages may still answer the server, although they do not answer the console.
+        # The storages may still answer the server, although they do not answer this process.
         silent = f"{unknown} of {len(replicas)} storages report nothing"
         reason = f"{silent}: a quorum is not certain"
         return PartitionState.UNKNOWN, reason

@@ -23,8 +23,8 @@ from waltz.admin.core.steps import (
 class Switching(Order):
     """Set the read and write switches of ``partitions`` at ``storage``; None: leave unchanged.
 
-    With ``together``, one request sets both switches. Storages of Waltz 0.13.2 support only this
-    request.
+    With ``together``, one request sets both switches, to the same value. Storages of Waltz 0.13.2
+    support only this request.
     """
 
     storage: str
@@ -63,8 +63,9 @@ class Switching(Order):
 
     def _set_both(self, replicas: list[HeldPartition]) -> Next:
         """Return the step that sets both switches of the replicas that need it, or Done."""
-        assert self.read is self.write, "one request sets both switches to the same value"
-        on = bool(self.read)
+        on = self.read
+        assert on is not None, "one request sets both switches"
+        assert on is self.write, "one request sets both switches to the same value"
         wrong = tuple(r.partition for r in replicas if (r.readable, r.writable) != (on, on))
         if not wrong:
             return Done()
@@ -76,9 +77,8 @@ class Switching(Order):
         """Return the step that sets one switch of the replicas that need it, None if none does."""
         if wanted is None:
             return None
-        wrong = tuple(
-            replica.partition
-            for replica in replicas
-            if (replica.readable if kind is SwitchKind.READ else replica.writable) is not wanted
-        )
+        if kind is SwitchKind.READ:
+            wrong = tuple(r.partition for r in replicas if r.readable is not wanted)
+        else:
+            wrong = tuple(r.partition for r in replicas if r.writable is not wanted)
         return SetSwitch(self.storage, wrong, kind, wanted) if wrong else None

@@ -72,10 +72,10 @@ class Unassignment(Order):
         """
         if self.only is AssignmentSide.STORAGE:
             return self._missing_partition(observation)
-        # With `only`, there is one step, so that no attempt can be interrupted between two.
-        interrupted = frozenset[int]() if self.only else self._already_unassigned(observation)
-        still_assigned = tuple(p for p in self.partitions if p not in interrupted)
-        if interrupted and not still_assigned:
+        # With `only`, there is one step, so that no attempt can be interrupted between two steps.
+        unassigned = frozenset[int]() if self.only else self._already_unassigned(observation)
+        still_assigned = tuple(p for p in self.partitions if p not in unassigned)
+        if unassigned and not still_assigned:
             return None
         try:
             unassign_partitions(observation.maps, self.storage, still_assigned)

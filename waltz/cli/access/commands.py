@@ -71,15 +71,15 @@ def grant_command(
         async with open_cluster(where) as cluster:
             params = await cluster.params()
             grants = _grants(client, wanted, partitions, params.num_partitions)
-            present = await read_access_rules(cluster)
-            if present is None:
+            stored = await read_access_rules(cluster)
+            if stored is None:
                 say(
                     "the cluster has no access rules: this first grant "
                     f"{'would switch' if dry_run else 'switches'} them on, and servers refuse "
                     "every request that no grant allows"
                 )
             if dry_run:
-                return _with_grants(AccessRules() if present is None else present.value, grants)
+                return _with_grants(AccessRules() if stored is None else stored.value, grants)
             return await change_access_rules(cluster, lambda rules: _with_grants(rules, grants))
 
     rules = run(grant())
@@ -116,14 +116,14 @@ def revoke_command(
         async with open_cluster(where) as cluster:
             params = await cluster.params()
             grants = _grants(client, wanted, partitions, params.num_partitions)
-            present = await read_access_rules(cluster)
-            if present is None:
+            stored = await read_access_rules(cluster)
+            if stored is None:
                 raise Failed(
                     "the cluster has no access rules, so every request is allowed; the "
                     "first waltz access grant switches them on"
                 )
             if dry_run:
-                return _without_grants(present.value, grants)
+                return _without_grants(stored.value, grants)
             return await change_access_rules(cluster, lambda rules: _without_grants(rules, grants))
 
     rules = run(revoke())
@@ -151,8 +151,8 @@ def list_command(
     async def read() -> AccessRules | None:
         async with open_cluster(where) as cluster:
             await cluster.params()  # It raises if there is no cluster at this root.
-            found = await read_access_rules(cluster)
-            return None if found is None else found.value
+            stored = await read_access_rules(cluster)
+            return None if stored is None else stored.value
 
     rules = run(read())
     if rules is None:
@@ -200,7 +200,8 @@ def disable_command(
 def _rights(text: str) -> tuple[Right, ...]:
     """Return the rights in ``text``; an unknown right is a usage error."""
     try:
-        return tuple(dict.fromkeys(Right(each.strip()) for each in text.split(",")))
+        # `dict.fromkeys` drops repeated rights and keeps their order.
+        return tuple(dict.fromkeys(Right(name.strip()) for name in text.split(",")))
     except ValueError:
         known = ", ".join(right.value for right in Right)
         raise typer.BadParameter(
@@ -217,15 +218,12 @@ def _grants(
     """
     if not client.strip():
         raise Failed("the name of the client is empty; use a name in its certificate")
-    ids = partitions_of(partitions)
-    wanted = tuple(range(num_partitions)) if ids is None else tuple(sorted(set(ids)))
-    if wanted[-1] >= num_partitions:
-        raise Failed(
-            f"there is no partition {wanted[-1]}: the cluster has 0 to {num_partitions - 1}"
-        )
-    return [
-        Grant(client, right, first, last) for right in rights for first, last in _ranges(wanted)
-    ]
+    ids = partitions_of(partitions)  # In ascending order.
+    if ids is None:
+        ids = tuple(range(num_partitions))
+    if ids[-1] >= num_partitions:
+        raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {num_partitions - 1}")
+    return [Grant(client, right, first, last) for right in rights for first, last in _ranges(ids)]
 
 
 def _ranges(partitions: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -20,14 +20,14 @@ class GrantRow:
 
 
 def render_grants(rules: AccessRules | None, client: str | None = None) -> Rendering:
-    """Return the grants of ``client``, None for all clients.
+    """Return the rendering of the grants of ``client`` (None: of all clients).
 
-    ``rules`` are None if the cluster has no access rules.
+    ``rules`` is None if the cluster has no access rules.
     """
     grants = () if rules is None else rules.grants
     rows = [
-        GrantRow(each.name, each.right, each.first, each.last)
-        for each in grants
-        if client is None or each.name == client
+        GrantRow(grant.name, grant.right, grant.first, grant.last)
+        for grant in grants
+        if client is None or grant.name == client
     ]
     return listing("Grants", GrantRow, rows)

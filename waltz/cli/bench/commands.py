@@ -178,7 +178,10 @@ async def _read(
 
 
 def _writing_random(size: int, locks: int) -> Write:
-    """Return a function that appends ``size`` random bytes, with one of ``locks`` locks."""
+    """Return a function that appends ``size`` random bytes, with one of ``locks`` locks.
+
+    If ``locks`` is 0, the appends take no lock. All appends have the same bytes.
+    """
     data = random.randbytes(size)
     if locks == 0:
         return writing(data)

@@ -60,11 +60,12 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
     measured = Measurements()
     async with AsyncExitStack() as stack:
         clients = await _open_clients(where, plan, stack)
-        count = clients[0].num_partitions
-        if (last := max(plan.partitions)) >= count:
-            # Checked before the first append: those to the other partitions could not be removed.
+        num_partitions = clients[0].num_partitions
+        if (last := max(plan.partitions)) >= num_partitions:
+            # Checked before the first append: appends to other partitions could not be removed.
             raise Failed(
-                f"there is no partition {last}: the cluster has partitions 0 to {count - 1}"
+                f"there is no partition {last}: the cluster has partitions 0 to "
+                f"{num_partitions - 1}"
             )
         begun = time.perf_counter()
         try:
@@ -87,7 +88,7 @@ async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) ->
         # A failure cancels the other openings and waits for their ends. An opening that outlives
         # the stack would leave its client open.
         async with asyncio.TaskGroup() as tasks:
-            opening = [
+            opening_tasks = [
                 tasks.create_task(
                     stack.enter_async_context(open_client(where, max_in_flight=plan.in_flight))
                 )
@@ -95,7 +96,7 @@ async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) ->
             ]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return [each.result() for each in opening]
+    return [task.result() for task in opening_tasks]
 
 
 async def read_all(

@@ -92,11 +92,13 @@ def render_reads(transactions: int, num_bytes: int, seconds: float) -> Rendering
 
 def render_validation(validations: Mapping[int, Validation], seconds: float) -> Rendering:
     """Return the rendering of the checked transactions of all partitions."""
-    problems = tuple(problem for each in validations.values() for problem in each.problems)
+    problems = tuple(
+        problem for validation in validations.values() for problem in validation.problems
+    )
     result = ValidationResult(
         not problems,
-        sum(each.checked for each in validations.values()),
-        sum(each.others for each in validations.values()),
+        sum(validation.checked for validation in validations.values()),
+        sum(validation.others for validation in validations.values()),
         round(seconds, 3),
         problems,
     )

@@ -1,13 +1,14 @@
 """Check order and locks by transactions that contain the mark of their producer.
 
-The producer's mark is the last transaction that the producer had received before the append. The
-data of a checked transaction is this mark plus one. All checked transactions take the same lock. So
-between the mark in a checked transaction and the transaction itself, the log must have no other
-checked transaction. Transactions of other producers may lie anywhere; they are only counted.
+The producer's mark is the last transaction that the producer knew to be in the log when it began
+the append. The data of a checked transaction is this mark plus one. All checked transactions take
+the same lock. So between the mark in a checked transaction and the transaction itself, the log must
+have no other checked transaction. Transactions of other producers may lie anywhere; they are only
+counted.
 
-Example: a producer that has received transactions up to 16 appends the data 17, and the append
-becomes transaction 20. Then none of the transactions 17 to 19 may be a checked one: the lock, which
-was taken after the mark 16, should have refused this append.
+Example: a producer that knows transactions up to 16 appends the data 17, and the append becomes
+transaction 20. Then none of the transactions 17 to 19 may be a checked one: the server should have
+refused this append, because a transaction after the mark 16 had taken the same lock.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import USUAL_SECONDS, Failed, open_cluster, run, tls_of
+from waltz.cli.running import SERVER_WAITS, USUAL_SECONDS, Failed, open_cluster, run, tls_of
 from waltz.client.core.ranges import MOST_PARTITIONS
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -78,19 +78,19 @@ def create_command(
     Add storages with waltz storage add, then start servers. With --key, the storages have
     transactions: run waltz cluster rescue before you start servers.
     """
-    where, chosen = target(context), key or uuid.uuid4()
+    where, cluster_key = target(context), key or uuid.uuid4()
     if not name.strip():
         raise typer.BadParameter("the name of the cluster is empty: waltz cluster delete needs it")
 
     async def create() -> None:
         async with open_cluster(where) as cluster:
             if not dry_run:
-                await create_cluster(cluster.store, where.root, name, partitions, key=chosen)
+                await create_cluster(cluster.store, where.root, name, partitions, key=cluster_key)
             elif await cluster.store.get(where.root) is not None:
                 raise Failed(f"the znode {where.root} exists already; choose another root")
 
     run(create())
-    created_key = None if dry_run else chosen
+    created_key = None if dry_run else cluster_key
     show(output, cluster_rows.render_created(name, where.root, created_key, partitions))
 
 
@@ -234,10 +234,10 @@ def verify_command(
         async with open_cluster(where) as cluster:
             while True:
                 findings = await check_once(cluster)
-                left = deadline - asyncio.get_running_loop().time()
-                if left <= 0 or all(finding.problem is None for finding in findings):
+                remaining = deadline - asyncio.get_running_loop().time()
+                if remaining <= 0 or all(finding.problem is None for finding in findings):
                     return findings
-                await asyncio.sleep(min(left, _CHECK_AGAIN_SECONDS))
+                await asyncio.sleep(min(remaining, _CHECK_AGAIN_SECONDS))
 
     async def check_once(cluster: Cluster) -> list[Finding]:
         state = await inspect(cluster, await tls_of(where, cluster), timeout_seconds=timeout)
@@ -249,7 +249,7 @@ def verify_command(
             )
         return verify(state, partition)
 
-    findings = run(check(), seconds=USUAL_SECONDS + wait)
+    findings = run(check(), seconds=USUAL_SECONDS + wait + SERVER_WAITS * timeout)
     rendering = cluster_rows.render_checks(findings)
     show(output, local_names(where).name_processes(rendering, members))
     if any(finding.problem is not None for finding in findings):
@@ -278,17 +278,17 @@ def check_connectivity_command(
         answers = await query_servers(members.values(), tls, timeout_seconds=timeout)
         return cluster_rows.render_connectivity(members, answers)
 
-    rendering = run(query())
+    rendering = run(query(), seconds=USUAL_SECONDS + SERVER_WAITS * timeout)
     show(output, rendering)
     if not all(entry["reached"] for entry in rendering.value):
         raise typer.Exit(1)
 
 
 async def _servers_of(cluster: Cluster) -> list[str]:
-    """Return the endpoints of the running servers.
+    """Return the endpoints of the registered servers.
 
-    There are none without a cluster, or if the membership cannot be read, as after an interrupted
-    creation.
+    Return none if there is no cluster, or if its membership cannot be decoded, as after an
+    interrupted creation.
     """
     try:
         members = (await cluster.membership()).servers()

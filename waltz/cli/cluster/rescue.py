@@ -62,19 +62,19 @@ class _RescuePlan:
     assignments: Mapping[str, tuple[int, ...]]
 
     @property
-    def changed_partitions(self) -> int:
+    def num_changed_partitions(self) -> int:
         """The number of partitions whose metadata would be written."""
-        return sum(each.decision.metadata is not None for each in self.partitions)
+        return sum(partition.decision.metadata is not None for partition in self.partitions)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing would be written."""
-        return not (self.changed_partitions or self.create_from or self.assignments)
+        return not (self.num_changed_partitions or self.create_from or self.assignments)
 
     @property
     def contents(self) -> str:
         """What would be written, in the order of `_write`."""
-        metadata = f"the metadata of {self.changed_partitions} partitions"
+        metadata = f"the metadata of {self.num_changed_partitions} partitions"
         before = ", ".join(self._before_metadata)
         return f"{before} and {metadata}" if before else metadata
 
@@ -210,39 +210,41 @@ async def _write(
 async def _write_metadata(
     cluster: Cluster,
     where: Target,
-    shown: _RescuePlan,
+    shown_plan: _RescuePlan,
     backup: ClusterBackup | None,
     seconds: float,
 ) -> None:
-    """Write the metadata that the user was ``shown``, unless the decision has changed since.
+    """Write the metadata of the plan that the user has seen, unless a decision has changed since.
 
     A server with a session from before the loss may commit transactions until the storages refuse
-    its session. So the storages are fenced first, and then the decision is made again.
+    its session. So the storages are fenced first, and then the decisions are made again.
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
-    tls = await _tls(cluster, where, shown.create_from)
+    tls = await _tls(cluster, where, shown_plan.create_from)
     try:
-        await fence_replicas(shown.partitions, tls, params, timeout_seconds=seconds)
+        await fence_replicas(shown_plan.partitions, tls, params, timeout_seconds=seconds)
     except FencingFailed as problem:
         raise Failed(
-            f"{problem}; {shown.written_before_metadata}; when the storage answers, type the "
+            f"{problem}; {shown_plan.written_before_metadata}; when the storage answers, type the "
             "command again"
         ) from problem
     plans = await plan_rescue(cluster, maps, params, tls, backup, timeout_seconds=seconds)
-    not_written = [
+    changed = [
         now
-        for now, before in zip(plans, shown.partitions, strict=True)
+        for now, before in zip(plans, shown_plan.partitions, strict=True)
         if now.decision != before.decision
     ]
-    # If one decision differs, nothing is written: the user has not seen the present decisions.
-    kept = "no metadata are written"
-    if not not_written:
-        not_written = await write_rescue(cluster, plans)
-        kept = "their metadata are not written"
-    if not_written:
-        partitions = ", ".join(str(plan.partition) for plan in not_written)
+    if changed:
+        # Nothing is written for any partition: the user has not seen the present decisions.
+        consequence = "no metadata are written"
+    else:
+        changed = await write_rescue(cluster, plans)
+        consequence = "their metadata are not written"
+    if changed:
+        partitions = ", ".join(str(plan.partition) for plan in changed)
         raise Failed(
-            f"partitions {partitions} changed during the rescue, and {kept}; type the command again"
+            f"partitions {partitions} changed during the rescue, and {consequence}; type the "
+            "command again"
         )
 
 

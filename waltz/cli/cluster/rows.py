@@ -226,7 +226,9 @@ def render_cluster(
         KnownServer(
             server,
             descriptor.address,
-            tuple(sorted(p for p, _ in membership.assignment.servers.get(server, ()))),
+            tuple(
+                sorted(owned.partition for owned in membership.assignment.servers.get(server, ()))
+            ),
             tuple(sorted(descriptor.preferred)),
         )
         for server, descriptor in sorted(membership.servers().items())
@@ -320,8 +322,8 @@ def _owner(partition: int, membership: Membership) -> tuple[int | None, int | No
 
     Both are None if there is no such server.
     """
-    for server, owned in membership.assignment.servers.items():
-        for each in owned:
-            if each.partition == partition:
-                return server, each.generation
+    for server, partitions in membership.assignment.servers.items():
+        for owned in partitions:
+            if owned.partition == partition:
+                return server, owned.generation
     return None, None

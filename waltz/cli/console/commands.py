@@ -132,7 +132,7 @@ async def _serve(
     if where.tls is not None:
         where.tls.dialing_context()
     # To open a client takes several answers of ZooKeeper, so it may take longer than one answer.
-    # The added second is for a short timeout.
+    # With the added second, a short timeout is still long enough for that.
     connect_seconds = timeout_seconds * 2 + 1
 
     def open_client() -> Opening[Client[bytes]]:
@@ -144,11 +144,11 @@ async def _serve(
             connect_timeout=connect_seconds,
         )
 
-    chosen = ConsoleTarget(
+    console_target = ConsoleTarget(
         where.zookeeper, where.root, where.tls, where.zookeeper_access, interval, timeout_seconds
     )
     reader = LogPageReader(open_client)
-    poller = Poller(Source(chosen))
+    poller = Poller(Source(console_target))
     async with contextlib.aclosing(poller), contextlib.aclosing(reader):
         allowed = allowed_names(endpoint.host, endpoint.names)
         try:

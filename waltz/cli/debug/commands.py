@@ -38,8 +38,8 @@ from waltz.runtime.version import build_version
 
 app = typer.Typer(no_args_is_help=True, help="Collect what is needed to understand a fault.")
 
-_MOST_LOG_BYTES = 16 << 20
-"""How much of the end of each log is collected."""
+_MAX_FILE_BYTES = 16 << 20
+"""How much of the end of each log or settings file is collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,16 @@ def bundle_command(
     run(collector.collect(), seconds=None)
     files, errors = dict(collector.files), list(collector.errors)
     for kind, paths in (("logs", logs), ("settings", settings_files)):
-        for name, each in paths.items():
+        for name, source in paths.items():
             try:
-                files[f"{kind}/{name}"] = _end_of(each)
+                files[f"{kind}/{name}"] = _end_of(source)
             except OSError as problem:
-                errors.append(f"{each}: {problem.strerror}")
+                errors.append(f"{source}: {problem.strerror}")
     http_addresses = [*local_http_addresses(where), *(http or [])]
     processes = run(
         query_versions(where.zookeeper, http_addresses, timeout_seconds=timeout), seconds=None
     )
-    reported = json.loads(files.get("storage-metrics.json", b"{}"))
+    reported = json.loads(files.get("storage-metrics.json", b"{}"))  # Absent without ZooKeeper.
     files["versions.json"] = _versions(where, {**storage_versions(reported), **processes})
     if errors:
         files["errors.txt"] = "".join(f"{error}\n" for error in errors).encode()
@@ -152,32 +152,33 @@ def _files_to_add(
     """Return the logs and the settings files to add, by the names that they get in the archive."""
     if where.local_directory is not None:
         layout = ClusterLayout(where.local_directory.absolute())
-        # Only the folders of the paths are used: any name of a process gives the same folder.
+        # Only the folders of the paths are used: any name of a server or storage gives the same
+        # folder. ZooKeeper has its own.
         logs = [*sorted(layout.log("x").parent.glob("*.log")), layout.log("zookeeper"), *logs]
         settings = [*sorted(layout.config("x").parent.glob("*.yml")), *settings]
-    return _named(logs), _named(settings)
+    return _by_name(logs), _by_name(settings)
 
 
-def _named(paths: list[Path]) -> dict[str, Path]:
-    """Return the files by their names; names that occur twice get a number."""
-    found: dict[str, Path] = {}
+def _by_name(paths: list[Path]) -> dict[str, Path]:
+    """Return the files by their names; a name that occurs again gets a number, from 2 on."""
+    by_name: dict[str, Path] = {}
     for path in paths:
         name, number = path.name, 1
-        while name in found:
+        while name in by_name:
             number += 1
             name = f"{path.stem}-{number}{path.suffix}"
-        found[name] = path
-    return found
+        by_name[name] = path
+    return by_name
 
 
 def _end_of(path: Path) -> bytes:
     """Return the end of a text file without secrets, beginning with a whole line."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _MOST_LOG_BYTES))
-        content = file.read(_MOST_LOG_BYTES)
-    if size > _MOST_LOG_BYTES:
-        content = content.partition(b"\n")[2]
+        file.seek(max(0, size - _MAX_FILE_BYTES))
+        content = file.read(_MAX_FILE_BYTES)
+    if size > _MAX_FILE_BYTES:
+        content = content.partition(b"\n")[2]  # Without the line whose beginning is missing.
     return without_secrets(content.decode(errors="replace")).encode()
 
 
@@ -206,7 +207,9 @@ def _write(path: Path, files: Bundle) -> None:
         with open(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for name, content in sorted(files.items()):
                 entry = tarfile.TarInfo(f"{directory}/{name}")
-                entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
+                entry.size = len(content)
+                entry.mtime = int(time.time())
+                entry.mode = 0o600
                 archive.addfile(entry, io.BytesIO(content))
     except OSError as problem:
         raise Failed(f"cannot write {path}: {problem.strerror}") from problem

@@ -23,7 +23,7 @@ Where = Annotated[
 
 @contextmanager
 def inspecting(path: Path) -> Iterator[Place]:
-    """Yield the files that ``path`` names, and print the errors of reading them.
+    """Yield the files that ``path`` names; print an error while the context is open as one line.
 
     The verb ends with status 1 if a running storage uses the files, or they cannot be read.
     """

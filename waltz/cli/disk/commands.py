@@ -111,8 +111,8 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
         check_complete(place.root)
         sizes = {
             (partition, first_id): [
-                len(found.record.data)
-                for found in read_whole_records(place.root, partition, first_id)
+                len(file_record.record.data)
+                for file_record in read_whole_records(place.root, partition, first_id)
             ]
             for partition, first_id in segments_at(place)
         }
@@ -157,7 +157,7 @@ def dump_command(
 
     Damaged records are left out: waltz disk verify shows them.
     """
-    # Without either option, both parts are shown.
+    # With neither option, and with both, both parts are shown.
     show_header = metadata or not records
     show_records = records or not metadata
     first, last = (0, None) if transaction is None else parse_argument(parse_ids, transaction)
@@ -167,18 +167,19 @@ def dump_command(
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions
+        # Also without --metadata: this raises an error for a file that is not a segment.
         header = read_segment_header(place.root, partition, place.first_id)
         shown_records: list[FileRecord] | None = None
         if show_records:
             wanted = (
-                each
-                for each in read_whole_records(place.root, partition, place.first_id)
-                if each.record.transaction_id >= first
-                and (last is None or each.record.transaction_id <= last)
+                file_record
+                for file_record in read_whole_records(place.root, partition, place.first_id)
+                if file_record.record.transaction_id >= first
+                and (last is None or file_record.record.transaction_id <= last)
             )
             shown_records = list(islice(wanted, limit))
     if data is disk_rows.DataForm.HEX and output is not Format.TABLE:
-        data = disk_rows.DataForm.NONE  # JSON and YAML have the data in base64 instead.
+        data = disk_rows.DataForm.NONE  # Scripts get the data in base64 instead.
     shown_header = header if show_header else None
     show(output, disk_rows.render_segment(shown_header, shown_records, data, deserialize))
 
@@ -209,7 +210,7 @@ def control_command(
 ) -> None:
     """Show a control file: its cluster, and every partition's store session and marks.
 
-    The exit status is 1 if the entry of a partition is damaged.
+    The exit status is 1 if one of the shown entries is damaged.
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:

@@ -72,12 +72,16 @@ def export_command(
 def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
     """Yield a function that prints a transaction; all are printed when the context ends."""
     if output is not Format.JSON:
-        yield lambda each: show_line(output, json.loads(as_json(each)), as_line(each))
+
+        def print_line(transaction: Transaction) -> None:
+            show_line(output, json.loads(as_json(transaction)), as_line(transaction))
+
+        yield print_line
         return
     # The same bytes as in an export file. Flushing each line would make a large export slow.
     out = typer.get_binary_stream("stdout")
     try:
-        yield lambda each: _write_line(out, each)
+        yield lambda transaction: _write_line(out, transaction)
     finally:
         out.flush()
 

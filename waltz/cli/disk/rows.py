@@ -167,8 +167,12 @@ def render_data_sizes(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Renderi
 
     ``sizes`` has the bytes of each record's data, by partition and first id of the segment.
     """
-    segments = [_data_sizes(*segment, each) for segment, each in sizes.items()]
-    total = _data_sizes(None, None, [size for each in sizes.values() for size in each])
+    segments = [
+        _data_sizes(partition, first_id, segment_sizes)
+        for (partition, first_id), segment_sizes in sizes.items()
+    ]
+    all_sizes = [size for segment_sizes in sizes.values() for size in segment_sizes]
+    total = _data_sizes(None, None, all_sizes)
     return listing("Bytes of data", DataSizes, [*segments, total])
 
 
@@ -238,7 +242,9 @@ def hex_dump(data: bytes) -> str:
 
 def _segment(partition: int, report: SegmentReport) -> CheckedSegment:
     """Return the row of a checked segment."""
-    tail_bytes, tail = max(0, report.size - report.end), report.tail.value
+    tail = report.tail.value
+    # A file that ends within its header is shorter than ``end``, which is not before the records.
+    tail_bytes = max(0, report.size - report.end)
     return CheckedSegment(
         partition,
         report.first_id,
@@ -274,7 +280,7 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
     """Return the lines of the table for the result of `_start`; they continue "would"."""
     if start["refused"] is not None:
         return [f"refuse the partition: {start['refused']}"]
-    changes = [f"{each['would']} ({each['file']})" for each in start["changes"]]
+    changes = [f"{change['would']} ({change['file']})" for change in start["changes"]]
     return [*changes, f"serve it; the next id is {start['next_id']}"]
 
 
@@ -315,8 +321,8 @@ def _render_records(
 
     A value has the data in base64, and also as text if the form is text or they are deserialized.
     """
-    values = [_record_value(each) for each in records]
-    contents = [_content(each.record.data, data_form, deserialize) for each in records]
+    values = [_record_value(item) for item in records]
+    contents = [_content(item.record.data, data_form, deserialize) for item in records]
     if data_form is DataForm.TEXT or deserialize is not None:
         for value, content in zip(values, contents, strict=True):
             value["data"] = content

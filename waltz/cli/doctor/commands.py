@@ -43,17 +43,18 @@ def doctor_command(
     is 1 if something is wrong.
     """
     where = target(context)
-    # A session with ZooKeeper takes several answers, so it may take longer than one answer. The
-    # added second is for a short timeout.
+    # A session with ZooKeeper takes several answers, so it may take longer than one answer. With
+    # the added second, a short timeout is still long enough for a session.
     health = run(
         diagnose(
             partial(open_cluster, where, connect_seconds=timeout * 2 + 1),
             where.zookeeper,
             where.tls,
             timeout_seconds=timeout,
-        )
+        ),
+        seconds=None,  # `diagnose` has its own limit, which grows with the timeout.
     )
-    result = diagnosis(health, local_names(where), where.given)
+    result = diagnosis(health, local_names(where), where.typed_options)
     if output is Format.TABLE:
         _print(result)
     else:

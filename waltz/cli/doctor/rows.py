@@ -16,8 +16,8 @@ class Problem:
     """One thing that is wrong.
 
     ``since`` is a time in UTC at which the problem existed already, ``after`` one at which it did
-    not exist yet; each is None if no such time is known.
-    ``command`` is the command to type next, None if there is none.
+    not exist yet; each is None if no such time is known. ``command`` is the command to type next,
+    None if there is none.
     """
 
     severity: Severity
@@ -37,9 +37,9 @@ class Diagnosis:
     problems: tuple[Problem, ...]
 
 
-def diagnosis(health: Health, local: LocalNames, given: Sequence[str]) -> Diagnosis:
-    """Return the result for ``health``; its commands repeat the options ``given``."""
-    problems = tuple(_problem(each, local, given) for each in health.statements)
+def diagnosis(health: Health, local: LocalNames, typed_options: Sequence[str]) -> Diagnosis:
+    """Return the result for ``health``; its commands repeat ``typed_options``."""
+    problems = tuple(_problem(statement, local, typed_options) for statement in health.statements)
     return Diagnosis(health.state, health.headline, problems)
 
 
@@ -55,10 +55,11 @@ def text_lines(result: Diagnosis) -> Iterator[str]:
             yield f"  $ {problem.command}"
 
 
-def _problem(statement: Statement, local: LocalNames, given: Sequence[str]) -> Problem:
+def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[str]) -> Problem:
     """Return a problem with a command that can be typed as it is (see `diagnosis`)."""
     since = _local_end(statement, local) or statement.period.since
     after = statement.period.after
+    # The time from ``cluster.json`` may contradict ``after``; it is exact, so it wins.
     if since is not None and after is not None and after >= since:
         after = None
     command, remedy = local.start_command(statement.process), statement.remedy
@@ -66,12 +67,12 @@ def _problem(statement: Statement, local: LocalNames, given: Sequence[str]) -> P
         # The rest of the remedy is about the command that is replaced.
         command, remedy = start, remedy.partition(". ")[0]
     if command is None and statement.command is not None:
-        command = suggested(statement.command, given)
+        command = suggested(statement.command, typed_options)
     return Problem(statement.severity, statement.text, _utc(since), remedy, command, _utc(after))
 
 
 def _local_end(statement: Statement, local: LocalNames) -> float | None:
-    """Return when the process of a local cluster ended that a problem is about, None if unknown."""
+    """Return when the local process whose end is the problem ended, None if that is unknown."""
     if statement.process is not None:
         return local.ended_at(statement.process)
     return None if statement.missing is None else local.missing_since(statement.missing)

@@ -33,6 +33,7 @@ from waltz.local import (
     local_logs,
     make_directory,
     new_lines,
+    open_logs,
     read_description,
     read_running,
     request_stop,
@@ -52,7 +53,7 @@ app = typer.Typer(
 _UP_SECONDS = 180.0
 """How long a cluster in the background may need to start."""
 _POLL_SECONDS = 0.05
-"""The time between two checks whether it has started."""
+"""The time between two checks whether the cluster has started."""
 _STATUS_SECONDS = 3.0
 """How long ``waltz local status`` waits for ZooKeeper, which has the ids of the servers."""
 
@@ -121,12 +122,13 @@ def up(
     """
     # A template that does not fit would be found only when the cluster is up, and would stop it.
     check_change_template(output)
-    given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
+    options = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
+    typed = {name: value for name, value in options.items() if value is not None}
     with exit_on_expected_error():
         # ZooKeeper runs from the jars of pyspark.
         check_installed("waltz local up", "local", "aiohttp", "prometheus_client", "pyspark")
         make_directory(directory)
-        shape = wanted_shape(directory, {k: v for k, v in given.items() if v is not None})
+        shape = wanted_shape(directory, typed)
         if detach:
             _up_in_background(directory, shape, session_timeout)
             show_change(output, _started(directory), "")
@@ -150,7 +152,7 @@ def down(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> Non
     with exit_on_expected_error():
         if request_stop(directory) and wait_until_down(directory):
             steps, sentence = ["stop all processes"], "stopped"
-        else:
+        else:  # The supervisor is dead, or died while it stopped the cluster.
             ended = end_left_over(directory)
             steps = [f"end {name}, whose supervisor is dead" for name in ended]
             sentence = f"ended the processes of a dead supervisor: {', '.join(ended) or 'none'}"
@@ -213,10 +215,13 @@ def logs(
     output: Output = Format.TABLE,
 ) -> None:
     """Print the last lines of the logs of a cluster's processes, also after the cluster stopped."""
-    with exit_on_expected_error(), contextlib.suppress(KeyboardInterrupt):
-        log_files = local_logs(directory, name)
-        for process in log_files:
-            for line in last_lines(log_files[process], lines):
+    with (
+        exit_on_expected_error(),
+        contextlib.suppress(KeyboardInterrupt),
+        open_logs(local_logs(directory, name)) as log_files,
+    ):
+        for process, log in log_files.items():
+            for line in last_lines(log, lines):
                 _print_line(output, process, line, prefixed=name is None)
         if follow:
             for process, line in new_lines(log_files):
@@ -230,7 +235,7 @@ def _print_line(output: OutputFormat, process: str, line: str, *, prefixed: bool
 
 
 def _started(directory: Path) -> Change:
-    """Return the start of the cluster that has just started in ``directory``."""
+    """Return the change that a start made: the processes of the cluster that now runs."""
     processes = read_description(directory)["processes"]
     steps = [f"start {name} as process {process['pid']}" for name, process in processes.items()]
     return change("local up", str(directory), steps)
@@ -256,27 +261,27 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     for name in ("partitions", "storages", "servers"):
         command += [f"--{name}", str(getattr(shape, name))]
     command += ["--tls" if shape.tls else "--plaintext", "--session-timeout", str(session_timeout)]
-    with log.open("ab") as output:
-        output_start = output.tell()
+    with log.open("ab") as log_file:
+        output_start = log_file.tell()
         supervisor = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=log_file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     deadline = time.monotonic() + _UP_SECONDS
-    with log.open() as printed:  # What the supervisor prints is shown to the user.
-        printed.seek(output_start)
+    with log.open() as supervisor_output:  # What the supervisor prints is shown to the user.
+        supervisor_output.seek(output_start)
         has_reason = False  # Whether the supervisor has printed why it cannot run the cluster.
         while not _is_controllable(directory, supervisor.pid):
-            # Polled before its output is read: after its end, this reading gets all that is left.
+            # Polled before its output is read: if it has ended, this reading gets all that is left.
             has_ended = supervisor.poll() is not None
-            shown = printed.read()
+            new_output = supervisor_output.read()
             has_reason = has_reason or any(
-                line.startswith("waltz: ") for line in shown.splitlines()
+                line.startswith("waltz: ") for line in new_output.splitlines()
             )
-            sys.stderr.write(shown)
+            sys.stderr.write(new_output)
             if has_ended and has_reason:
                 raise typer.Exit(1)
             if has_ended:
@@ -285,7 +290,7 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
                 supervisor.terminate()
                 raise Failed(f"the cluster was not up within {_UP_SECONDS:g} s; see {log}")
             time.sleep(_POLL_SECONDS)
-        sys.stderr.write(printed.read())
+        sys.stderr.write(supervisor_output.read())
 
 
 def _is_controllable(directory: Path, supervisor_pid: int) -> bool:

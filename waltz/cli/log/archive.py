@@ -68,7 +68,7 @@ class Row:
 
 
 class ExportedTransaction(TypedDict):
-    """One line of JSON; it has ``data`` if they are text, otherwise ``data_base64``."""
+    """One line of JSON; it has ``data`` if the data is text, otherwise ``data_base64``."""
 
     partition: int
     id: int
@@ -104,10 +104,11 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
 def _piece_at(path: str) -> Piece | None:
     """Return the piece whose path in the archive is ``path``, None if it is another file."""
     folder, _, name = path.rpartition("/")
-    partition, ids = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
-    if partition is None or ids is None:
+    in_folder, in_name = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
+    if in_folder is None or in_name is None:
         return None
-    return Piece(int(partition[1]), int(ids[1]), int(ids[2]), Form(ids[3]))
+    first_id, last_id, form = in_name.groups()
+    return Piece(int(in_folder[1]), int(first_id), int(last_id), Form(form))
 
 
 def exported_up_to(by_partition: Mapping[int, list[Piece]], partition: int) -> int:
@@ -182,11 +183,11 @@ def as_row(value: Mapping[str, Any]) -> Row:
 def as_columns(transactions: Sequence[Transaction]) -> dict[str, list[Any]]:
     """Return the columns of a Parquet file; the Spark source has the same columns."""
     return {
-        "partition": [each.partition for each in transactions],
-        "transaction_id": [each.id for each in transactions],
-        "client_id": [each.req_id.client_id for each in transactions],
-        "generation": [each.req_id.generation for each in transactions],
-        "seq": [each.req_id.seq for each in transactions],
-        "header": [each.header for each in transactions],
-        "data": [each.data for each in transactions],
+        "partition": [transaction.partition for transaction in transactions],
+        "transaction_id": [transaction.id for transaction in transactions],
+        "client_id": [transaction.req_id.client_id for transaction in transactions],
+        "generation": [transaction.req_id.generation for transaction in transactions],
+        "seq": [transaction.req_id.seq for transaction in transactions],
+        "header": [transaction.header for transaction in transactions],
+        "data": [transaction.data for transaction in transactions],
     }

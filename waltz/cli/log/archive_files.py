@@ -125,7 +125,8 @@ def _read_parquet(path: Path) -> Iterator[Row]:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
                 yield from (as_row(row) for row in batch.to_pylist())
     except (arrow.ArrowInvalid, BadArchive, OSError, UnicodeDecodeError) as problem:
-        # OSError: pyarrow raises it, without the name of the file, for damaged pages.
+        # pyarrow raises OSError, without the name of the file, for damaged pages, and
+        # UnicodeDecodeError for a column of texts that are not UTF-8.
         raise BadArchive(f"{path}: {problem}") from None
 
 

@@ -77,7 +77,7 @@ FramingOption = Annotated[
         "Default: one with --from, otherwise lines.",
     ),
 ]
-_TYPED = {
+_TYPED_INPUT = {
     Framing.LINES: "lines",
     Framing.ONE: "one transaction",
     Framing.LENGTH: "records with their lengths",
@@ -145,7 +145,7 @@ def append_command(
     if data is not None and (source is not None or framing is not None):
         raise typer.BadParameter("give either DATA, or --from and --framing")
     check_template(output, _appended(partition, 0))
-    divided = framing or (Framing.LINES if source is None else Framing.ONE)
+    input_framing = framing or (Framing.LINES if source is None else Framing.ONE)
     write_locks, read_locks = _parse_locks(lock), _parse_locks(read_lock)
     append_locks = _parse_locks(append_lock)
 
@@ -169,8 +169,8 @@ def append_command(
                 return
             with opened(source) as stream:
                 if stream.isatty():
-                    say(f"reading {_TYPED[divided]} from standard input until Ctrl-D")
-                contents = records(stream, divided)
+                    say(f"reading {_TYPED_INPUT[input_framing]} from standard input until Ctrl-D")
+                contents = records(stream, input_framing)
                 if not await _append_all(partition, append, contents, in_flight, output):
                     say("nothing was appended: the input is empty")
 
@@ -299,8 +299,8 @@ def find_command(
 ) -> None:
     """Find the outcome of an append: appended, absent for ever, or unknown so far.
 
-    An unknown append is not in the log, but its client or its server may still append it. That ends
-    when the client appends again, or when the partition moves to another server and grows.
+    An unknown append is not in the log, but its client or its server may still append it, until the
+    client appends again, or until the partition moves to another server and grows.
     """
     where = target(context)
     req_id = parse_argument(ReqId.parse, request_id)
@@ -335,7 +335,7 @@ async def _append_all(
                 async for content in contents:
                     open_appends.append(asyncio.create_task(append(content)))
                     count += 1
-                    await finish_all_but(in_flight - 1)
+                    await finish_all_but(in_flight - 1)  # The next append makes it ``in_flight``.
             finally:
                 # Also after a malformed input or a failed append, so that the user gets the ids of
                 # the other appends. Only Ctrl-C does not wait for them.
@@ -356,8 +356,7 @@ async def _print_all(
             if output is None:
                 sys.stdout.buffer.write(transaction.data)
             else:
-                value, line = as_value(transaction), as_line(transaction)
-                show_line(output, value, line)
+                show_line(output, as_value(transaction), as_line(transaction))
     sys.stdout.flush()
 
 

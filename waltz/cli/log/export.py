@@ -29,7 +29,7 @@ from waltz.client import Client, Transaction
 app = typer.Typer()
 
 _FILE_BYTES = 64 << 20
-"""A file ends when the data in it have this many bytes, or earlier by the number of its rows."""
+"""A file ends when its data reaches this size, or earlier when it has the maximum of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +114,16 @@ async def _export(
     advance: Advance,
 ) -> None:
     """Write files of ``partition`` from the id after ``after`` to ``last``."""
-    held: list[Transaction] = []
-    size = 0  # The bytes of data of the transactions in ``held``.
+    for_file: list[Transaction] = []  # The transactions of the next file.
+    data_bytes = 0
     stream = client.stream(partition, after=after, until=last, data=True)
     async with aclosing(batches_within(stream, options.timeout_seconds)) as batches:
         async for batch in batches:
             for transaction in batch:
-                held.append(transaction)
-                size += len(transaction.data)
-                is_full = len(held) == options.rows_per_file or size >= _FILE_BYTES
+                for_file.append(transaction)
+                data_bytes += len(transaction.data)
+                is_full = len(for_file) == options.rows_per_file or data_bytes >= _FILE_BYTES
                 if is_full or transaction.id == last:
-                    write_piece(options.directory, options.form, held)
-                    advance(len(held))
-                    held, size = [], 0
+                    write_piece(options.directory, options.form, for_file)
+                    advance(len(for_file))
+                    for_file, data_bytes = [], 0

@@ -79,11 +79,12 @@ def import_command(
         sources = find_sources(path, named, to)
         async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
-        file = record or path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
+        default_file = path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
+        record_file = record or default_file
         with _exclusive(path):
-            import_record = ImportRecord.read(file, key)
+            import_record = ImportRecord.read(record_file, key)
             return await _import(
-                where, sources, import_record, file, new_ids=new_ids, dry_run=dry_run
+                where, sources, import_record, record_file, new_ids=new_ids, dry_run=dry_run
             )
 
     show(output, render_import(run(work(), seconds=None), dry_run=dry_run))
@@ -93,15 +94,15 @@ async def _import(
     where: Target,
     sources: list[Source],
     import_record: ImportRecord,
-    file: Path,
+    record_file: Path,
     *,
     new_ids: bool,
     dry_run: bool,
 ) -> dict[int, ImportCounts]:
     """Append the transactions that earlier runs have not appended; return the counts by partition.
 
-    A dry run appends nothing and returns what a real run would append. ``import_record`` is written
-    to ``file`` before the first append.
+    A dry run appends nothing and returns what a real run would append. This run is added to
+    ``import_record``, which is written to ``record_file`` before the first append.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
@@ -112,7 +113,7 @@ async def _import(
         if not new_ids:
             check_ids(sources, import_record)
         if not dry_run:
-            import_record.write(file)
+            import_record.write(record_file)
         importers: dict[int, Importer] = {}
         before: dict[int, int] = {}  # How many transactions earlier runs appended.
         for partition, mark in marks.items():
@@ -123,8 +124,8 @@ async def _import(
         missing = {source.target: source.count - before[source.target] for source in sources}
         if any(count < 0 for count in missing.values()):
             raise Failed(
-                f"the log has more transactions of this import than the files; {file} may be the "
-                "record of an import of other files"
+                f"the log has more transactions of this import than the files; {record_file} may "
+                "be the record of an import of other files"
             )
         if not dry_run:
             with progress("imported", sum(missing.values())) as advance:

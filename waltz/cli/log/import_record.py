@@ -43,7 +43,7 @@ class ImportRecord:
             recorded_key = uuid.UUID(value["key"])
             partitions = {
                 int(partition): PartitionImport(
-                    int(recorded["base"]), [int(each) for each in recorded["clients"]]
+                    int(recorded["base"]), [int(client_id) for client_id in recorded["clients"]]
                 )
                 for partition, recorded in value["partitions"].items()
             }

@@ -112,8 +112,10 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
         if len(counts) == 1:
             first_displaced = next(iter(displaced.values()), None)
         return [Source(to, counts.total(), lambda: read_rows(path), first_displaced)]
-    by_partition = {partition: n for partition, n in counts.items() if partition is not None}
-    if len(by_partition) < len(counts):
+    by_partition = {
+        partition: count for partition, count in counts.items() if partition is not None
+    }
+    if None in counts:
         raise BadArchive(f"{path} has rows without a partition: name one with --to")
 
     def source(partition: int, count: int) -> Source:

@@ -49,7 +49,7 @@ class Importer:
         stream = self._client.stream(self._partition, after=after, until=last)
         async with aclosing(batches_within(stream, ANSWER_SECONDS)) as batches:
             async for batch in batches:
-                count += sum(each.req_id.client_id in self._clients for each in batch)
+                count += sum(transaction.req_id.client_id in self._clients for transaction in batch)
         return count
 
     async def append(self, rows: Iterator[Row], advance: Advance) -> None:
@@ -63,8 +63,8 @@ class Importer:
     async def _append_beginning(self, batch: list[Row]) -> int:
         """Append rows from the start of ``batch``; return how many of them are in the log now.
 
-        After a refusal these are fewer than all rows. A server that does not know batches appends
-        one row at most.
+        After a refusal these are fewer than all rows. With a server that does not know batches,
+        this is one row at most.
         """
         try:
             num_appended, refused = await self._append_batch(batch)
@@ -105,13 +105,13 @@ class Importer:
         Without such an append, the refusal came from another import or from a collision of lock
         hashes, and the next append may succeed.
         """
-        now = await self._client.high_water_mark(self._partition)
-        if await self.count_imported(self._mark, now):
+        end = await self._client.high_water_mark(self._partition)
+        if await self.count_imported(self._mark, end):
             raise Failed(
                 f"an earlier run of this import has appended to partition {self._partition} just "
                 "now; run the import again: it continues after that run"
             )
-        self._mark = now
+        self._mark = end
 
 
 def _next_batch(rows: Iterator[Row]) -> list[Row]:

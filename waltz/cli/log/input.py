@@ -17,11 +17,17 @@ from waltz.cli.running import Failed
 
 LENGTH_BYTES = 4
 MAX_RECORD_BYTES = 64 << 20
-"""The largest record that the protocol can transfer. A larger length shows another framing."""
+"""The largest record that the protocol can transfer.
+
+A larger length shows that the input has another framing.
+"""
 
 
 class Framing(StrEnum):
-    """How the input is divided: each line is a record, or all of it is one, or by lengths."""
+    """How the input is divided into records.
+
+    Each line is a record, or the whole input is one, or each record follows its length.
+    """
 
     LINES = "lines"
     ONE = "one"
@@ -63,6 +69,11 @@ async def records(stream: BinaryIO, framing: Framing) -> AsyncIterator[bytes]:
 
 async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
     """Return the record whose length is ``head``; ``number`` counts the records before it."""
+    incomplete = Failed(
+        f"the input ends within record {number}; the records before it are appended"
+    )
+    if len(head) < LENGTH_BYTES:
+        raise incomplete
     length = int.from_bytes(head, "big")
     if length > MAX_RECORD_BYTES:
         raise Failed(
@@ -71,7 +82,6 @@ async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
             "bytes, the most significant first"
         )
     content = await asyncio.to_thread(stream.read, length)
-    # An input that ends within a length has a shorter ``head``.
-    if len(head) < LENGTH_BYTES or len(content) < length:
-        raise Failed(f"the input ends within record {number}; the records before it are appended")
+    if len(content) < length:
+        raise incomplete
     return content

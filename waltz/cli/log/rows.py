@@ -1,4 +1,4 @@
-"""Rows for the results of ``waltz log export``, ``import`` and ``find``. Computes only."""
+"""The results of ``waltz log append``, ``export``, ``import`` and ``find``. Computes only."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ExportRange(NamedTuple):
 
 
 class ImportCounts(NamedTuple):
-    """The transactions of one partition that an import appends.
+    """How many transactions of one partition an import appends.
 
-    Earlier runs of the same import have appended ``before`` of them, and this run appends ``now``.
+    Earlier runs of the same import have appended ``before`` transactions; this run appends ``now``.
     """
 
     before: int
@@ -37,7 +37,10 @@ class ImportCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportedPartition:
-    """The transactions of one partition that an export wrote."""
+    """The transactions of one partition that a run of an export wrote.
+
+    If it wrote none, ``last_id`` is ``first_id - 1``.
+    """
 
     partition: int
     ids: Annotated[str, column(in_json=False)]
@@ -92,5 +95,7 @@ def render_export(ranges: Mapping[int, ExportRange]) -> Rendering:
 
 def render_import(counts: Mapping[int, ImportCounts], *, dry_run: bool) -> Rendering:
     """Return the rendering of an import, by partition."""
-    rows = [ImportedPartition(partition, *each) for partition, each in counts.items()]
+    rows = [
+        ImportedPartition(partition, before, now) for partition, (before, now) in counts.items()
+    ]
     return listing("Would be imported" if dry_run else "Imported", ImportedPartition, rows)

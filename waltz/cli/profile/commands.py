@@ -63,8 +63,8 @@ def add_command(
     """Add a profile, or replace the one of that name; the first one is in use at once."""
     if zookeeper is None:
         raise typer.BadParameter("the profile needs the addresses of ZooKeeper: --zookeeper")
-    if (wrong := connect_string_problem(zookeeper)) is not None:
-        raise typer.BadParameter(wrong)
+    if (problem := connect_string_problem(zookeeper)) is not None:
+        raise typer.BadParameter(problem)
     chosen_root = DEFAULT_ROOT if root is None else root
     with exit_on_expected_error():
         _check_name(name)
@@ -91,7 +91,7 @@ def use_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Choose the profile to use where no option, variable or local cluster names a cluster."""
-    if (name is None) != none:
+    if none == (name is not None):  # Both or neither.
         raise typer.BadParameter("give either the name of a profile, or --none")
     with exit_on_expected_error():
         write_profiles(profiles_file(), read_profiles(profiles_file()).use(name))
@@ -105,10 +105,10 @@ def use_command(
 def list_command(output: Output = Format.TABLE) -> None:
     """Show all profiles, and which one is in use."""
     with exit_on_expected_error():
-        found = read_profiles(profiles_file())
+        saved = read_profiles(profiles_file())
     rows = [
-        ProfileRow(name, name == found.used, each.zookeeper, each.root, each.tls)
-        for name, each in sorted(found.profiles.items())
+        ProfileRow(name, name == saved.used, profile.zookeeper, profile.root, profile.tls)
+        for name, profile in sorted(saved.profiles.items())
     ]
     show(output, listing("Profiles", ProfileRow, rows))
 
@@ -122,13 +122,13 @@ def _check_name(name: str) -> None:
 def _tls_text(option: str | None) -> str:
     """Return the value of a profile for the option ``--tls``: ``on``, ``off``, or an absolute path.
 
-    Without the option, it is `AS_DECLARED`.
-    Raise an error if the file at the path cannot be used now.
+    Without the option, it is `AS_DECLARED`. Raises ClusterNotNamed or TlsConfigError if the file at
+    the path, or a file that it names, cannot be used now.
     """
     config = tls_from_option(option)
     if option is None or config is None:
         return AS_DECLARED
     if option.lower() in ("on", "off"):
         return option.lower()
-    config.dialing_context()
+    config.dialing_context()  # Reads the files that the settings name, as a connection would.
     return str(Path(option).absolute())

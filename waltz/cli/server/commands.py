@@ -14,7 +14,7 @@ from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Partitions, examples, parse_argument
 from waltz.cli.output import Format, Output, OutputFormat, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import Failed, open_cluster, run, tls_of
+from waltz.cli.running import SERVER_WAITS, USUAL_SECONDS, Failed, open_cluster, run, tls_of
 from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.core.membership_steps import Membership
@@ -52,17 +52,17 @@ def list_command(
             membership = await cluster.membership()
             replicas = (await cluster.replica_assignments()).value
             tls = await tls_of(where, cluster)
-        for server in servers or ():
-            _check_member(membership, server)
+        for address in servers or ():
+            _check_member(membership, address)
         members = {
-            server: member
-            for server, member in membership.servers().items()
+            server_id: member
+            for server_id, member in membership.servers().items()
             if not servers or member.address in servers
         }
         reports = await query_servers(members.values(), tls, timeout_seconds=timeout)
         return server_rows.render_servers(members, reports, replicas, local_names(where))
 
-    show(output, run(ask()))
+    show(output, run(ask(), seconds=USUAL_SECONDS + SERVER_WAITS * timeout))
 
 
 @app.command(
@@ -112,7 +112,7 @@ def _set_preference(
     where, ids = target(context), parse_argument(parse_partitions, partitions)
     shown = format_partitions(ids)
 
-    async def prefer() -> None:
+    async def set_preference() -> None:
         async with open_cluster(where) as cluster:
             _check_member(await cluster.membership(), server)
             count = (await cluster.params()).num_partitions
@@ -129,7 +129,7 @@ def _set_preference(
                     "access list"
                 )
 
-    run(prefer())
+    run(set_preference())
     verb = "would prefer" if dry_run else "prefers"
     if not wanted:
         verb = "would no longer prefer" if dry_run else "no longer prefers"
@@ -139,10 +139,10 @@ def _set_preference(
     show_change(output, changed, f"server {server} {verb} partitions {shown}")
 
 
-def _check_member(membership: Membership, server: str) -> None:
-    """Raise Failed if ``server`` is not running."""
-    known = [member.address for member in membership.servers().values()]
-    if server not in known:
+def _check_member(membership: Membership, address: str) -> None:
+    """Raise Failed if no running server has ``address``."""
+    running = [member.address for member in membership.servers().values()]
+    if address not in running:
         raise Failed(
-            f"server {server} is not running; running servers: {', '.join(known) or 'none'}"
+            f"server {address} is not running; running servers: {', '.join(running) or 'none'}"
         )

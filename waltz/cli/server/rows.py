@@ -52,12 +52,12 @@ def render_servers(
 ) -> Rendering:
     """Return the rendering of servers: their reports, and where their partitions are stored."""
     rows = []
-    for server, member in sorted(members.items()):
-        report = reports[server]
+    for server_id, member in sorted(members.items()):
+        report = reports[server_id]
         served = tuple(_partition(p, report, replicas) for p in sorted(report.partitions))
         rows.append(
             ListedServer(
-                server,
+                server_id,
                 member.address,
                 names.names.get(member.address),
                 len(served),

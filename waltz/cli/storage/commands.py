@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from waltz.admin import Deregistration, Registration, check_ports
-from waltz.cli.admin_access import ANSWER_SECONDS, open_admin
+from waltz.cli.admin_access import STORAGE_ANSWER_SECONDS, open_admin
 from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.fields import ResultForm, prints
@@ -111,7 +111,7 @@ def add_command(
         async with open_cluster(where) as cluster:
             order = Registration(storage, group, admin_port)
             return await perform_directly(
-                cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
+                cluster, where, order, step_seconds=STORAGE_ANSWER_SECONDS, dry_run=dry_run
             )
 
     added = change("storage add", storage, run(add()), dry_run=dry_run)
@@ -142,7 +142,7 @@ def remove_command(
         async with open_cluster(where) as cluster:
             order = Deregistration(storage)
             return await perform_directly(
-                cluster, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
+                cluster, where, order, step_seconds=STORAGE_ANSWER_SECONDS, dry_run=dry_run
             )
 
     removed = change("storage remove", storage, run(remove()), dry_run=dry_run)
@@ -164,7 +164,7 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
         async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
             tls = await tls_of(where, cluster)
-            ports = await check_ports(maps, tls, params, timeout_seconds=ANSWER_SECONDS)
+            ports = await check_ports(maps, tls, params, timeout_seconds=STORAGE_ANSWER_SECONDS)
         return storage_rows.render_ports(ports)
 
     rendering = run(check())
@@ -179,11 +179,11 @@ async def _query_holdings(
     """Return the storage's report on its replicas, or why the storage did not report."""
     try:
         async with (
-            asyncio.timeout(ANSWER_SECONDS),
+            asyncio.timeout(STORAGE_ANSWER_SECONDS),
             await open_admin(cluster, maps, storage, tls) as admin,
         ):
             return Holdings(await admin.states(), damaged=await admin.damaged_ranges())
     except TimeoutError:
-        return Holdings(problem=f"no answer within {ANSWER_SECONDS:g} s")
+        return Holdings(problem=f"no answer within {STORAGE_ANSWER_SECONDS:g} s")
     except (DialFailed, ConnectionLost, RemoteFailure, ChangeRefused, Failed) as problem:
         return Holdings(problem=str(problem))

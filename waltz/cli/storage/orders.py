@@ -52,8 +52,8 @@ async def perform(
 ) -> Steps:
     """Carry out an order that waits for servers or storages; return its steps.
 
-    A dry run prints the steps; with ``quiet_if_done``, it prints nothing if there are none. Raises
-    Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds.
+    A dry run prints the steps; with ``quiet_if_done``, it prints nothing if nothing is to be done.
+    Raises Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds.
     """
     async with open_cluster(where) as cluster:
         tls = await tls_of(where, cluster)
@@ -79,7 +79,7 @@ class RecoveryResult:
 async def recover_each(
     partitions: Iterable[int], recover: Callable[[int], Awaitable[Sequence[str]]]
 ) -> RecoveryResult:
-    """Call ``recover`` for each partition; it returns its steps.
+    """Call ``recover``, which returns its steps, for each partition.
 
     If a partition fails, or its metadata cannot be decoded, the others are recovered nevertheless:
     each replica that is rebuilt early shortens the time in which the loss of another one would be
@@ -128,14 +128,14 @@ async def carry_out_order(
 
     Raises Failed. If there was no progress for ``max_stall`` seconds, the error ends with ``hint``.
     """
-    begun = StepRecorder(quiet=quiet)
+    recorder = StepRecorder(quiet=quiet)
     try:
-        await carry_out(order, executor, max_stall_seconds=max_stall, on_step=begun)
+        await carry_out(order, executor, max_stall_seconds=max_stall, on_step=recorder)
     except NotPossible as problem:
         raise Failed(str(problem)) from problem
     except Stalled as problem:
         raise Failed(f"{problem}. {hint}" if hint else str(problem)) from problem
-    return begun.steps
+    return recorder.steps
 
 
 async def print_forecast(
@@ -155,7 +155,7 @@ async def print_forecast(
 
 
 class StepRecorder:
-    """Is called with each step that begins and each wait: prints it, and keeps the steps."""
+    """Called with each step that begins and with each wait: prints both, and keeps the steps."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -179,9 +179,8 @@ def say_forecast(
 ) -> None:
     """Print the steps of a dry run, and what follows the last step.
 
-    With ``quiet_if_done``, an order that has nothing to do prints nothing. Raises Failed if the
-    order would be refused. With ``waiting_fails``, raises Failed also if the order would wait
-    before its first step.
+    With ``quiet_if_done``, nothing is printed for an order that has nothing to do. Raises Failed if
+    the order would be refused; with ``waiting_fails``, also if it would wait before its first step.
     """
     reason = planned.end.reason if isinstance(planned.end, Refuse | Wait) else ""
     waits_at_once = isinstance(planned.end, Wait) and not planned.steps

@@ -144,7 +144,7 @@ def sync_command(
     """
     work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
     changes, failures = run(work, seconds=None)
-    if changes or not failures:
+    if changes or not failures:  # If every storage failed, there is no result to show.
         show(output, render_synced(changes))
     for failure in failures:
         say(f"waltz: {complete(failure)}")
@@ -227,17 +227,17 @@ def switch_command(
     order = Switching(storage, wanted, wanted_switches.get("read"), wanted_switches.get("write"))
     steps = _switch(target(context), order, dry_run=dry_run)
     switched = change("storage switch", storage, steps, partitions=wanted, dry_run=dry_run)
-    done = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in wanted_switches.items())
+    states = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in wanted_switches.items())
     verb = "would be switched" if dry_run else "are switched"
     show_change(
-        output, switched, f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}"
+        output, switched, f"partitions {format_partitions(wanted)} at {storage} {verb}: {states}"
     )
 
 
 def _switch(where: Target, order: Switching, *, dry_run: bool) -> Steps:
     """Carry out ``order``, or print its dry run; return the steps.
 
-    A storage with one switch is an error.
+    An order for one of both switches is an error if the storage has a single switch.
     """
 
     async def switch() -> Steps:
@@ -302,14 +302,14 @@ async def _changes_of(
     return replica_changes(steps)
 
 
-def remedy(order: Order, begun: Iterable[Step | Wait]) -> str:
-    """Return what the user should do after ``order`` failed, whose steps ``begun`` were begun.
+def remedy(order: Order, begun_steps: Iterable[Step | Wait]) -> str:
+    """Return what the user should do after ``order`` failed in the last of ``begun_steps``.
 
     A group is assigned by one change in ZooKeeper, then its storages create the replicas. Before
-    that change there is nothing that ``waltz storage sync`` could complete. After it, this order
-    would be refused, because the group has partitions.
+    that change there is nothing that ``waltz storage sync`` could complete. After the change, the
+    same order would be refused, because the group has partitions.
     """
-    is_assigned = any(isinstance(step, ChangeAssignment) for step in begun)
+    is_assigned = any(isinstance(step, ChangeAssignment) for step in begun_steps)
     if isinstance(order, GroupAssignment) and not is_assigned:
         return _NOTHING_ASSIGNED
     return _SYNC_LATER

@@ -63,7 +63,7 @@ StallTimeout = Annotated[
 ]
 
 _REPAIR_STALL_SECONDS = 10.0
-"""How long a repair may be without progress. It is short: the rebuilding begins after it."""
+"""How long a repair may be without progress; short, because the rebuilding waits for its end."""
 
 
 @app.command(
@@ -209,11 +209,11 @@ async def _recover(
 ) -> Steps:
     """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
 
-    Return the steps. A repair that fails does not prevent the rebuilding; its failure is
-    raised at the end, together with that of the rebuilding if there is one. Raises Failed.
+    Return the steps. A repair that fails does not prevent the rebuilding; its failure is raised at
+    the end, together with that of the rebuilding if the rebuilding fails, too. Raises Failed.
     """
     steps: Steps = ()
-    failure = None
+    repair_failure = None
     try:
         steps = await perform(
             where,
@@ -223,18 +223,18 @@ async def _recover(
             quiet_if_done=True,
         )
     except Failed as problem:
-        failure = problem
+        repair_failure = problem
     recovery = ReplicaRecovery(partition, destination, source)
     try:
         steps += await perform(where, recovery, max_stall=max_stall, dry_run=dry_run)
     except Failed as problem:
-        if failure is None:
+        if repair_failure is None:
             raise
         raise Failed(
-            f"{problem}; the damaged records of the replica are not repaired: {failure}"
+            f"{problem}; the damaged records of the replica are not repaired: {repair_failure}"
         ) from problem
-    if failure is not None:
-        raise failure
+    if repair_failure is not None:
+        raise repair_failure
     return steps
 
 
@@ -264,10 +264,11 @@ def compare_command(
     partitions: AnyPartitions = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Compare the replicas of partitions by checksums. The exit status is 1 if they differ.
+    """Compare the replicas of partitions by checksums.
 
     Transactions committed before the present store session are compared, and the first transaction
-    that differs is shown. A replica that is behind does not count as different.
+    that differs is shown. A replica that is behind does not count as different. The exit status is
+    1 if replicas differ, or if one of them cannot be read.
     """
     where, wanted = target(context), partitions_of(partitions)
 
@@ -282,7 +283,7 @@ def compare_command(
 
     results = run(compare(), seconds=None)
     show(output, render_comparisons(results))
-    if not all(each.is_sound for each in results.values()):
+    if not all(result.is_sound for result in results.values()):
         raise typer.Exit(1)
 
 

@@ -72,7 +72,7 @@ class ListedStorage:
             HeldReplica,
             "Partitions held",
             title="held",
-            show=lambda held: format_partitions([each.partition for each in held]),
+            show=lambda held: format_partitions([replica.partition for replica in held]),
         ),
     ]
     problem: Annotated[str | None, column(show=blank)]

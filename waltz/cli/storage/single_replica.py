@@ -91,7 +91,8 @@ def recover_partition_command(
     on.
     """
     where = target(context)
-    given = {source: tls_from_option(source_tls), destination: tls_from_option(destination_tls)}
+    # By storage; None: as for the other storages.
+    own_tls = {source: tls_from_option(source_tls), destination: tls_from_option(destination_tls)}
     order = OfflineFill(partition, source, destination)
     # The last id that the replica holds: before the copy, and after each request of the copy.
     positions: list[int] = []
@@ -109,7 +110,7 @@ def recover_partition_command(
                     cluster,
                     await tls_of(where, cluster),
                     retry=False,
-                    tls_of={storage: tls for storage, tls in given.items() if tls is not None},
+                    tls_of={storage: tls for storage, tls in own_tls.items() if tls is not None},
                     copy_batch=batch_size,
                     on_copied=progress,
                 )

@@ -93,9 +93,9 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: fl
 
     Raises Failed with what the user can do.
     """
-    begun = StepRecorder()
+    recorder = StepRecorder()
     try:
-        num_steps = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=begun)
+        num_steps = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=recorder)
     except OrderRefused as problem:
         raise Failed(str(problem)) from problem
     except NotPossible as problem:
@@ -113,4 +113,4 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: fl
             f"storage {order.storage} reports that it does not hold partitions "
             f"{format_partitions(order.partitions)}; --force sends the request nevertheless"
         )
-    return begun.steps
+    return recorder.steps

@@ -102,10 +102,11 @@ async def watch(
     *,
     once: bool,
 ) -> None:
-    """Show a sample that ``take`` returns, then one after each interval; with ``once``, only one.
+    """Show a sample that ``take`` returns, then one after each interval.
 
-    If a later sample fails, the previous one stays with the problem, and the next one is tried.
-    Raises Failed if the first sample fails, and with ``once``.
+    With ``once``, show only the second sample: its rates are those of the first interval. If a
+    later sample fails, the previous one is shown again with the problem, and sampling continues.
+    Raises Failed if the first sample fails, and with ``once`` also if the second one fails.
     """
     first = before = await take()
     shown = render_sample(first, None, first, names)
@@ -151,21 +152,21 @@ def with_problem(rendering: Rendering, problem: str | None) -> Rendering:
 
 def printer(output: OutputFormat) -> Display:
     """Return a function that prints each sample, and to standard error each new problem."""
-    printed: str | None = None
+    last_problem: str | None = None
 
     def print_sample(rendering: Rendering, problem: str | None) -> None:
-        nonlocal printed
+        nonlocal last_problem
         if problem is None:
             _print(output, rendering)
-        elif problem != printed:
+        elif problem != last_problem:
             say(f"waltz: no new sample: {problem}; retrying")
-        printed = problem
+        last_problem = problem
 
     return print_sample
 
 
 def _print(output: OutputFormat, rendering: Rendering) -> None:
-    """Print one of many samples: as a line of JSON, a YAML document, or as one sample."""
+    """Print one of many samples: as a line of JSON, a YAML document, tables or filled lines."""
     match output:
         case Format.JSON:
             print(json.dumps(rendering.value), flush=True)  # noqa: T201

@@ -33,7 +33,7 @@ class WatchedReplica:
 
     @property
     def trouble(self) -> str:
-        """Why the replica is not healthy; empty if the replica is healthy or its state unknown."""
+        """Why the replica is not healthy; empty if it is healthy, or if its state is unknown."""
         if self.available is None:
             return ""
         if not self.available:
@@ -46,14 +46,14 @@ class WatchedReplica:
 Replicas = tuple[WatchedReplica, ...]
 
 
-def _known(value: object) -> object:
+def _or_unknown(value: object) -> object:
     """Return ``value``, or the word unknown for None."""
     return "unknown" if value is None else value
 
 
 def _megabytes(size: int | None) -> object:
     """Return a number of bytes in megabytes, each a million bytes."""
-    return _known(None if size is None else f"{size / 1e6:.1f}")
+    return _or_unknown(None if size is None else f"{size / 1e6:.1f}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class WatchedPartition:
     server: int | None
     generation: Annotated[int | None, column(in_table=False)]
     session: int | None
-    high_water_mark: Annotated[int | None, column("high-water mark", show=_known)]
-    transactions_per_second: Annotated[float | None, column("tx/s", show=_known)]
+    high_water_mark: Annotated[int | None, column("high-water mark", show=_or_unknown)]
+    transactions_per_second: Annotated[float | None, column("tx/s", show=_or_unknown)]
     replicas_in_session: Annotated[str, column("replicas", in_json=False)]
-    greatest_lag: Annotated[int | None, column("lag", in_json=False, show=_known)]
+    greatest_lag: Annotated[int | None, column("lag", in_json=False, show=_or_unknown)]
     recoveries: Annotated[int, column(in_table=False)]
     replicas: Annotated[Replicas, nested(WatchedReplica)]
 
@@ -85,8 +85,8 @@ class WatchedServer:
     id: int
     endpoint: str
     local_name: Annotated[str | None, column(in_table=False)]
-    partitions: Annotated[tuple[int, ...] | None, column(show=lambda p: as_cell(_known(p)))]
-    transactions_per_second: Annotated[float | None, column("tx/s", show=_known)]
+    partitions: Annotated[tuple[int, ...] | None, column(show=lambda p: as_cell(_or_unknown(p)))]
+    transactions_per_second: Annotated[float | None, column("tx/s", show=_or_unknown)]
     problem: Annotated[str | None, column(in_table=False)]
 
 
@@ -94,15 +94,16 @@ class WatchedServer:
 class WatchedStorage:
     """One storage; ``problem`` is why it does not answer.
 
-    ``in_session`` is how many of its replicas are in sessions, ``lag`` the sum of their lags. What
-    only the storage knows is None if it does not answer.
+    ``in_session`` is how many of its replicas are in sessions. ``lag`` is the sum of the lags of
+    all replicas that the storage holds, None if one of these lags is unknown. What only the storage
+    knows is None if it does not answer.
     """
 
     storage: str
     group: int | None
-    partitions: Annotated[tuple[int, ...] | None, column(show=lambda p: as_cell(_known(p)))]
+    partitions: Annotated[tuple[int, ...] | None, column(show=lambda p: as_cell(_or_unknown(p)))]
     in_session: Annotated[int, column("in session")]
-    lag: Annotated[int | None, column(show=_known)]
+    lag: Annotated[int | None, column(show=_or_unknown)]
     size_bytes: Annotated[int | None, column("MB", show=_megabytes)]
     problem: Annotated[str | None, column(in_table=False)]
 
@@ -144,7 +145,7 @@ def render_sample(
     )
     tables = nested_tables(cluster)
     rendering = Rendering(
-        as_value(cluster), (_summary(cluster), *(each for each in tables if each.cells))
+        as_value(cluster), (_summary(cluster), *(table for table in tables if table.cells))
     )
     return names.name_processes(rendering, now.membership.servers())
 
@@ -162,24 +163,25 @@ def _troubles(
     for server in servers:
         if server.problem is not None:
             yield Trouble(f"server {server.id}", server.problem)
+    # By storage, then by trouble: the partitions of its replicas that have this trouble.
     unhealthy: dict[str, dict[str, list[int]]] = {}
     for partition in partitions:
         for replica in partition.replicas:
             if replica.trouble:
-                kinds = unhealthy.setdefault(replica.storage, {})
-                kinds.setdefault(replica.trouble, []).append(partition.partition)
+                by_trouble = unhealthy.setdefault(replica.storage, {})
+                by_trouble.setdefault(replica.trouble, []).append(partition.partition)
     silent = {s.storage: s.problem for s in storages if s.problem is not None}
     for storage in sorted({*unhealthy, *silent}):
         texts = [silent[storage]] if storage in silent else []
-        for kind, numbers in unhealthy.get(storage, {}).items():
-            texts.append(f"{kind}: {format_partitions(numbers)}")
+        for trouble, numbers in unhealthy.get(storage, {}).items():
+            texts.append(f"{trouble}: {format_partitions(numbers)}")
         yield Trouble(storage, "; ".join(text for text in texts if text))
 
 
 def _sum_of_rates(rates: Iterable[float | None]) -> float | None:
     """Return the sum of rates, None if one of them is unknown; 0 if there are none."""
     all_rates = list(rates)
-    known = [each for each in all_rates if each is not None]
+    known = [number for number in all_rates if number is not None]
     if len(known) < len(all_rates):
         return None
     return round(sum(known), _RATE_DIGITS)
@@ -289,7 +291,7 @@ def _summary(cluster: WatchedCluster) -> Rows:
     columns = ("transactions/s", "replicas in session", "recoveries", "silent processes")
     cells = [
         (
-            _known(cluster.transactions_per_second),
+            _or_unknown(cluster.transactions_per_second),
             _in_session(tuple(r for p in cluster.partitions for r in p.replicas)),
             cluster.recoveries,
             num_silent,

@@ -12,6 +12,7 @@
 * `codec`: encodes and decodes the frequent messages
 * `arguments`: checks the arguments of public calls
 * `deserializing`: reads data with the serializer of the client
+* `stored_ranges`, `equal_records`: verify records in their form on disk
 * `column_batch`, `arrow_records`, `many_checksums`: thousands of records at once, as columns
 * `serializers`, `values`, `log_stream`, `errors`, `metrics`: parts of the public API
 * `ranges`: parses partitions, transaction ids and locks of a command line

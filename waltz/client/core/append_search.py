@@ -36,12 +36,12 @@ class AppendSearch:
             if req_id == wanted:
                 self.result = Appended(transaction.id)
                 return True
-            later_of_client = (
+            is_later_of_client = (
                 req_id.client_id == wanted.client_id
                 and req_id.generation == wanted.generation
                 and wrapped(req_id.seq - wanted.seq) > 0
             )
-            if req_id.generation > wanted.generation or later_of_client:
+            if req_id.generation > wanted.generation or is_later_of_client:
                 self.result = Absent()
                 return True
         return False

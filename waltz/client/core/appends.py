@@ -360,7 +360,7 @@ class PartitionAppends:
                 self._sent.note_batched(sent.req_id.seq, outcome)
 
     def _request_denied(self, message: RequestDenied) -> None:
-        """Settle the append that was denied, or all waiting appends if the mount was denied.
+        """Settle the append that was denied; if the mount or its feed was, all waiting appends.
 
         The appends that were sent over an earlier mount stay in doubt.
         """

@@ -4,7 +4,7 @@ An argument that is not checked here would fail while its message is encoded, or
 error would name no argument, and the connection, which other calls share, would be closed.
 
 TypeError: the type is wrong. ValueError: the value is. The text names the argument, its value, and
-what it must be. A bool is no number here, because it is most likely another argument.
+what it must be. A bool is refused as a number: most likely it was meant for another argument.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waltz.protocol.records import NO_TRANSACTION, ReqId
 _HEADER_LIMIT = 1 << 31
 _ID_LIMIT = 1 << 63
 MOST_INT = (1 << 31) - 1
-"""The largest number of 32 bits, in which the wire and ZooKeeper have counts."""
+"""The largest signed number of 32 bits, in which the wire and ZooKeeper have counts."""
 _MOST_SHOWN = 80
 """The largest number of characters of a value in the text of an error."""
 
@@ -42,7 +42,7 @@ def checked_header(header: int) -> int:
 
 
 def checked_mark(mark: int | None) -> int | None:
-    """Return ``mark``. Raises TypeError, or ValueError if no transaction has this id."""
+    """Return ``mark``, which may be None. Raises TypeError, or ValueError as `check_position`."""
     if mark is not None:
         check_position("mark", mark)
     return mark
@@ -125,7 +125,7 @@ def check_bounds(partitions: object, after: object, until: object) -> None:
 
 
 def _check_end(name: str, end: object) -> None:
-    """Check the last transaction of a stream; a stream whose end is below -1 is empty."""
+    """Check the last transaction of a stream. It may be below -1: then the stream is empty."""
     if checked_id(name, end) >= _ID_LIMIT:
         raise ValueError(f"{name} is {end}: it must be {_ID}, and below 2**63")
 
@@ -165,13 +165,13 @@ def check_range(first_id: object, **limits: object) -> None:
 
 
 def check_drafts(drafts: object) -> None:
-    """Raise TypeError if ``drafts`` is not a list of `Draft`. A batch has a limited length."""
+    """Raise TypeError if ``drafts`` is not a sequence of `Draft`; a generator may never end."""
     remedy = "it must be a list of waltz.Draft, such as [waltz.Draft(b'data')]"
     if not isinstance(drafts, Sequence):
         raise TypeError(f"drafts is {shown(drafts)}: {remedy}")
-    for each in drafts:
-        if not isinstance(each, Draft):
-            raise TypeError(f"drafts has {shown(each)}: {remedy}")
+    for draft in drafts:
+        if not isinstance(draft, Draft):
+            raise TypeError(f"drafts has {shown(draft)}: {remedy}")
 
 
 def check_build(build: object) -> None:

@@ -108,34 +108,34 @@ def encode_message(message: Message, version: int) -> bytes:
 
 def _encode_append(message: AppendRequest, version: int) -> bytes:
     """Return the frame of an append, with the kinds of locks that ``version`` has."""
-    code = APPEND_TYPE
+    message_type = APPEND_TYPE
     if isinstance(message, AnsweredAppendRequest):
         if version < APPEND_ANSWERS_SINCE:
             return encode(message, version)  # raises UnsupportedByPeer
-        code = ANSWERED_APPEND_TYPE
+        message_type = ANSWERED_APPEND_TYPE
     if (message.append_locks and version < APPEND_LOCKS_SINCE) or (
         message.read_locks and version < READ_LOCKS_SINCE
     ):
         return encode(message, version)  # raises UnsupportedByPeer
-    locks = [_ints(message.write_locks)]
+    lock_lists = [_ints(message.write_locks)]
     if version >= READ_LOCKS_SINCE:
-        locks.append(_ints(message.read_locks))
+        lock_lists.append(_ints(message.read_locks))
     if version >= APPEND_LOCKS_SINCE:
-        locks.append(_ints(message.append_locks))
-    tail = b"".join((*locks, _INT.pack(message.header), _INT.pack(len(message.data))))
+        lock_lists.append(_ints(message.append_locks))
+    before_data = b"".join((*lock_lists, _INT.pack(message.header), _INT.pack(len(message.data))))
     r = message.req_id
     head = _APPEND_HEAD.pack(
         CLIENT_SERVER.magic,
         version,
-        _APPEND_HEAD.size - HEAD_BYTES + len(tail) + len(message.data) + _INT.size,
-        code,
+        _APPEND_HEAD.size - HEAD_BYTES + len(before_data) + len(message.data) + _INT.size,
+        message_type,
         r.client_id,
         r.generation,
         r.partition,
         r.seq,
         message.client_high_water_mark,
     )
-    return b"".join((head, tail, message.data, _INT.pack(message.checksum)))
+    return b"".join((head, before_data, message.data, _INT.pack(message.checksum)))
 
 
 def _ints(values: tuple[int, ...]) -> bytes:

@@ -73,7 +73,7 @@ class ColumnBatch:
 
     @property
     def req_ids(self) -> list[ReqId]:
-        """The request ids, made anew by each use: they are objects."""
+        """The request ids. Each use makes a new list of objects, so keep the list."""
         # The four fields of a request id are adjacent.
         return list(map(ReqId, *self._columns[_CLIENT_ID : _SEQ + 1]))
 
@@ -135,9 +135,9 @@ class ColumnBatch:
         size = len(records) // count
         if len(records) == size * count and size >= self._overhead:
             # If all records have the size of the first one, no loop in Python is needed.
-            rest = size - WIRE_HEAD.size
-            equal = struct.iter_unpack(f"{WIRE_HEAD.format}{rest}x", records)
-            columns = list(zip(*equal, strict=True))
+            after_head = size - WIRE_HEAD.size
+            equal_heads = struct.iter_unpack(f"{WIRE_HEAD.format}{after_head}x", records)
+            columns = list(zip(*equal_heads, strict=True))
             if columns[_LENGTH] == (size - self._overhead,) * count:
                 return columns
         heads, position = [], 0

@@ -1,4 +1,4 @@
-"""Read the data of transactions with the client's serializer, or apply the policy. Pure."""
+"""Read the data of transactions with the client's serializer; handle unreadable data. Pure."""
 
 from __future__ import annotations
 
@@ -49,8 +49,12 @@ class Deserializer:
                     assert_never(self._unreadable)
 
     def read_one(self, partition: int, transaction_id: int, data: bytes) -> Any:
-        """Do the same as `read`, but raise DataUnreadable in place of returning `SKIPPED`."""
-        value = self.read(partition, transaction_id, data)
-        if value is SKIPPED:
-            raise DataUnreadable(partition, transaction_id, data, None)
-        return value
+        """Do the same as `read`, but raise DataUnreadable instead of returning `SKIPPED`."""
+        if self._serializer is None:
+            return data
+        try:
+            return self._serializer.deserialize(data)
+        except Exception as error:
+            if self._unreadable == "raw":
+                return data
+            raise DataUnreadable(partition, transaction_id, data, error) from error

@@ -28,6 +28,7 @@ _HEAD = np.dtype(
         ("checksum", ">u4"),
     ]
 )
+"""The head of a record in disk form. Fields that are not checked are combined."""
 _CHECKSUM_BYTES = 4
 _ALL_BITS = np.uint32(0xFFFF_FFFF)
 
@@ -35,10 +36,13 @@ assert _HEAD.itemsize == STORED_HEAD_BYTES
 
 
 def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | None:
-    """Return whether all records are right, None if they do not have one size."""
+    """Return whether all records, of which there is at least one, are right.
+
+    Return None if they do not all have one size.
+    """
     raw, count = records.raw, records.count
-    size, rest = divmod(len(raw), count)
-    if rest or size < STORED_OVERHEAD_BYTES:
+    size, remainder = divmod(len(raw), count)
+    if remainder or size < STORED_OVERHEAD_BYTES:
         return None
     table = np.frombuffer(raw, np.uint8).reshape(count, size)
     head_bytes = table[:, :STORED_HEAD_BYTES].tobytes()
@@ -51,8 +55,8 @@ def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | Non
         return False
     tails = table[:, -_CHECKSUM_BYTES:].tobytes()
     record_crcs = np.frombuffer(tails, ">u4").astype(np.uint32)
-    # The checksum of a tail of 4 bytes is the shift of the tail, apart from the inversions of all
-    # bits with which a checksum begins and ends.
+    # A checksum begins and ends with an inversion of all bits. So that of a tail t of 4 bytes is
+    # crc32(t) == shift(~t, 4) ^ 0xFFFFFFFF, where ~t is the inverted little-endian number t.
     inverted = np.frombuffer(tails, "<u4").astype(np.uint32) ^ _ALL_BITS
     whole_crcs = shift_by(_CHECKSUM_BYTES)(record_crcs ^ inverted) ^ _ALL_BITS
     if crc32(raw) != concatenated(whole_crcs, size):

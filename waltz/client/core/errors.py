@@ -125,19 +125,17 @@ class DataCorrupt(WaltzError):
 class DataUnreadable(WaltzError, ValueError):
     """The client's serializer cannot read the data of a transaction.
 
-    ``data`` is the transaction's data in bytes. ``__cause__`` is the error that the
-    serializer raised, None if it raised none. The option ``unreadable`` of the client makes streams
-    skip such transactions, or return the bytes.
+    ``data`` is the transaction's data in bytes. ``__cause__`` is the error that the serializer
+    raised. The option ``unreadable`` of the client makes streams skip such transactions, or makes
+    streams and reads return the bytes.
     """
 
-    def __init__(
-        self, partition: int, transaction_id: int, data: bytes, error: Exception | None
-    ) -> None:
-        reason = "" if error is None else f" ({type(error).__name__}: {error})"
+    def __init__(self, partition: int, transaction_id: int, data: bytes, error: Exception) -> None:
         super().__init__(
             f"the serializer cannot read the {len(data)} bytes of transaction {transaction_id} of "
-            f"partition {partition}{reason}: use the serializer that wrote them, or open the "
-            "client with unreadable='skip' or unreadable='raw'"
+            f"partition {partition} ({type(error).__name__}: {error}): use the serializer that "
+            "wrote them, or open the client with unreadable='raw', or for streams with "
+            "unreadable='skip'"
         )
         self.partition = partition
         self.transaction_id = transaction_id

@@ -34,7 +34,7 @@ Crcs = np.ndarray[Any, np.dtype[np.uint32]]
 
 _POLYNOMIAL = 0xEDB88320
 _MAX_PADDING = 2
-"""Padding may multiply the total length at most by this; otherwise pieces are checked singly."""
+"""Padding may multiply the total length by at most this. Else pieces are checked one by one."""
 
 _BYTES = np.arange(256, dtype=np.uint32)
 """All values of one byte."""
@@ -58,23 +58,23 @@ class CrcShift:
     def __call__(self, crcs: Crcs) -> Crcs:
         """Return the shifted checksums."""
         halves = np.ascontiguousarray(crcs, "<u4").view("<u2")
-        moved = self._low_half.take(halves[0::2])
-        moved ^= self._high_half.take(halves[1::2])
-        return moved
+        shifted_crcs = self._low_half.take(halves[0::2])
+        shifted_crcs ^= self._high_half.take(halves[1::2])
+        return shifted_crcs
 
 
 def pieces_match(pieces: Any, crcs: Crcs) -> bool:
     """Return whether each of ``pieces``, an Arrow array of binary, has its checksum in ``crcs``."""
     if not len(pieces):
         return not len(crcs)
-    # No caller passes a slice of another array, so the first piece begins at offset 0.
+    assert pieces.offset == 0, "a slice of another array would begin in the middle of the buffers"
     offsets = np.frombuffer(pieces.buffers()[1], np.int32, len(pieces) + 1)
     sizes = np.diff(offsets)
     longest, total = int(sizes.max()), int(offsets[-1])
     padded_total = longest * len(pieces)
     if not total or padded_total > _MAX_PADDING * total:
-        singly: list[int] = list(map(crc32, pieces.to_pylist()))
-        return singly == list(crcs)
+        calculated: list[int] = list(map(crc32, pieces.to_pylist()))
+        return calculated == list(crcs)
     content = pieces.buffers()[2]
     if padded_total > total:
         content = _padded(pieces, longest)
@@ -95,8 +95,8 @@ def shift_by(size: int) -> CrcShift:
         return CrcShift(_by_one_byte)
     half = shift_by(size // 2)
     if size % 2:
-        one = shift_by(1)
-        return CrcShift(lambda crcs: one(half(half(crcs))))
+        by_one = shift_by(1)
+        return CrcShift(lambda crcs: by_one(half(half(crcs))))
     return CrcShift(lambda crcs: half(half(crcs)))
 
 
@@ -136,8 +136,8 @@ def _padded(pieces: Any, size: int) -> Any:
 
 def _crcs_of_zeros(sizes: np.ndarray[Any, Any]) -> Crcs:
     """Return the checksum of a piece of zeros for each of ``sizes``."""
-    different, where = np.unique(sizes, return_inverse=True)
-    return np.array([crc32(bytes(size)) for size in different], np.uint32)[where]
+    distinct_sizes, indices = np.unique(sizes, return_inverse=True)
+    return np.array([crc32(bytes(size)) for size in distinct_sizes], np.uint32)[indices]
 
 
 def _by_one_byte(crcs: Crcs) -> Crcs:

@@ -104,7 +104,7 @@ class ClientMetrics:
 async def measure_append(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:
     """Await ``append``, count its outcome in ``metrics``, and return its result."""
     metrics.sent += 1
-    begun = clock()
+    started_at = clock()
     try:
         transaction_id = await append
     except LockFailed:
@@ -113,5 +113,5 @@ async def measure_append(metrics: PartitionMetrics, append: Awaitable[int], cloc
     except (AppendUncertain, ClusterUnreachable):
         metrics.late += 1
         raise
-    metrics.appends.add(clock() - begun)
+    metrics.appends.add(clock() - started_at)
     return transaction_id

@@ -1,7 +1,7 @@
 """Mount one partition on its present connection, and mount it again when that is necessary. Pure.
 
-A mount makes a connection the one over which a client appends to a partition and receives its feed.
-A mount request names the last transaction that the client has received. If the mount is *fed*, the
+A mount selects the connection over which a client appends to a partition and receives its feed. A
+mount request names the last transaction that the client has received. If the mount is *fed*, the
 server feeds the following transactions; then it answers READY (spec/wire.md sections 4 and 12,
 spec/behaviour.md section 8). The appends of a partition have one `Mount`. Each stream has another
 one for each of its partitions.
@@ -187,6 +187,7 @@ class Mount:
         if response.req_id != self._mark_request:
             return
         self._mark_request = None
+        # A mark below -1 says that the server has not opened the partition, or does not own it.
         if NO_TRANSACTION <= response.transaction_id < self.mark:
             self._confirmations += 1
             if self._confirmations >= AHEAD_CONFIRMATIONS:

@@ -11,7 +11,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _OPEN_RANGE = re.compile(r"(\d+)-", re.ASCII)
 _LOCK = re.compile(r"(.+):(-?\d+)", re.ASCII | re.DOTALL)
 MOST_PARTITIONS = 1 << 20
-"""The largest number of partitions that a command line can name."""
+"""The largest number of partitions of a cluster, and of one range on a command line."""
 
 
 def parse_range(text: str) -> tuple[int, int]:

@@ -66,10 +66,9 @@ class Answer(NamedTuple):
     """The result of a read request; ``token`` is the object that was passed with the request.
 
     ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. The records are
-    verified, in whichever form. ``mark`` is the
-    high-water mark for MARK, RECORDS, HEADERS and AHEAD. ``corrupt_id`` is the transaction of
-    CORRUPT, ``version`` the protocol version of the server of UNSUPPORTED, ``denial`` the reason of
-    DENIED.
+    verified, in either form. ``mark`` is the high-water mark for MARK, RECORDS, HEADERS and AHEAD.
+    ``corrupt_id`` is the transaction of CORRUPT, ``version`` the server's protocol version for
+    UNSUPPORTED, ``denial`` the reason of DENIED.
     """
 
     token: object
@@ -130,8 +129,8 @@ class _OpenRequest:
     the first `PartitionRequests.tick` after the request was sent or the backoff began, None before
     this tick. ``errors``, ``mismatches`` and ``too_short`` count error answers, wrong checksums,
     and answers that the log ends before the range. ``trusts_disks`` tells whether records may be
-    answered as they lie on a disk. After any failure they may not: a storage and the server then
-    verify the records, report damage, and read another replica.
+    answered as they lie on a disk. After an error answer, or wrong records in this form, they may
+    not: a storage and the server then verify the records, report damage, and read another replica.
     """
 
     token: object
@@ -277,8 +276,8 @@ class PartitionRequests:
         request = open_request.request
         assert isinstance(request, ReadRecords)
         mark = message.high_water_mark
-        most = min(request.max_records, mark + 1 - request.first_id)
-        records = verified(message.records, self._ids.partition, request.first_id, most)
+        max_records = min(request.max_records, mark + 1 - request.first_id)
+        records = verified(message.records, self._ids.partition, request.first_id, max_records)
         if records is not None:
             self.effects.results.append(
                 Answer(open_request.token, AnswerKind.RECORDS, mark=mark, records=records)
@@ -339,8 +338,8 @@ class PartitionRequests:
             return
         req_id = self._register(open_request)
         if open_request.sent:
-            stored = open_request.trusts_disks and self._version >= STORED_RANGES_SINCE
-            self.effects.messages.append(_message(req_id, open_request.request, stored))
+            unverified = open_request.trusts_disks and self._version >= STORED_RANGES_SINCE
+            self.effects.messages.append(_message(req_id, open_request.request, unverified))
 
     def _back_off(self, open_request: _OpenRequest) -> None:
         """Keep the request open without sending it. `tick` sends it after the backoff."""
@@ -379,19 +378,19 @@ class PartitionRequests:
         return open_requests
 
 
-def _message(req_id: ReqId, request: ReadRequest, stored: bool) -> Message:
+def _message(req_id: ReqId, request: ReadRequest, unverified: bool) -> Message:
     """Return the message that sends a request with the id ``req_id``.
 
-    ``stored`` tells whether the answer may have unverified records.
+    ``unverified`` tells whether the server may answer with records that it has not verified.
     """
     match request:
         case ReadData(transaction_id):
             return TransactionDataRequest(req_id, transaction_id)
         case ReadMark():
             return HighWaterMarkRequest(req_id)
-        case ReadRecords(first_id, most, max_bytes, wait_ms, may_be_stored):
-            stored = stored and may_be_stored
-            return RecordsRequest(req_id, first_id, most, max_bytes, wait_ms, stored)
+        case ReadRecords(first_id, max_records, max_bytes, wait_ms, stored):
+            stored = stored and unverified
+            return RecordsRequest(req_id, first_id, max_records, max_bytes, wait_ms, stored)
         case ReadHeaders(first_id, max_headers):
             return HeadersRequest(req_id, first_id, max_headers)
         case _:

@@ -120,11 +120,11 @@ class SentAppends:
         """
         assert seq in self.in_doubt, "a committed append is open"
         while True:
-            earlier = self._seqs.popleft()
-            sent = self.in_doubt.pop(earlier, None)
+            next_seq = self._seqs.popleft()
+            sent = self.in_doubt.pop(next_seq, None)
             if sent is None:
                 continue
-            if earlier == seq:
+            if next_seq == seq:
                 self._settle(AppendResult(sent.token, Outcome.COMMITTED, transaction_id))
                 return
             self._settle(AppendResult(sent.token, Outcome.ABSENT))
@@ -202,12 +202,14 @@ class SentAppends:
             reached = [flush.place for flush in self._answered_flushes if flush.mark <= mark]
             if reached:
                 self._settle_absent_before(max(reached))
-            self._answered_flushes = [each for each in self._answered_flushes if each.mark > mark]
+            self._answered_flushes = [
+                flush for flush in self._answered_flushes if flush.mark > mark
+            ]
         if self._refused:
             for refused in self._refused:
                 if refused.conflict <= mark:
                     self._settle(refused.outcome())
-            self._refused = [each for each in self._refused if each.conflict > mark]
+            self._refused = [refused for refused in self._refused if refused.conflict > mark]
 
     @property
     def any_refused(self) -> bool:

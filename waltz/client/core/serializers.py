@@ -1,4 +1,4 @@
-"""Serializers for bytes, text, JSON, and dataclasses as JSON. Pure.
+"""Serializers for bytes, text, JSON, and dataclasses as JSON; the append of a draft. Pure.
 
 A client that is opened with a serializer (`waltz.connect`) appends and reads values of the
 serializer's type. Any object with the two methods of `Serializer` is a serializer. This module has
@@ -39,7 +39,7 @@ class TextSerializer:
     """Encodes text as UTF-8."""
 
     def serialize(self, value: str) -> bytes:
-        """Encode ``value``. Raises UnicodeEncodeError if it has a surrogate without its pair."""
+        """Encode ``value``. Raises TypeError, or UnicodeEncodeError if it has a surrogate."""
         if not isinstance(value, str):
             raise TypeError(f"data is {type(value).__name__}, not str: this client appends text")
         return value.encode()
@@ -58,7 +58,7 @@ class JsonSerializer:
     def serialize(self, value: Any) -> bytes:
         """Encode ``value``.
 
-        Raises TypeError for a type that JSON lacks, ValueError for NaN and infinities.
+        Raises TypeError for a type that JSON lacks, ValueError for NaN, infinities and surrogates.
         """
         text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -98,7 +98,7 @@ class DataclassSerializer(Generic[T]):
         """Encode ``value``.
 
         Raises TypeError if ``value`` is of another class or a field has no JSON type, ValueError
-        for NaN and infinities.
+        for NaN, infinities and surrogates.
         """
         if type(value) is not self._kind:
             raise TypeError(f"{type(value).__name__} is not {self._kind.__name__}")

@@ -1,14 +1,14 @@
 """Verify records that a server has passed on in their form on disk. Pure.
 
 Neither the storage nor the server has verified them. A record is right if it has the expected id
-and partition, and matches two checksums: that of its data, which the client computed that appended
-it, and that of all its other bytes and its data, which the storage added (spec/disk.md section
-3.2). The records must end exactly where their bytes end.
+and partition, and matches two checksums. The client that appended the record computed the checksum
+of its data. The storage added the checksum of head and data (spec/disk.md section 3.2). The records
+must end exactly where their bytes end.
 
 With numpy, records of one size are verified all at once, about ten times as fast
 (`waltz.client.core.equal_records`). `import waltz` does not load numpy, which takes a tenth of a
-second. It is used if the program has loaded it, and loaded for the first large range: only a stream
-of columns requests large ranges.
+second. This module uses numpy if the program has loaded it, and loads it for the first large range:
+only a stream of columns requests large ranges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEAD = struct.Struct(">q8xi8xII")
 """The fields of a head that are checked: id, partition, length and checksum of the data."""
 _CHECKSUM = struct.Struct(">I")
 _FEWEST_AT_ONCE = 512
-"""The least number of records that are verified at once: fewer are verified sooner one by one."""
+"""The least number of records that are verified at once: for fewer, one by one is faster."""
 _LARGE_RANGE_BYTES = 2 << 20
 """A larger range loads numpy."""
 
@@ -45,12 +45,12 @@ def verified(
         at_once = are_right(records, partition, first_id)
         if at_once is not None:
             return records if at_once else None
-    found = StoredBatch(count, bytes(records.raw))  # Slices of bytes are faster than of a view.
-    return found if _each_is_right(found, partition, first_id) else None
+    copy = StoredBatch(count, bytes(records.raw))  # Slices of bytes are faster than of a view.
+    return copy if _each_is_right(copy, partition, first_id) else None
 
 
 def _has_numpy(range_bytes: int) -> bool:
-    """Return whether numpy is loaded, which a large range causes."""
+    """Return whether numpy can be used. A large range loads numpy if it is installed."""
     return "numpy" in sys.modules or (range_bytes > _LARGE_RANGE_BYTES and _load_numpy())
 
 

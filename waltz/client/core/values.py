@@ -124,13 +124,13 @@ TransactionRow = tuple[int, bytes, int, int, Any]
 
 def transactions_of(partition: int, rows: Iterable[TransactionRow]) -> list[Transaction[Any]]:
     """Return the transactions of ``rows``."""
-    made = [
+    transactions = [
         _Fields(partition, transaction_id, req_id, header, data)
         for transaction_id, req_id, header, _, data in rows
     ]
-    for each in made:
-        each.__class__ = Transaction
-    return cast("list[Transaction[Any]]", made)
+    for transaction in transactions:
+        transaction.__class__ = Transaction
+    return cast("list[Transaction[Any]]", transactions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,8 @@ def stream_bounds(
     marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
     if until is None:
         return marks, {}
-    return marks, dict.fromkeys(marks, until) if isinstance(until, int) else until
+    ends = dict.fromkeys(marks, until) if isinstance(until, int) else until
+    return marks, ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,10 +45,12 @@ class WaitingQueue:
 
         Return a result with the outcome UNSENT for each.
         """
-        withdrawn = [each for each in self._waiting if not tokens.isdisjoint(each.tokens)]
-        for each in withdrawn:
-            self._waiting.remove(each)
-        return [AppendResult(token, Outcome.UNSENT) for each in withdrawn for token in each.tokens]
+        withdrawn = [entry for entry in self._waiting if not tokens.isdisjoint(entry.tokens)]
+        for entry in withdrawn:
+            self._waiting.remove(entry)
+        return [
+            AppendResult(token, Outcome.UNSENT) for entry in withdrawn for token in entry.tokens
+        ]
 
     def settle_all(self, outcome: Outcome, number: int = -1) -> list[AppendResult]:
         """Remove all appends; return a result with ``outcome`` and ``number`` for each.
@@ -57,6 +59,6 @@ class WaitingQueue:
         """
         return [
             AppendResult(token, outcome, number)
-            for each in self.take_all()
-            for token in each.tokens
+            for entry in self.take_all()
+            for token in entry.tokens
         ]

@@ -35,10 +35,10 @@ def changes(before: Sample, now: Sample) -> list[Change]:
 
     A value that is unknown in one of the two samples counts as unchanged.
     """
-    found = [*_servers(before, now), *_storages(before, now)]
+    entries = [*_servers(before, now), *_storages(before, now)]
     for partition in range(now.num_partitions):
-        found += _partition(before, now, partition)
-    return found
+        entries += _partition(before, now, partition)
+    return entries
 
 
 def _servers(before: Sample, now: Sample) -> Iterator[Change]:
@@ -140,8 +140,8 @@ def _session(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
     if began and session is not None:
         text = f"Partition {partition} began a recovery: store session {session}"
         yield Change(ChangeKind.RECOVERY, text)
-    # A recovery has ended if a quorum takes part, and either the session is new or no quorum took
-    # part in the sample before.
+    # A recovery has ended if a quorum takes part now, and either the session is new or no quorum
+    # took part in the sample before.
     if len(members) >= needed and (began or len(members_before) < needed):
         part = f"{len(members)} of {len(assigned)} replicas take part"
         text = f"Partition {partition} has recovered in session {session}: {part}"

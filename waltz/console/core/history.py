@@ -14,7 +14,7 @@ from waltz.console.core.changes import Change, changes
 _MOST_ENTRIES = 300
 """How many changes the timeline keeps."""
 _MOST_RATES = 180
-"""How many rates are kept."""
+"""How many rates of the cluster are kept."""
 MOST_SECONDS_OF_RATE = 30.0
 """By default, the longest time between two samples from which a rate is computed."""
 
@@ -64,8 +64,8 @@ class History:
     def add(self, sample: Sample, at: float) -> Sample | None:
         """Add a sample; return the sample before it, from which the present rates are computed.
 
-        Return None if there is none, or if it is too old for a rate. In the second case the changes
-        since that sample are recorded nevertheless.
+        Return None if ``sample`` is the first one, or if the sample before it is too old for a
+        rate. In the second case the changes since that sample are recorded nevertheless.
         """
         before, before_at = self.last, self.last_at
         self.last, self.last_at = sample, at
@@ -73,6 +73,7 @@ class History:
         if before is None or before_at is None:
             self.since = at
             return None
+        # With another number of partitions, another cluster has been created at the same path.
         if before.num_partitions == sample.num_partitions:
             for change in changes(before, sample):
                 self._count += 1

@@ -40,10 +40,10 @@ def host_name(header: str) -> str:
 
 
 def refusal(host: str | None, fetch_site: str | None, allowed: Collection[str]) -> str | None:
-    """Return why a request is refused, None if it is answered.
+    """Return why a request is refused, None if the request is answered.
 
-    ``host`` is its header Host. ``fetch_site`` is its header Sec-Fetch-Site, which browsers set, or
-    None if the request may come from a link on another site.
+    ``host`` is the header Host. ``fetch_site`` is the header Sec-Fetch-Site, which browsers set. It
+    is None if there is no such header, or if the request may come from a link on another site.
     """
     if host is None or host_name(host) not in allowed:
         return "this name is not served here: add it with --allow-host"

@@ -35,7 +35,7 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecords:
-    """Damaged records of one partition."""
+    """Damaged records of one partition at one storage."""
 
     partition: int
     first_id: int
@@ -149,8 +149,8 @@ def _view_storage(now: Sample, storage: str) -> StorageView:
     )
 
 
-def _damaged(found: DamagedRange) -> DamagedRecords:
-    return DamagedRecords(found.partition, found.first_id, found.last_id)
+def _damaged(records: DamagedRange) -> DamagedRecords:
+    return DamagedRecords(records.partition, records.first_id, records.last_id)
 
 
 def _if_all_known(values: Sequence[Number | None]) -> list[Number] | None:

@@ -44,9 +44,9 @@ class DataFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownData:
-    """Data as text. ``format`` is the format in use, ``notice`` what a reader must know of it.
+    """Data as text. ``format`` is the format in use, ``size`` the size of the data in bytes.
 
-    ``size`` is the size of the data in bytes.
+    ``notice`` says what the text lacks, or why another format is in use.
     """
 
     format: DataFormat
@@ -68,7 +68,7 @@ class ShownRecord:
     data: ShownData
 
 
-def show_record(record: Record, wanted: DataFormat) -> ShownRecord:
+def show_record(record: Record, data_format: DataFormat) -> ShownRecord:
     """Return a record as the page shows it."""
     req_id = record.req_id
     return ShownRecord(
@@ -77,13 +77,13 @@ def show_record(record: Record, wanted: DataFormat) -> ShownRecord:
         req_id.generation,
         req_id.seq,
         record.header,
-        show_data(record.data, wanted),
+        show_data(record.data, data_format),
     )
 
 
-def show_data(data: bytes, wanted: DataFormat) -> ShownData:
-    """Return data as text in the wanted format; as hex with a notice, if they do not have it."""
-    match wanted:
+def show_data(data: bytes, data_format: DataFormat) -> ShownData:
+    """Return data as text in a format; as hex with a notice, if the data do not have the format."""
+    match data_format:
         case DataFormat.HEX:
             return _hex(data, None)
         case DataFormat.JSON:
@@ -91,8 +91,9 @@ def show_data(data: bytes, wanted: DataFormat) -> ShownData:
         case DataFormat.TEXT:
             return _text(data) or _hex(data, "not UTF-8 text: shown as hex")
         case DataFormat.AUTO:
-            shown = _json(data) if data[:1] in (b"{", b"[") else None
-            return shown or _printable_text(data) or _hex(data, None)
+            # A number is JSON, too, and so is a text in quotes, but both are shown as text.
+            json_shown = _json(data) if data.startswith((b"{", b"[")) else None
+            return json_shown or _printable_text(data) or _hex(data, None)
 
 
 def parse_request_id(text: str) -> ReqId:
@@ -125,8 +126,8 @@ def _visible(character: str) -> str:
     if character in "\n\t" or character.isprintable():
         return character
     if unicodedata.category(character) == "Zs":
-        return " "  # another space, such as a no-break space
-    # The others are mainly of the categories Cc and Cf: control characters, and characters that
+        return " "  # A special space, such as a no-break space.
+    # What is left is mainly of the categories Cc and Cf: control characters, and characters that
     # change the direction of text.
     number = ord(character)
     if number < 1 << 8:
@@ -200,5 +201,5 @@ def _shown(format_: DataFormat, text: str, data: bytes, shown_bytes: int) -> Sho
 
 
 def _too_large(data: bytes) -> str:
-    """Return the text for data that may be JSON but are too large to parse, otherwise nothing."""
+    """Return text for a notice if data may be JSON but are too large to parse, otherwise ``""``."""
     return f", or larger than {MAX_JSON_BYTES} bytes" if len(data) > MAX_JSON_BYTES else ""

@@ -1,4 +1,4 @@
-"""Find the work under way on replicas: catching up, moves, repairs; with its progress. Pure.
+"""Find the work under way on replicas, with its progress: catching up, moves, repairs. Pure.
 
 Work is not announced anywhere: it is derived from the state of the replicas. A command that was
 interrupted therefore shows here as well, as a replica that makes no progress.
@@ -86,8 +86,8 @@ def _unassigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
         same_group = [s for s in sorted(assigned) if groups.get(s) == groups.get(storage)]
         if same_group:
             kind = WorkKind.MOVE
-            other = same_group[0]
-            text = f"A move between {other} and {storage}, whose replica is not assigned."
+            holder = same_group[0]
+            text = f"A move between {holder} and {storage}, whose replica is not assigned."
         else:
             kind = WorkKind.COPY
             text = "The storage holds a replica that is not assigned: it is new, or to be dropped."
@@ -105,7 +105,7 @@ def _both_assigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
         if len(storages) > 1:
             names = " and ".join(storages)
             text = f"A move in group {group}: {names} both hold the partition until one leaves."
-            # It is unknown which of them is the destination, and so is its progress.
+            # Which of the storages is the destination is unknown, and so is the progress.
             yield Work(WorkKind.MOVE, view.partition, storages[-1], text, None, None)
 
 

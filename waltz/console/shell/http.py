@@ -175,7 +175,7 @@ def _guard(allowed: Collection[str]) -> Any:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # A link on another page may open the console, but nothing may read its values.
+        # A link on another page may open the console, but no other page may read its values.
         is_page = not request.path.startswith("/api/")
         fetch_site = None if is_page else request.headers.get("Sec-Fetch-Site")
         reason = refusal(request.headers.get("Host"), fetch_site, allowed)
@@ -229,7 +229,7 @@ def _whole(
 
 
 def _bounded(text: str, name: str, least: int, most: int) -> int:
-    """Return the number in the parameter ``name``; raises ValueError, as `_whole` does."""
+    """Return the number in ``text``, the parameter ``name``; raises ValueError as `_whole` does."""
     # A number of 20 digits or more is above every bound.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
         raise ValueError(f"{name} must be a whole number from {least} to {most}")

@@ -27,7 +27,7 @@ OpenClient = Callable[[], Awaitable[LogClient[bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """The bounds of one read: the time for each answer, and how far a search goes.
+    """The bounds of one read: the time for each answer, and how many ids a search covers.
 
     A search reads at most ``search_requests`` ranges, each of ``search_headers`` ids.
     """
@@ -54,10 +54,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The transaction ``found`` of a request id, None if none of the searched ones has it.
+    """The transaction ``found`` of a request id, None if none of the searched ones has the id.
 
-    The ids from ``first_id`` to ``last_id`` were searched, or some of them until the transaction
-    was found. ``complete`` is whether the search has reached the first id of the log.
+    The ids from ``first_id`` to ``last_id`` were searched; if the transaction was found, only as
+    many as needed. ``complete`` is whether the search has reached the first id of the log.
     """
 
     partition: int
@@ -78,7 +78,7 @@ class LogPageReader:
         self._read_slots = asyncio.Semaphore(_MOST_READS)
 
     async def page(
-        self, partition: int, first_id: int | None, count: int, wanted: DataFormat
+        self, partition: int, first_id: int | None, count: int, data_format: DataFormat
     ) -> Page:
         """Return up to ``count`` transactions from ``first_id`` on; None: the last ones.
 
@@ -92,7 +92,7 @@ class LogPageReader:
             if last < first:
                 return Page(partition, mark, (), next_id=None, is_truncated=False)
             records = await self._records(client, partition, first, last)
-            shown = tuple(show_record(record, wanted) for record in records)
+            shown = tuple(show_record(record, data_format) for record in records)
             next_id = first + len(records)
             return Page(
                 partition,
@@ -178,7 +178,7 @@ class LogPageReader:
     async def _headers(
         self, client: LogClient[bytes], partition: int, first: int, end: int
     ) -> tuple[RecordHeader, ...]:
-        """Return headers from ``first`` on, those below ``end``."""
+        """Return headers of ids from ``first`` to ``end`` - 1, or only the first of them."""
         try:
             answer = await client.bulk.headers(
                 partition, first, max_headers=end - first, timeout=self._bounds.answer_seconds

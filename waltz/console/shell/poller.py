@@ -1,8 +1,8 @@
 """Sample the cluster for all browsers together, and only while one waits. Touches the network.
 
-A browser requests the sample after the one that it has. The first such request starts a sample, at
-the earliest ``interval`` after the one before; all requests that wait get the same result. Without
-a request there is no sample, so the console costs nothing while it is not watched.
+A browser requests the view after the one that it has. The first such request starts a sample, but
+not before ``interval`` has passed since the last sample began. All requests that wait get the same
+view. Without a request there is no sample, so the console costs nothing while it is not watched.
 """
 
 from __future__ import annotations
@@ -78,12 +78,14 @@ class Source:
         self.target = target
         self.name = ""
         self.reached: dict[int, dict[str, bool]] = {}
+        """For each server that reported it: the storages, and whether the server reaches them."""
         self._opened = AsyncExitStack()
         self._monitor: Monitor | None = None
         self._tls = target.tls or TlsConfig()
         """The TLS settings of the ports, from the first sample on."""
-        self._reaching: asyncio.Task[None] | None = None
-        self._reached_at: float | None = None
+        self._query: asyncio.Task[None] | None = None
+        """The last query of which storages the servers reach."""
+        self._query_began: float | None = None
 
     async def sample(self) -> Sample:
         """Return a sample. Raises SampleFailed."""
@@ -108,10 +110,10 @@ class Source:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._reaching is not None:
-            self._reaching.cancel()
+        if self._query is not None:
+            self._query.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._reaching
+                await self._query
         await self._opened.aclose()
 
     async def _open(self) -> Monitor:
@@ -136,14 +138,14 @@ class Source:
         return monitor
 
     def _query_reached(self, sample: Sample) -> None:
-        """Begin a query of all servers if the last one is long enough ago."""
+        """Begin a query of all servers if the last query has ended and is long enough ago."""
         now = asyncio.get_running_loop().time()
-        if self._reaching is not None and not self._reaching.done():
+        if self._query is not None and not self._query.done():
             return
-        if self._reached_at is not None and now - self._reached_at < _REACH_SECONDS:
+        if self._query_began is not None and now - self._query_began < _REACH_SECONDS:
             return
-        self._reached_at = now
-        self._reaching = asyncio.create_task(self._query_servers(sample))
+        self._query_began = now
+        self._query = asyncio.create_task(self._query_servers(sample))
 
     async def _query_servers(self, sample: Sample) -> None:
         """Replace ``reached`` by what the servers report now."""
@@ -163,7 +165,7 @@ class Poller:
     def __init__(self, source: Source, wall_clock: Clock = time.time) -> None:
         self._source = source
         self._wall_clock = wall_clock
-        # With a long interval, samples that follow each other must still give a rate.
+        # With a long interval, too, two samples in sequence must give a rate.
         self._history = History(max(MOST_SECONDS_OF_RATE, 2 * source.target.interval))
         self._view: ClusterView | None = None
         self._value: dict[str, Any] = {}
@@ -182,8 +184,8 @@ class Poller:
 
         ``number`` is the number of the view that the browser has, 0 for none. A sample is awaited
         in two cases: the browser has the newest view already, or the newest view is older than the
-        interval, because no browser was waiting since. The numbers are compared for equality: a
-        page that was loaded from an earlier process of the console may have a larger number.
+        interval, because no browser has waited since. The numbers are compared for equality,
+        because a page that was loaded from an earlier process of the console may have a larger one.
         """
         if number == self._number or not self._is_current():
             self._waiting += 1

@@ -31,9 +31,11 @@ function health({ state: word, headline, statements }) {
 /** Return what is known of the time at which a problem began. */
 function beginning({ since, after }) {
   if (since === null && after === null) return null;
-  return h("p", { class: "muted small" }, since === null ? ["Since some time after ", time(after)]
-    : after === null ? ["Since ", time(since), " or earlier"]
-    : ["Since some time between ", time(after), " and ", time(since)]);
+  let words;
+  if (since === null) words = ["Since some time after ", time(after)];
+  else if (after === null) words = ["Since ", time(since), " or earlier"];
+  else words = ["Since some time between ", time(after), " and ", time(since)];
+  return h("p", { class: "muted small" }, words);
 }
 
 function totals({ totals: sums, rates }) {
@@ -56,7 +58,7 @@ function unknownOnes(count) {
   return count > 0 && h("span", { class: "muted small" }, `${count} unknown`);
 }
 
-/** Storages that do not answer may have damaged records, too. */
+/** Return the number of damaged records. Storages that do not answer may have more of them. */
 function damagedRecords({ damaged_records: known, answering_storages: answering, storages: all }) {
   if (answering === all) return whole(known);
   return known === 0 ? unknown() : [h("span", { class: "of" }, "at least "), whole(known)];
@@ -221,6 +223,7 @@ function timelineList({ timeline: entries, watching_since: since }, most) {
   const begun = since === null ? null : h("p", { class: "muted", "data-key": "since" },
     entries.length ? "Changes since " : "Nothing has changed since ", time(since),
     ", when the console began to watch.");
+  // Usually the two samples around a change are seconds apart, and one time says enough.
   const list = h("ol", { class: "timeline", "data-key": "entries" }, entries.slice(0, most).map((each) =>
     h("li", { "data-key": each.number, class: each.bad ? "bad" : "" },
       h("span", { class: "when" }, each.at - each.after > 30 ? [time(each.after), " to "] : null, time(each.at)),

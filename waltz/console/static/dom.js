@@ -35,6 +35,10 @@ export function update(target, ...children) {
   updateChildren(target, wanted);
 }
 
+/**
+ * Make the children of `target` like those of `wanted`. A child with a key is matched by the key, any
+ * other child by its place. The children before `at` are done; what is left from `at` on is removed.
+ */
 function updateChildren(target, wanted) {
   const keyed = new Map();
   for (const child of target.children) {
@@ -54,9 +58,9 @@ function updateChildren(target, wanted) {
     updateNode(match, next);
   }
   while (at) {
-    const gone = at;
+    const removed = at;
     at = at.nextSibling;
-    gone.remove();
+    removed.remove();
   }
 }
 

@@ -24,7 +24,7 @@ export class LogView {
   show(target, query) {
     this.query = query;
     const found = this.search && this.search.value && this.search.value.found;
-    if (String(found) !== query.get("first")) this.search = null; // It belongs to another page.
+    if (String(found) !== query.get("first")) this.search = null; // The search found another page.
     if (!this.form || !target.contains(this.form)) {
       this.form = this.makeForm();
       this.finder = this.makeFinder();
@@ -106,7 +106,7 @@ export class LogView {
     const query = new URLSearchParams(this.query);
     query.delete("partition");
     const answer = await fetchJson(`/api/log/${this.partition()}?${query}`);
-    if (turn !== this.loading) return;
+    if (turn !== this.loading) return; // A later call of load() will show its page.
     this.page = answer.value;
     this.problem = answer.problem;
     this.render();

@@ -42,7 +42,9 @@ function showState() {
   let text = "no sample yet";
   if (cluster && cluster.at !== null) {
     const at = clock(cluster.at);
-    text = paused ? `Paused at ${at}` : cluster.problem || unreachable ? `Not current: as of ${at}` : `Live, ${at}`;
+    if (paused) text = `Paused at ${at}`;
+    else if (cluster.problem || unreachable) text = `Not current: as of ${at}`;
+    else text = `Live, ${at}`;
   } else if (paused) text = "Paused";
   byId("live-state").textContent = text;
   const problem = unreachable ? "The console does not answer: is its process still running?" : cluster && cluster.problem;
@@ -52,10 +54,11 @@ function showState() {
       : "Nothing is known of the cluster yet. The console keeps trying."));
 }
 
+/** Show the view that the address names; return whether it is another one than before. */
 function changeView() {
   const { name, query } = route();
   const title = TITLES[name];
-  const moved = byId("heading").textContent !== title;
+  const isOtherView = byId("heading").textContent !== title;
   byId("heading").textContent = title;
   document.title = `${title} · Waltz console`;
   for (const link of byId("views").children) {
@@ -63,9 +66,9 @@ function changeView() {
     else link.removeAttribute("aria-current");
   }
   if (name === "log") log.show(byId("view"), query);
-  else if (moved) byId("view").replaceChildren();
+  else if (isOtherView) byId("view").replaceChildren();
   render();
-  return moved;
+  return isOtherView;
 }
 
 /** Follow the samples until the page is hidden or paused. Each request waits for the next sample. */
@@ -88,12 +91,13 @@ async function watch(signal) {
   }
 }
 
+/** Begin or end to watch the samples, as the page is shown, hidden or paused. */
 function follow() {
-  const wanted = !paused && !document.hidden;
-  if (wanted && !watching) {
+  const shouldWatch = !paused && !document.hidden;
+  if (shouldWatch && !watching) {
     watching = new AbortController();
     watch(watching.signal);
-  } else if (!wanted && watching) {
+  } else if (!shouldWatch && watching) {
     watching.abort();
     watching = null;
   }

@@ -15,7 +15,7 @@ CLUSTER_NAME = "local"
 ZOOKEEPER = "zookeeper"
 
 _LONGEST_RETRY_MS = 1000
-"""The longest time until a server retries a failed store session or replica."""
+"""The longest time after which a server retries to open a store session or to reach a replica."""
 _FORMAT = 1
 """The format of the plan's file."""
 

@@ -69,15 +69,20 @@ class AccessRules:
     def allows(self, names: Collection[str], right: Right, partition: int) -> bool:
         """Return whether a client with ``names`` has ``right`` on ``partition``."""
         return any(
-            each.right is right and each.first <= partition <= each.last and each.name in names
-            for each in self.grants
+            grant.right is right and grant.first <= partition <= grant.last and grant.name in names
+            for grant in self.grants
         )
 
     def encode(self) -> bytes:
         """Return the data of the znode."""
         grants = [
-            {"name": each.name, "right": each.right.value, "first": each.first, "last": each.last}
-            for each in self.grants
+            {
+                "name": grant.name,
+                "right": grant.right.value,
+                "first": grant.first,
+                "last": grant.last,
+            }
+            for grant in self.grants
         ]
         return json.dumps({"format": _FORMAT, "grants": grants}).encode()
 
@@ -90,12 +95,17 @@ class AccessRules:
                 raise ValueError(f"format {fields['format']} is not {_FORMAT}")
             return _rules(
                 Grant(
-                    str(each["name"]), Right(each["right"]), int(each["first"]), int(each["last"])
+                    str(grant["name"]),
+                    Right(grant["right"]),
+                    int(grant["first"]),
+                    int(grant["last"]),
                 )
-                for each in fields["grants"]
+                for grant in fields["grants"]
             )
+        except KeyError as problem:
+            raise MalformedMetadata("AccessRules", f"it has no {problem}") from problem
         # OverflowError: JSON text can have the number Infinity, which is no int.
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
+        except (ValueError, TypeError, OverflowError, RecursionError) as problem:
             raise MalformedMetadata("AccessRules", str(problem)) from problem
 
 

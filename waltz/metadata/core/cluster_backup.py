@@ -1,9 +1,10 @@
 """A backup of a cluster's znodes, as readable JSON. Pure.
 
-A backup has what `waltz cluster metadata restore` needs to make the znodes again: the identity of
-the cluster, its storages, the assignment of partitions, the access rules, what the servers have
-declared about TLS, and the metadata of each partition. The metadata change with each store session,
-so a rescue only compares them with what the storages have.
+From a backup, `waltz cluster metadata restore` makes these znodes again: the identity of the
+cluster, its storages, the assignment of partitions to storages, the access rules, and what the
+servers have declared about TLS. A backup also has the metadata of each partition. These change with
+each store session, so a rescue does not write them. A rescue only compares them with what the
+storages have.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.formats import (
+    NO_SESSION,
     UNRESOLVED,
     ConnectionMetadata,
     GroupDescriptor,
@@ -56,14 +58,14 @@ class ClusterBackup:
     transport: ServerTransport | None = None
 
     def last_opened_session(self, partition: int) -> int:
-        """Return the last session of ``partition`` that is known to have opened, -1 if none is.
+        """Return the last session of ``partition`` that is known to have opened, or NO_SESSION.
 
         The states of the replicas name only sessions that have opened. ``session_id`` of the
         metadata may be newer: it also names a session that has begun and has not opened.
         """
         metadata = self.partitions.get(partition)
         states = metadata.replicas.values() if metadata is not None else ()
-        return max((state.session_id for state in states), default=-1)
+        return max((state.session_id for state in states), default=NO_SESSION)
 
 
 def encode_backup(backup: ClusterBackup) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_DEFAULT_PORT = "2181"
+_MAX_PORT = 65_535
 _FORM = "write host:port, or several with commas between"
 
 
@@ -14,14 +16,16 @@ def connect_string_problem(connect_string: str) -> str | None:
         return f"{connect_string!r} is not a ZooKeeper address: {_FORM}"
     for address in connect_string.partition("/")[0].split(","):
         host, colon, port = address.strip().rpartition(":")
+        # Without a port, the last colon of an IPv6 address is within its brackets.
         if not colon or port.endswith("]"):
-            host, port = address.strip(), "2181"
-        digits = port.isascii() and port.isdecimal() and len(port) <= 5
-        if not host or " " in host or host.startswith("[") != host.endswith("]"):
+            host, port = address.strip(), _DEFAULT_PORT
+        is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+        has_one_bracket = host.startswith("[") != host.endswith("]")
+        if not host or " " in host or has_one_bracket:
             return f"{connect_string!r} has an empty or malformed ZooKeeper address: {_FORM}"
-        if not digits or not 0 < int(port) < 1 << 16:
+        if not is_number or not 0 < int(port) <= _MAX_PORT:
             return (
                 f"the port {port!r} of the ZooKeeper address {address.strip()!r} is not between 1 "
-                f"and 65535: {_FORM}"
+                f"and {_MAX_PORT}: {_FORM}"
             )
     return None

@@ -28,7 +28,8 @@ _CLUSTER_MAGIC = bytes.fromhex("b4e87347")
 _VERSION_1 = b"\x01"
 _ASSIGNMENT_VERSION = 3
 
-# The least bytes of the entries of lists, by which the reader checks the number of entries.
+# The sizes of fields. From them follows the least size of an entry of a list, by which the reader
+# checks the number of entries.
 _INT_BYTES = 4
 _LONG_BYTES = 8
 _UUID_BYTES = 16

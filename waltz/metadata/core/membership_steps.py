@@ -105,12 +105,12 @@ class UseEndpoints:
 
 
 def next_for_server(
-    membership: Membership, server_id: int, session_id: int | None, applied: int
+    membership: Membership, server_id: int, session_id: int | None, applied_version: int
 ) -> AwaitChange | CreateNode | WriteAssignment | OwnPartitions:
     """Return the next step of a server.
 
-    ``session_id`` is the server's present ZooKeeper session. ``applied`` is the version of the last
-    `OwnPartitions` that the server performed, or NOT_APPLIED.
+    ``session_id`` is the server's present ZooKeeper session. ``applied_version`` is the version of
+    the last `OwnPartitions` that the server performed, or NOT_APPLIED.
     """
     # A znode counts only if the present session owns it. A znode of an earlier session is deleted
     # when that session expires. A server that relied on this znode would disappear from the cluster
@@ -123,24 +123,29 @@ def next_for_server(
     if not membership.consistent:
         is_first = server_id == min(membership.servers())
         return WriteAssignment() if is_first else AwaitChange()
-    if membership.version == applied:
+    if membership.version == applied_version:
         return AwaitChange()
     owned = dict(membership.assignment.servers.get(server_id, ()))
     return OwnPartitions(owned, membership.version)
 
 
-def next_for_client(membership: Membership, applied: int) -> AwaitChange | UseEndpoints:
+def next_for_client(membership: Membership, applied_version: int) -> AwaitChange | UseEndpoints:
     """Return the next step of a client.
 
-    ``applied`` is the version of the last `UseEndpoints` that the client performed, or NOT_APPLIED.
+    ``applied_version`` is the version of the last `UseEndpoints` that the client performed, or
+    NOT_APPLIED.
     """
     servers, owned = membership.servers(), membership.assignment.servers
     if not servers:
-        return AwaitChange() if applied == NOT_APPLIED else UseEndpoints({}, NOT_APPLIED)
+        if applied_version == NOT_APPLIED:
+            return AwaitChange()  # The client has no endpoints now.
+        return UseEndpoints({}, NOT_APPLIED)
+    if membership.version == applied_version:
+        return AwaitChange()
     # If the assignment was computed for another list of servers, or names a server without a znode,
     # the client keeps its endpoints until the next change. Most of them stay valid. A wrong one
     # does no harm: a server answers NOT_READY if a client mounts a partition that it does not own.
-    if not membership.consistent or membership.version == applied:
+    if not membership.consistent:
         return AwaitChange()
     if not owned.keys() <= servers.keys():
         return AwaitChange()

@@ -46,7 +46,7 @@ def decode_text(raw: bytes) -> str:
         unit, length = _decode_unit(raw, position)
         units.append(unit)
         position += length
-    # The numbers of an array have the byte order of the machine.
+    # As in `_utf16_units`.
     if byteorder == "little":
         units.byteswap()
     return units.tobytes().decode("utf-16-be", "surrogatepass")
@@ -55,6 +55,7 @@ def decode_text(raw: bytes) -> str:
 def _utf16_units(text: str) -> array[int]:
     """Return the UTF-16 code units of ``text`` as numbers."""
     units = array("H", text.encode("utf-16-be", "surrogatepass"))
+    # The numbers of an array have the byte order of the machine.
     if byteorder == "little":
         units.byteswap()
     return units

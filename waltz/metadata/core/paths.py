@@ -108,7 +108,7 @@ class Paths:
 
     @property
     def admin_lock(self) -> str:
-        """Ephemeral node of the process that is changing the storage maps."""
+        """Ephemeral node of the process that is changing the storage maps or the access rules."""
         return f"{self.store}/adminLock"
 
 

@@ -1,7 +1,8 @@
 """Whether the servers of a cluster use TLS, as they say in ZooKeeper. Pure.
 
-The znode `R/transport` has it as JSON. A client whose settings do not say whether to use TLS
-follows it. Without the znode, as in a cluster of Waltz 0.13.2, the client uses TLS.
+The znode `R/transport` has these declarations as JSON. A client whose settings do not say whether
+to use TLS follows the znode. Without the znode, as in a cluster of Waltz 0.13.2, the client uses
+TLS.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ServerTransport:
 
     def encode(self) -> bytes:
         """Return the data of the znode."""
-        servers = {server: each.value for server, each in sorted(self.servers.items())}
+        servers = {server: used.value for server, used in sorted(self.servers.items())}
         fields = {"format": _FORMAT, "client_port": self.clients.value, "servers": servers}
         return json.dumps(fields).encode()
 
@@ -51,7 +52,7 @@ class ServerTransport:
             fields = json.loads(data)
             if fields["format"] != _FORMAT:
                 raise ValueError(f"format {fields['format']} is not {_FORMAT}")
-            servers = {str(server): Transport(each) for server, each in fields["servers"].items()}
+            servers = {str(server): Transport(used) for server, used in fields["servers"].items()}
             return cls(Transport(fields["client_port"]), servers)
         except KeyError as problem:
             raise MalformedMetadata("ServerTransport", f"it has no {problem}") from problem
@@ -60,9 +61,9 @@ class ServerTransport:
 
 
 def declare(
-    before: ServerTransport | None, server: str, own: Transport, registered: Collection[str]
+    before: ServerTransport | None, server: str, declaration: Transport, registered: Collection[str]
 ) -> ServerTransport:
-    """Return ``before`` with the declaration ``own`` of ``server``.
+    """Return ``before`` with the ``declaration`` of ``server``.
 
     ``registered`` are the addresses of the servers in the cluster. Declarations of others are left
     out. One server with TLS turns TLS on for clients. Only if every registered server has declared
@@ -71,14 +72,16 @@ def declare(
     declares TLS, because a server that was not registered for a moment has lost its declaration.
     """
     known = {} if before is None else before.servers
-    servers = {each: known[each] for each in known if each in registered} | {server: own}
-    declared = {servers.get(each) for each in {server, *registered}}
+    servers = {address: used for address, used in known.items() if address in registered}
+    servers[server] = declaration
+    # A server without a declaration adds None.
+    declared = {servers.get(address) for address in {server, *registered}}
     if Transport.TLS in declared:
         clients = Transport.TLS
-    elif before is not None and before.clients is Transport.PLAINTEXT:
+    elif None not in declared:
         clients = Transport.PLAINTEXT
     else:
-        clients = Transport.TLS if None in declared else Transport.PLAINTEXT
+        clients = Transport.TLS if before is None else before.clients
     return ServerTransport(clients, servers)
 
 
@@ -86,9 +89,9 @@ def for_clients(declared: ServerTransport, registered: Collection[str]) -> Trans
     """Return what a client uses that finds ``registered``, the addresses of the servers.
 
     Where TLS is declared, it is turned off only if every registered server has declared plaintext.
-    Then the server with TLS has died since, or before it registered: no client can meet it, and
-    perhaps no server writes the znode for a long time.
+    Then the server with TLS that declared it is gone, or has never registered: no client can meet
+    it. The client decides this itself, because perhaps no server writes the znode for a long time.
     """
-    if {declared.servers.get(each) for each in registered} == {Transport.PLAINTEXT}:
+    if {declared.servers.get(address) for address in registered} == {Transport.PLAINTEXT}:
         return Transport.PLAINTEXT
     return declared.clients

@@ -11,15 +11,15 @@ UNREACHABLE = "cannot be reached"
 
 def split_connect_string(connect_string: str) -> list[tuple[str, int]]:
     """Return the hosts and ports of a connect string; parts that are no address are left out."""
-    found = []
+    addresses = []
     for part in connect_string.partition("/")[0].split(","):
         host, colon, port = part.strip().rpartition(":")
         # Without a port, the last colon of an IPv6 address is within its brackets.
         if not colon or port.endswith("]"):
             host, port = part.strip(), str(_DEFAULT_PORT)
         if host and port.isascii() and port.isdecimal():
-            found.append((host.strip("[]"), int(port)))
-    return found
+            addresses.append((host.strip("[]"), int(port)))
+    return addresses
 
 
 def judge_answer(answer: bytes) -> str:
@@ -43,7 +43,7 @@ def why_no_session(answers: Mapping[str, str], *, tls: bool) -> str:
     ``answers`` has the texts for the addresses of the servers. ``tls`` tells whether the session
     would use TLS; the answers are those of connections without TLS.
     """
-    found = ", ".join(f"{address} {answer}" for address, answer in answers.items())
+    states = ", ".join(f"{address} {answer}" for address, answer in answers.items())
     if all(answer.startswith(UNREACHABLE) for answer in answers.values()):
         remedy = "check that ZooKeeper is running and that the address is right"
     elif tls:
@@ -56,4 +56,4 @@ def why_no_session(answers: Mapping[str, str], *, tls: bool) -> str:
             "check that it is running, and if its port uses TLS, set zookeeper.tls.* in the "
             "settings file (--cluster of the command line), or zookeeper_access of waltz.connect"
         )
-    return f"{found}; {remedy}"
+    return f"{states}; {remedy}"

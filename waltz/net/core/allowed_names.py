@@ -34,10 +34,10 @@ class AllowedNames:
                 "it has shown no verified certificate; before it may use this port, it must show "
                 f"one with a name that {self.setting} contains"
             )
-        found = certificate_names(certificate)
-        if not found.isdisjoint(self.names):
+        peer_names = certificate_names(certificate)
+        if not peer_names.isdisjoint(self.names):
             return None
-        shown = ", ".join(sorted(found)) or "no name"
+        shown = ", ".join(sorted(peer_names)) or "no name"
         return (
             f"its certificate has {shown}; {self.setting} must contain a name of the certificate "
             "before the peer may use this port"

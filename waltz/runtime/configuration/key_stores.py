@@ -68,8 +68,8 @@ def trust_commands(store: str, kind: str) -> list[str]:
 def _as_archive(store: PurePath, kind: str, ending: str) -> tuple[list[str], PurePath]:
     """Return the commands that make a PKCS12 archive of a store, and the archive's path.
 
-    The archive's name is that of the store and ``ending``. ``openssl`` reads only PKCS12. Each
-    store whose type is not JKS is taken to be a PKCS12 archive.
+    The archive's name is that of the store, followed by ``ending``. ``openssl`` reads only PKCS12.
+    Each store whose type is not JKS is taken to be a PKCS12 archive.
     """
     if kind.upper() != _JKS:
         return [], store
@@ -83,7 +83,7 @@ def _as_archive(store: PurePath, kind: str, ending: str) -> tuple[list[str], Pur
 
 
 def _beside(store: PurePath, ending: str) -> PurePath:
-    """Return the path of a file in the folder of ``store``, named as the store with ``ending``."""
+    """Return the path of the file beside ``store`` whose name is the store's and ``ending``."""
     return store.with_name(f"{store.name}{ending}")
 
 

@@ -89,7 +89,10 @@ class Settings(BaseSettings):
         *others: PydanticBaseSettingsSource,
         **more: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Fill a model that is made directly only from its arguments, not from the environment."""
+        """Take the values of a model from its arguments alone, not from the environment.
+
+        `reading` passes its own sources, which replace those of this method.
+        """
         return (init_settings,)
 
 

@@ -21,10 +21,11 @@ def from_tls_variable(
     """Return the settings below ``PROCESS.tls`` that the variable sets, by their dotted names.
 
     There are none for a model without these settings, such as that of the command line, which has
-    an option for the variable. ``on`` and ``off`` set only ``PROCESS.tls.enabled``. A file sets it,
-    too, because someone who names certificates wants TLS. Settings that the variable does not set
-    stay as they are: otherwise ``on`` would drop a certificate authority, and every peer would be
-    accepted. Raises ConfigError if the value is neither on, off nor the path of a YAML file.
+    an option for the variable. ``on`` and ``off`` set only ``PROCESS.tls.enabled``. A file turns
+    TLS on, unless the file itself sets ``enabled``: someone who names certificates wants TLS.
+    Settings that the variable does not set stay as they are: otherwise ``on`` would drop a
+    certificate authority, and every peer would be accepted. Raises ConfigError if the value is
+    neither on, off nor the path of a YAML file.
     """
     value = environment.get(TLS_VARIABLE)
     group = f"{model.process}.tls."
@@ -41,5 +42,5 @@ def from_tls_variable(
     except ConfigError as problem:
         raise ConfigError(f"${TLS_VARIABLE} must be on, off or a file: {problem}") from None
     origin = f"{value} of ${TLS_VARIABLE}"
-    in_file = {f"{group}{name}": RawSetting(each, origin) for name, each in content.items()}
+    in_file = {f"{group}{name}": RawSetting(raw, origin) for name, raw in content.items()}
     return {enabled: RawSetting(True, origin)} | in_file

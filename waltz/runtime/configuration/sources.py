@@ -28,7 +28,7 @@ _SIMILAR = 0.85
 """How similar an unknown variable must be to a known one, from 0 to 1, to suggest the known one."""
 
 _PROCESSES = ("server", "storage")
-"""The models of processes, which serve one cluster and have no profiles."""
+"""The processes that serve one cluster and have no profiles (`Settings.process`)."""
 
 # Kubernetes adds variables with such names and such values for every service.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_\w+$")

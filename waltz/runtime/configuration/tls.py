@@ -35,7 +35,6 @@ class TlsSettings(Group):
     ca: OptionalFile = setting(
         "ca", "PEM file to verify peers with; if not set, every peer is accepted", None
     )
-
     server_name: OptionalText = setting(
         "serverName",
         "name that the certificates of dialed peers must have; if not set, the host connected to",
@@ -49,6 +48,7 @@ class TlsSettings(Group):
 
     def config(self) -> TlsConfig:
         """Return these settings in the form that `waltz.net` uses for connections."""
+        # The fields have the same names in both classes.
         return TlsConfig(**dict(self))
 
     def tls_problems(self, prefix: str, old_settings: Mapping[str, Any]) -> Iterator[str]:

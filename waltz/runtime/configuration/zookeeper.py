@@ -70,6 +70,7 @@ class ZooKeeperSettings(Settings):
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used."""
         tls, authentication = self.zookeeper_tls, self.authentication
+        # Waltz 0.13.2 had no key stores for ZooKeeper.
         yield from tls.tls_problems("zookeeper.", {})
         if not tls.enabled and tls != ZooKeeperTlsSettings():
             # Otherwise a forgotten switch would send everything in plaintext.

@@ -133,17 +133,18 @@ class JsonMetrics:
 
     def _all(self) -> list[tuple[str, _Metric]]:
         """Return all metrics with their full names, ``group.name``, in the order of these names."""
-        metrics = (each for members in self._groups.values() for each in members.values())
-        named = ((f"{each.group}.{each.name}", each) for each in metrics)
+        metrics = (metric for members in self._groups.values() for metric in members.values())
+        named = ((f"{metric.group}.{metric.name}", metric) for metric in metrics)
         return sorted(named, key=lambda pair: pair[0])
 
 
 def _http_value(metric: _Metric) -> dict[str, Any]:
     """Return the present value of a metric in the HTTP form, with durations in seconds."""
     if metric.meter is None:
-        return {"value" if metric.kind is JsonKind.GAUGE else "count": metric.read()}
+        return _plain_value(metric)
     count, mean, moving = metric.meter.read()
-    rates = {"count": count, "mean_rate": mean} | {f"m{m}_rate": r for m, r in moving.items()}
+    moving_rates = {f"m{minutes}_rate": rate for minutes, rate in moving.items()}
+    rates = {"count": count, "mean_rate": mean} | moving_rates
     if metric.timer is None:
         return rates | {"units": "events/second"}
     ordered = metric.timer.sorted_durations()
@@ -157,10 +158,16 @@ def _http_value(metric: _Metric) -> dict[str, Any]:
     return durations | rates | {"duration_units": "seconds", "rate_units": "calls/second"}
 
 
+def _plain_value(metric: _Metric) -> dict[str, Any]:
+    """Return the present value of a gauge or a counter, which both forms show in the same way."""
+    key = "value" if metric.kind is JsonKind.GAUGE else "count"
+    return {key: metric.read()}
+
+
 def _bean_value(metric: _Metric) -> dict[str, Any]:
     """Return the present value of a metric in the bean form, with durations in nanoseconds."""
     if metric.meter is None:
-        return {"value" if metric.kind is JsonKind.GAUGE else "count": metric.read()}
+        return _plain_value(metric)
     count, mean, moving = metric.meter.read()
     rates = {
         "count": count,

@@ -17,7 +17,7 @@ class TokenBucket:
         self._tokens = capacity
         self._filled_at = now
 
-    def wait(self, now: float) -> float:
+    def wait_seconds(self, now: float) -> float:
         """Return how many seconds the caller must wait before it may use tokens again."""
         self._fill(now)
         return max(0.0, -self._tokens / self._rate)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -103,9 +104,7 @@ class RowFilter:
             masks.append(self.bounds_of("transaction_id").mask(batch.column("transaction_id")))
         if "header" in self.columns:
             masks.append(self.bounds_of("header").mask(batch.column("header")))
-        for mask in masks[1:]:
-            masks[0] = pc.and_(masks[0], mask)
-        return batch.filter(masks[0]) if masks else batch
+        return batch.filter(reduce(pc.and_, masks)) if masks else batch
 
 
 def narrow(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
@@ -113,14 +112,14 @@ def narrow(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter,
 
     Spark must apply these filters itself.
     """
-    left = []
+    not_expressed = []
     for pushed in filters:
         narrower = row_filter.restrict(pushed)
         if narrower is None:
-            left.append(pushed)
+            not_expressed.append(pushed)
         else:
             row_filter = narrower
-    return row_filter, left
+    return row_filter, not_expressed
 
 
 def _narrower(allowed: ColumnBounds, pushed: Filter) -> ColumnBounds | None:

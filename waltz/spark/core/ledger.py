@@ -108,8 +108,8 @@ class Ledger:
         """Decode a znode's data. Raises LedgerMalformed."""
         try:
             match json.loads(raw):
-                case {"format": other} if other != _FORMAT:
-                    raise LedgerMalformed(f"unknown ledger format {other!r}")
+                case {"format": number} if number != _FORMAT:
+                    raise LedgerMalformed(f"unknown ledger format {number!r}")
                 case {
                     "writeId": str(write_id),
                     "epoch": int(epoch),
@@ -139,17 +139,17 @@ class Ledger:
         """
         if attempt.epoch < self.epoch:
             raise EpochIsOver(self.write_id, attempt.epoch, self.epoch)
-        before = self
+        ledger = self
         if attempt.epoch > self.epoch:
             # A new epoch begins: the marks and the attempts of the epoch before are not needed.
-            before = Ledger(self.write_id, attempt.epoch)
-        runs = before.runs if attempt.run in before.runs else (*before.runs, attempt.run)
+            ledger = Ledger(self.write_id, attempt.epoch)
+        runs = ledger.runs if attempt.run in ledger.runs else (*ledger.runs, attempt.run)
         attempted = AttemptedTask(attempt.task, runs.index(attempt.run))
         return replace(
-            before,
+            ledger,
             runs=runs,
-            marks={**marks, **before.marks},
-            attempts={**before.attempts, attempt.client_id: attempted},
+            marks={**marks, **ledger.marks},
+            attempts={**ledger.attempts, attempt.client_id: attempted},
         )
 
     def competing_attempts(self, client_id: int, *, has_row_ids: bool) -> frozenset[int]:
@@ -162,9 +162,9 @@ class Ledger:
         own = self.attempts[client_id]
         return frozenset(
             client
-            for client, other in self.attempts.items()
+            for client, attempted in self.attempts.items()
             if client != client_id
-            and (other.task == own.task or (has_row_ids and other.run != own.run))
+            and (attempted.task == own.task or (has_row_ids and attempted.run != own.run))
         )
 
     def locks_of(self, client_id: int, *, has_row_ids: bool) -> AttemptLocks:
@@ -187,12 +187,12 @@ class Ledger:
         task_lock = Lock(f"waltz.spark.task/{self.write_id}", own.task)
         if not has_row_ids:
             return AttemptLocks((task_lock,))
-        older = range(own.run)
+        older_runs = range(own.run)
         appended, overtaken = f"waltz.spark.run/{self.write_id}", f"waltz.spark.new/{self.write_id}"
         return AttemptLocks(
-            (task_lock,),
-            (Lock(overtaken, own.run), *(Lock(appended, run) for run in older)),
-            (Lock(appended, own.run), *(Lock(overtaken, run) for run in older)),
+            write_locks=(task_lock,),
+            read_locks=(Lock(overtaken, own.run), *(Lock(appended, run) for run in older_runs)),
+            append_locks=(Lock(appended, own.run), *(Lock(overtaken, run) for run in older_runs)),
         )
 
 

@@ -22,9 +22,10 @@ def offset_of(positions: Mapping[int, int]) -> Offset:
 
 
 def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[int, int]:
-    """Decode an offset. Raises OptionError if it does not name exactly the ``chosen`` partitions.
+    """Decode an offset. Raises OptionError if it is malformed or is not for ``chosen``.
 
-    An offset comes from a checkpoint, which may belong to another query.
+    ``chosen`` are the partitions that are read, each of which has a position in the offset. An
+    offset comes from a checkpoint, which may belong to another query.
     """
     try:
         positions = {int(partition): int(str(at)) for partition, at in offset.items()}

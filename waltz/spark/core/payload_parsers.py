@@ -39,14 +39,14 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
     if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
         raise pa.ArrowInvalid("data contains a line break")
     lines = _NEWLINE.join(data.to_pylist()) if len(data) > 1 else data[0].as_py()
-    options = pyarrow.json.ParseOptions(
+    parse_options = pyarrow.json.ParseOptions(
         explicit_schema=schema,
         unexpected_field_behavior="ignore",
         newlines_in_values=len(data) == 1,
     )
     # One block for all lines: Arrow refuses an object that is longer than a block.
-    size = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    table = pyarrow.json.read_json(pa.BufferReader(lines), size, options)
+    read_options = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    table = pyarrow.json.read_json(pa.BufferReader(lines), read_options, parse_options)
     if table.num_rows != len(data):
         raise pa.ArrowInvalid("data is not one JSON object")
     return table.select(schema.names).cast(schema), list(range(len(data)))

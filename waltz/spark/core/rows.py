@@ -26,12 +26,12 @@ from waltz.protocol.locks import Lock
 from waltz.spark.core.option_values import OptionError
 
 _BYTES = (BinaryType(), StringType())
-_SMALL = (IntegerType(), ShortType(), ByteType())
+_INTEGERS = (IntegerType(), ShortType(), ByteType())
 _COLUMNS: dict[str, tuple[DataType, ...]] = {
     "data": _BYTES,
-    "partition": _SMALL,
+    "partition": _INTEGERS,
     "key": (*_BYTES, LongType(), IntegerType()),
-    "header": _SMALL,
+    "header": _INTEGERS,
     "id": (*_BYTES, LongType(), IntegerType()),
 }
 _LOCKS = "locks"
@@ -89,8 +89,8 @@ class Columns:
         ):
             if data is None:
                 raise RowRefused("a row has null in data: filter such rows out, or fill them")
-            # A missing header or a null is 0.
-            raw, number = _bytes(data), header or 0
+            raw = _bytes(data)
+            header = header or 0  # A missing header or a null is 0.
             if partition is None:
                 partition = (task if key is None else crc32(_bytes(key))) % num_partitions
             elif not 0 <= partition < num_partitions:
@@ -98,7 +98,7 @@ class Columns:
                     f"a row is for partition {partition}, but the cluster has only partitions 0 to "
                     f"{num_partitions - 1}: correct the column partition, or use key"
                 )
-            yield partition, RowToAppend(raw, number, _locks(locks), fingerprint(number, raw))
+            yield partition, RowToAppend(raw, header, _locks(locks), fingerprint(header, raw))
 
 
 def columns_of(schema: StructType) -> Columns:

@@ -35,6 +35,13 @@ class Sample(NamedTuple):
     num_bytes: int
 
 
+class _PositionOption(NamedTuple):
+    """An option that has positions: its name and its value."""
+
+    name: str
+    positions: Positions
+
+
 class PositionMissing(OptionError):
     """A position is beyond the end of its log."""
 
@@ -55,7 +62,7 @@ def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, .
     chosen = options.partitions
     if chosen is None:
         chosen = tuple(range(num_partitions))
-    elif chosen[-1] >= num_partitions:
+    elif chosen[-1] >= num_partitions:  # `parse_partitions` returns them in ascending order.
         raise OptionError(
             f"the option partitions names {chosen[-1]}, but the cluster has only partitions 0 to "
             f"{num_partitions - 1}: correct the option"
@@ -83,8 +90,8 @@ def wanted_spans(
     starting, ending = _position_options(options)
     spans = {}
     for partition, mark in sorted(marks.items()):
-        first = _position(options, *starting, partition, mark)
-        end = _position(options, *ending, partition, mark)
+        first = _position(options, starting, partition, mark)
+        end = _position(options, ending, partition, mark)
         if first > end:
             raise OptionError(
                 f"partition {partition}: startingPositions ({first}) is after endingPositions "
@@ -98,9 +105,9 @@ def wanted_spans(
 
 def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[int, int]:
     """Return the first transaction id to be read of each partition. Raises PositionMissing."""
-    (name, given), _ = _position_options(options)
+    starting, _ = _position_options(options)
     return {
-        partition: _position(options, name, given, partition, mark)
+        partition: _position(options, starting, partition, mark)
         for partition, mark in sorted(marks.items())
     }
 
@@ -126,22 +133,25 @@ def rows_of_size(size: int, sample: Sample) -> int:
     return max(1, size * sample.rows // max(sample.num_bytes, 1))
 
 
-def _position(options: ReadOptions, name: str, given: Positions, partition: int, mark: int) -> int:
-    """Return the position of ``partition`` in the option ``name``, whose value is ``given``.
+def _position(options: ReadOptions, option: _PositionOption, partition: int, mark: int) -> int:
+    """Return the position of ``partition`` in one of the `_position_options` of ``options``.
 
     If the position is beyond the log's end at ``mark``, return the end or raise PositionMissing.
     """
-    position = _resolve(given, partition, mark)
+    position = _resolve(option.positions, partition, mark)
     if position <= mark + 1:
         return position
     if options.skip_missing:
         return mark + 1
-    raise PositionMissing(f"the option {name}", partition, position, mark)
+    raise PositionMissing(f"the option {option.name}", partition, position, mark)
 
 
-def _position_options(options: ReadOptions) -> tuple[tuple[str, Positions], tuple[str, Positions]]:
-    """Return the two options that have positions, each with its name."""
-    return ("startingPositions", options.start), ("endingPositions", options.end)
+def _position_options(options: ReadOptions) -> tuple[_PositionOption, _PositionOption]:
+    """Return the two options that have positions: where reading begins, and where it ends."""
+    return (
+        _PositionOption("startingPositions", options.start),
+        _PositionOption("endingPositions", options.end),
+    )
 
 
 def _resolve(positions: Positions, partition: int, mark: int) -> int:

@@ -37,8 +37,8 @@ class Application(abc.ABC, Generic[DataT]):
 
         The default method logs the error. ``transaction_id`` is the transaction that could not be
         applied. For an error of a context's callback or of the feed, it is the transaction after
-        the partition's mark. An error of the feed is ClientAhead, DataCorrupt, ClientFailed, or an
-        error of the serializer. After an error of `apply_transaction` or of the feed, the client
+        the partition's mark. An error of the feed is one that `LogStream.batches` raises, except
+        ClientClosed. After an error of `apply_transaction` or of the feed, the client
         mounts the partition again after a delay. After ClientFailed it does not.
         """
         log.error(

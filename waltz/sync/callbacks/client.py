@@ -149,7 +149,7 @@ class CallbackClient(Generic[DataT]):
         seconds = None if self._workers.in_callback else self._submit_timeout
         number = partition.open_contexts.add(seconds)
         try:
-            partition.check_accepts()  # It may have stopped while `add` waited.
+            partition.check_accepts()  # The partition may have stopped while `add` waited.
             draft = partition.execute(context)
             if draft is not None:
                 submitted = SubmittedContext(number, context, time.monotonic())
@@ -333,12 +333,11 @@ def connect(
 ) -> CallbackClient[Any]:
     """Open a client with callbacks.
 
-    ``zookeeper`` and ``root`` name the cluster as in `waltz.connect`. ``auto_mount`` is
-    that of `CallbackClient`. The other arguments and the errors are those of `waltz.connect`.
-    Appends have no timeout unless ``append_timeout`` sets one.
-    ``max_in_flight`` limits both the client's open appends and the open contexts of each partition.
-    To set other arguments of `CallbackClient`, create it from a client that `waltz.sync.connect`
-    returns.
+    ``zookeeper`` and ``root`` name the cluster as in `waltz.connect`. ``auto_mount`` is that of
+    `CallbackClient`. The other arguments and the errors are those of `waltz.connect`, except that
+    appends have no timeout unless ``append_timeout`` sets one, and ``max_in_flight`` limits both
+    the client's open appends and the open contexts of each partition. To set other arguments of
+    `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
     """
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
     # A context retries until it ends: its append must not end as uncertain after some seconds.

@@ -83,6 +83,8 @@ class ActivePartition(Generic[DataT]):
         """Returns the error that `stop` got; None before `stop`."""
         self._ended = False
         """Whether the loop of `run` has ended, so that no more transactions will be applied."""
+        self._ending_contexts = asyncio.Lock()
+        """Held by `_end_committed_contexts`, so that the callbacks of contexts do not overlap."""
         self._num_waiting = 0
         """The number of calls of `applied_up_to` that wait."""
         self._changed = asyncio.Event()
@@ -102,9 +104,9 @@ class ActivePartition(Generic[DataT]):
         """
         feeds_without_progress = 0
         while not self._stopping.is_set():
-            before = self.mark
+            mark_before = self.mark
             await self._apply_feed_and_report()
-            if self.mark > before:
+            if self.mark > mark_before:
                 feeds_without_progress = 0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BACKOFF.delay(feeds_without_progress)):
@@ -318,9 +320,10 @@ class ActivePartition(Generic[DataT]):
 
     def _call_on_completion(self, delivery: Delivery[SubmittedContext[DataT]]) -> None:
         """Call ``on_completion(True)`` if the delivery requires it. Runs on an applying thread."""
-        if delivery.context is not None and delivery.call_on_completion:
-            self._metrics.completion.add(time.monotonic() - delivery.context.submitted_at)
-            self._call(delivery.context.context.on_completion, True)
+        submitted = delivery.context
+        if submitted is not None and delivery.call_on_completion:
+            self._metrics.completion.add(time.monotonic() - submitted.submitted_at)
+            self._call(submitted.context.on_completion, True)
 
     def _call_on_application(self, submitted: SubmittedContext[DataT]) -> None:
         """Call ``on_application`` and end the context. Runs on an applying thread."""
@@ -333,10 +336,11 @@ class ActivePartition(Generic[DataT]):
 
         Their ``on_completion(True)`` is called, unless it was called before.
         """
-        for delivery in self._progress.abandon():
-            await self._workers.apply(self._call_on_completion, delivery)
-            assert delivery.context is not None
-            self.open_contexts.remove(delivery.context.number)
+        async with self._ending_contexts:
+            for delivery in self._progress.abandon():
+                await self._workers.apply(self._call_on_completion, delivery)
+                assert delivery.context is not None
+                self.open_contexts.remove(delivery.context.number)
 
     async def _wait_for_change(self) -> None:
         """Wait until a transaction was applied, an append has ended, or `stop` was called.

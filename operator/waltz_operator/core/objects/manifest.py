@@ -118,12 +118,15 @@ def digest(body: Mapping[str, Any]) -> str:
 
 def is_ours(live: Mapping[str, Any], cluster: str) -> bool:
     """Whether the labels of an object say that the operator created it for ``cluster``."""
-    found = live["metadata"].get("labels") or {}
-    return found.get(MANAGER_LABEL) == MANAGER and found.get(CLUSTER_LABEL) == cluster
+    live_labels = live["metadata"].get("labels") or {}
+    return live_labels.get(MANAGER_LABEL) == MANAGER and live_labels.get(CLUSTER_LABEL) == cluster
 
 
 def matches(wanted: Manifest, live: Mapping[str, Any]) -> bool:
-    """Whether a live object has every field of its manifest, with the same value."""
+    """Whether a live object has every field of its manifest, with the same value.
+
+    A quantity may be written in another way, and an empty field may be absent.
+    """
     return _contains(live, wanted.body)
 
 
@@ -134,13 +137,16 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
     """
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
-            _has_field(live, key, each, amounts=amounts) for key, each in wanted.items()
+            _has_field(live, key, value, amounts=amounts) for key, value in wanted.items()
         )
     if isinstance(wanted, list):
         return (
             isinstance(live, list)
             and len(live) == len(wanted)
-            and all(_contains(a, b, amounts=amounts) for a, b in zip(live, wanted, strict=True))
+            and all(
+                _contains(live_item, item, amounts=amounts)
+                for live_item, item in zip(live, wanted, strict=True)
+            )
         )
     if amounts:
         return amount(str(live)) == amount(str(wanted))

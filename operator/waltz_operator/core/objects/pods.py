@@ -238,6 +238,7 @@ def _preferred(*places: tuple[int, str], pods: Mapping[str, Any]) -> dict[str, A
     """Return preferences for the nodes or zones on which ``pods`` run.
 
     Each of ``places`` is the weight of a preference, and the label of nodes that names the place.
+    Each preference has a copy of ``pods``, because YAML would write a shared one as an alias.
     """
     return {
         "preferredDuringSchedulingIgnoredDuringExecution": [

@@ -51,8 +51,8 @@ def network_policies(
     the cluster's storages, which copy replicas from each other, may connect to its admin port. A
     user's pod with the label `names.ADMINISTERS_LABEL` may connect to both ports, so that the
     commands ``waltz storage`` work in it. Only ZooKeeper's members may connect to ZooKeeper's peer
-    ports. The other ports are open: a storage's HTTP port to any monitoring, and ZooKeeper's client
-    port to clients, which may run anywhere.
+    ports. A storage's HTTP port is open to any monitoring, and ZooKeeper's client port to clients,
+    which may run anywhere.
     """
     if not cluster.spec.network_policies:
         return ()
@@ -87,8 +87,8 @@ def network_policies(
 def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Manifest:
     """Return the disruption budget by which ``unavailable`` pods of a component may be away."""
     name = cluster.metadata.name
-    # A server is not ready while one of its partitions is not open. That must not block the drain
-    # of its node: other servers take its partitions over.
+    # A server is not ready while one of its partitions is not open. Such a server must not block
+    # the drain of its node: other servers take its partitions over.
     is_server = component is Component.SERVER
     content = {
         "spec": {

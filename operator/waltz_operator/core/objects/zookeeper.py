@@ -163,7 +163,7 @@ def _java_size(quantity: str) -> str:
     """Return an amount of memory in the notation of the JVM: ``256Mi`` becomes ``256m``.
 
     The JVM knows no fractions, no decimal units and no petabytes: such an amount is returned in
-    whole kibibytes.
+    whole kibibytes. ``quantity`` has the pattern of a heap in the resource.
     """
     if re.fullmatch("[0-9]+[KMGT]i", quantity):
         return quantity.removesuffix("i").lower()

@@ -13,8 +13,7 @@ Invariants of every plan:
 *Identity.* A storage's ``host:port``, its group and its admin port never change once it has a
 partition. A StatefulSet is never scaled below its highest registered storage, and a storage is
 unregistered only when it holds nothing. Otherwise the only replica of a committed transaction could
-become unreachable
-(test_stateful_set_is_never_scaled_below_registered).
+become unreachable (test_stateful_set_is_never_scaled_below_registered).
 
 *Quorum.* A partition that may have transactions gets or loses a replica only in two cases: if the
 replicas that stay are healthy and are a quorum both of the old and of the new set, or if a replica
@@ -30,13 +29,15 @@ recovered in a session without it (tests/unit/operator/test_operator_shape_prope
 partition is healthy, and never an eviction that costs a partition its quorum (`core.disruption`,
 tests/unit/operator/test_operator_disruption.py).
 
-*Rolling changes.* A storage that works is stopped for another version only if every replica of all
-partitions is healthy, and never together with another one. A version whose pod does not start
-replaces one pod only (`rolls`, tests/unit/operator/test_operator_roll_properties.py).
+*Rolling changes.* A storage whose replicas are healthy is stopped for another version only if every
+replica of all partitions is healthy, and never together with another storage. A version whose pod
+does not start replaces one pod only (`rolls`,
+tests/unit/operator/test_operator_roll_properties.py).
 
 *Healing.* The volume of one storage at a time is replaced, and only while every replica on all
-other storages is healthy; no volume claim is deleted before the StoragePool records the
-replacement (`healing`, tests/unit/operator/test_operator_healing_properties.py).
+other storages is healthy, apart from storages that have lost their replicas, too. No volume claim
+is deleted before the StoragePool records the replacement (`healing`,
+tests/unit/operator/test_operator_healing_properties.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted

@@ -45,10 +45,10 @@ _HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "Walt
 
 
 def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the plan of the first phase that is not complete; phases are in order.
+    """Return the plan of the first phase that is not complete. The phases are in order.
 
     Servers are deleted before storages, so that servers can finish their appends. Servers and
-    storages are deleted before the znodes.
+    storages are deleted before the znodes, which they use until they end.
     """
     if names.FINALIZER not in desired.cluster.metadata.finalizers:
         return EMPTY_PLAN
@@ -79,8 +79,9 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
     """Whether the spec deletes all volumes with the cluster. Then nothing needs the znodes later.
 
     False if a pool that the spec names has no StoragePool object: then the operator does not know
-    whether the pool's volumes are to be kept. Every pool counts until the end of the deletion: one
-    that the spec names also after its release, any other one because it is released last.
+    whether the pool's volumes are to be kept. So that the answer stays the same during the
+    deletion, pools that the spec names count even after their release, and leaving pools are
+    released last.
     """
     managed = desired.cluster.spec.zookeeper.managed
     all_pools_delete = all(
@@ -101,9 +102,9 @@ def _processes(
     workloads = tuple(_deletable(desired, observed.of_kind(kind, component)))
     if workloads:
         return _delete(kind, workloads)
-    pods = len(list(observed.of_kind("Pod", component)))
-    if pods and observed.deleting_seconds < WAIT_LIMIT_SECONDS:
-        return wait(f"{pods} pods of the {component.value} are shutting down")
+    num_pods = len(list(observed.of_kind("Pod", component)))
+    if num_pods and observed.deleting_seconds < WAIT_LIMIT_SECONDS:
+        return wait(f"{num_pods} pods of the {component.value} are shutting down")
     return None
 
 
@@ -120,8 +121,8 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
             return None
         case ClusterPresent(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
             return ClusterPlan((DeleteMetadata(name, key, complete=True),))
-        case ClusterIncomplete() as found if is_own_incomplete_metadata(desired, found):
-            return ClusterPlan((DeleteMetadata(desired.metadata_name, found.key, complete=False),))
+        case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
+            return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
         case ZooKeeperUnreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:
             return wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}")
         case _:
@@ -160,8 +161,8 @@ def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> Cluste
 
 def _named_pools(desired: DesiredCluster) -> ClusterPlan | None:
     """Plan to release the pools of the cluster that its spec names; None if there are none."""
-    held = tuple(ReleasePool(pool.metadata.name) for pool in desired.wanted_pools)
-    return ClusterPlan(held) if held else None
+    releases = tuple(ReleasePool(pool.metadata.name) for pool in desired.wanted_pools)
+    return ClusterPlan(releases) if releases else None
 
 
 def _finalizer_and_leaving_pools(desired: DesiredCluster) -> ClusterPlan:
@@ -174,24 +175,24 @@ def _finalizer_and_leaving_pools(desired: DesiredCluster) -> ClusterPlan:
     killed in between, such a pool belongs to no cluster: another cluster may claim it, and
     `plan_orphaned_pool` releases it when it is deleted.
     """
-    released = (ReleasePool(pool.metadata.name) for pool in desired.leaving_pools)
-    return ClusterPlan((RemoveFinalizer(), *released))
+    releases = (ReleasePool(pool.metadata.name) for pool in desired.leaving_pools)
+    return ClusterPlan((RemoveFinalizer(), *releases))
 
 
-def _deletable(desired: DesiredCluster, found: Iterable[LiveObject]) -> Iterable[LiveObject]:
+def _deletable(desired: DesiredCluster, objects: Iterable[LiveObject]) -> Iterable[LiveObject]:
     """Return the objects that belong to the cluster and are not being deleted already."""
     return (
         live
-        for live in found
+        for live in objects
         if is_ours(live, desired.name) and not live["metadata"].get("deletionTimestamp")
     )
 
 
-def _delete(kind: str, found: Iterable[LiveObject]) -> ClusterPlan:
-    """Return the plan that deletes the objects ``found``, all of one kind."""
+def _delete(kind: str, objects: Iterable[LiveObject]) -> ClusterPlan:
+    """Return the plan that deletes ``objects``, all of one kind."""
     return ClusterPlan(
         tuple(
             DeleteObject(ObjectKey(kind, live["metadata"]["name"]), live["metadata"].get("uid", ""))
-            for live in found
+            for live in objects
         )
     )

@@ -4,9 +4,9 @@ A replacement begins if the annotation `waltz.dev/replace-volume` asks for it, o
 ``volumes.onLoss: Replace``, if the loss has lasted ``volumes.lossDelaySeconds``.
 
 The volume of one storage at a time is replaced. The replacement begins only while every replica on
-all other storages is healthy and the partitions open without this storage (`core.disruption`). A
-second loss waits, and the message says why. A storage that has lost its replicas comes before one
-that still works with a volume that is to be replaced.
+all other storages is healthy and the partitions open without this storage (`core.disruption`;
+`_obstacle` has the one exception). A second loss waits, and the message says why. A storage that
+has lost its replicas comes before a storage that still works with the volume to be replaced.
 
 The StoragePool records a replacement that has begun, and its phase (`core.volume_replacement`):
 
@@ -91,7 +91,7 @@ def plan_healing(
 ) -> ClusterPlan:
     """Return the plan that replaces lost volumes, one at a time.
 
-    A replacement that has begun continues; otherwise the next one begins, unless the record of one
+    A replacement that has begun continues. Without one the next replacement begins, unless a record
     cannot be decoded. Evictions must be forbidden before a storage is stopped. Otherwise the API
     server could allow the eviction of another storage at the same moment, and a partition could
     lose its quorum.
@@ -101,7 +101,7 @@ def plan_healing(
     losses = volume_losses(desired, observed, present)
     if not running and result.problems:
         # The record that cannot be decoded may be that of a replacement that has begun. Another
-        # one could delete a second copy, or overwrite the record.
+        # replacement could delete a second copy, or overwrite this record.
         for loss in losses:
             result += _report(loss, "it is not replaced before the malformed annotation is removed")
         return result
@@ -134,15 +134,15 @@ def _running(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> list[tuple[PoolPod, Replacement]]:
     """Return the replacements that have begun; annotations that cannot be decoded are left out."""
-    found = []
+    result = []
     for pool_pod in pool_pods(desired, observed):
         try:
             replacement = replacement_of(pool_pod.pool)
         except ValueError:
             continue
         if replacement is not None and replacement.pod == pool_pod.pod:
-            found.append((pool_pod, replacement))
-    return found
+            result.append((pool_pod, replacement))
+    return result
 
 
 def _plan_malformed(desired: DesiredCluster) -> ClusterPlan:
@@ -263,7 +263,7 @@ def _continue(
     """Plan the present phase; ``obstacle`` is why the storage must not be stopped now, if any."""
     match replacement.phase:
         case Phase.EMPTY:
-            deletion = _plan_deletion(observed, pool_pod, replacement, obstacle)
+            deletion = _plan_claim_deletion(observed, pool_pod, replacement, obstacle)
             return deletion or _plan_emptying(present, pool_pod, replacement)
         case Phase.FILL:
             return _plan_filling(present, pool_pod, replacement)
@@ -271,7 +271,7 @@ def _continue(
             return _plan_comparison(present, pool_pod, replacement)
 
 
-def _plan_deletion(
+def _plan_claim_deletion(
     observed: ObservedCluster, pool_pod: PoolPod, replacement: Replacement, obstacle: str | None
 ) -> ClusterPlan | None:
     """Delete the volume claims that are replaced, and the pod that uses them.
@@ -313,16 +313,10 @@ def _plan_emptying(
         why = "it is not registered" if report is None else report.problem
         return wait(f"storage {pool_pod.storage} starts with a new volume: {why}")
     if report.held:
-        return ClusterPlan(
-            (
-                EmptyVolume(
-                    pool_pod.pool.metadata.name,
-                    pool_pod.storage,
-                    tuple(sorted(report.held)),
-                    replacement,
-                ),
-            )
+        step = EmptyVolume(
+            pool_pod.pool.metadata.name, pool_pod.storage, tuple(sorted(report.held)), replacement
         )
+        return ClusterPlan((step,))
     return _record(pool_pod, replace(replacement, phase=Phase.FILL))
 
 
@@ -334,6 +328,7 @@ def _plan_filling(
     by_kind: dict[_BatchedKind, list[int]] = {CreateReplicas: [], SwitchOff: [], SwitchOn: []}
     copies: list[CopyReplica] = []
     waits: list[str] = []
+    num_done = 0
     for partition in partitions:
         match ReplicaRecovery(partition, pool_pod.storage).next_step(present.replicas):
             case CreateReplicas() | SwitchOff() | SwitchOn() as step:
@@ -344,7 +339,7 @@ def _plan_filling(
                 waits.append(reason)
             case other:
                 assert isinstance(other, Done), f"a recovery has no step {other}"
-    num_done = len(partitions) - len(copies) - len(waits) - sum(map(len, by_kind.values()))
+                num_done += 1
     if num_done == len(partitions):
         return _record(pool_pod, replace(replacement, phase=Phase.COMPARE))
     steps: list[Step] = [
@@ -383,18 +378,21 @@ def _plan_comparison(
     below 3 are compared completely, and partition 3 up to transaction 499.
     """
     partitions = sorted(present.replicas.assigned(pool_pod.storage))
-    left = [partition for partition in partitions if partition >= replacement.partition]
-    if not left:
+    remaining = [partition for partition in partitions if partition >= replacement.partition]
+    if not remaining:
         return ClusterPlan((RecordReplacement(pool_pod.pool.metadata.name, None),))
-    first_id = replacement.next_id if left[0] == replacement.partition else 0
-    at = replace(replacement, partition=left[0], next_id=first_id)
+    # The record has the number after the last compared partition: it may be on other storages only.
+    first_id = replacement.next_id if remaining[0] == replacement.partition else 0
+    at = replace(replacement, partition=remaining[0], next_id=first_id)
     step = CompareReplica(pool_pod.pool.metadata.name, pool_pod.storage, at)
+    num_done = len(partitions) - len(remaining)
     progress = (
-        f"storage {pool_pod.storage} is compared with its peers: {len(partitions) - len(left)} of "
+        f"storage {pool_pod.storage} is compared with its peers: {num_done} of "
         f"{len(partitions)} partitions done"
     )
     return ClusterPlan((step,), (progress,))
 
 
 def _record(pool_pod: PoolPod, replacement: Replacement) -> ClusterPlan:
+    """Return the plan that records the progress of a replacement in its pool."""
     return ClusterPlan((RecordReplacement(pool_pod.pool.metadata.name, replacement),))

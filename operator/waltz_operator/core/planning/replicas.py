@@ -2,9 +2,9 @@
 
 A partition in which nothing was ever committed may get any number of replicas at once; this module
 plans them. The replicas of any other partition change only by the rule of
-`waltz.admin.core.replicas`: the quorums of the old and of the new set of replicas must overlap in
-healthy replicas. `planning.shape` plans these changes. This module plans only one of them: a
-storage that took part in the last session gets its assignment again.
+`waltz.admin.core.replicas`: the replicas that stay must be healthy, and a quorum both of the old
+and of the new set. `planning.shape` plans these changes. The only other change of such a partition
+is planned here: a storage that took part in the last session gets its assignment again.
 
 A replica that was in a session and is lost is never created again by this module
 (test_lost_replica_is_a_problem_for_a_person). An empty replica in its place would count in a vote,
@@ -118,11 +118,11 @@ class _Placement:
             storage = min(
                 members,
                 # False sorts before True.
-                key=lambda each: (
-                    each not in view.session_replicas,
-                    self._replicas.held(each, view.partition) is None,
-                    self._load[each],
-                    members.index(each),
+                key=lambda member: (
+                    member not in view.session_replicas,
+                    self._replicas.held(member, view.partition) is None,
+                    self._load[member],
+                    members.index(member),
                 ),
             )
             self._load[storage] += 1
@@ -150,7 +150,7 @@ def _plan_switches(present: ClusterPresent, healed: Set[str]) -> ClusterPlan:
 
 
 def _plan_switch(present: ClusterPresent, view: PartitionView, storage: str) -> ClusterPlan:
-    """Return the step or the problem of an assigned replica; an empty plan if it is switched on."""
+    """Return the plan for an assigned replica, empty if the replica is switched on."""
     partition, held = view.partition, present.replicas.held(storage, view.partition)
     state = view.metadata.replicas.get(storage)
     was_in_session = state is not None and state.session_id != NO_SESSION
@@ -231,5 +231,5 @@ def _await_health(present: ClusterPresent) -> ClusterPlan:
     reasons = (
         first_unhealthy_reason(present.replicas, view, view.replicas) for view in _views(present)
     )
-    found = [reason for reason in reasons if reason is not None]
-    return wait(*found[:_MAX_UNHEALTHY_REASONS])
+    known = [reason for reason in reasons if reason is not None]
+    return wait(*known[:_MAX_UNHEALTHY_REASONS])

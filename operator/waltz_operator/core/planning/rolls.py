@@ -15,21 +15,21 @@ states of the pods of one component:
 
 Rules of every roll (tests/unit/operator/test_operator_rolls.py):
 
-*One copy.* A storage that works is stopped only if all replicas of all partitions are healthy and a
-session of each partition opens without this storage (`core.disruption`). So the next storage waits
-until the replicas of the one before take part again and have all committed transactions. Evictions
-are forbidden while a storage is outdated (`is_rolling`), because the eviction of another storage
-could happen at the same moment. With a single pool every restart interrupts appends; then all
-replicas must be healthy.
+*One copy.* A storage whose replicas are healthy is stopped only if all replicas of all partitions
+are healthy and a session of each partition opens without this storage (`core.disruption`). So the
+next storage waits until the replicas of the storage before it take part again and have all
+committed transactions. Evictions are forbidden while a storage is outdated (`is_rolling`), because
+the eviction of another storage could happen at the same moment. With a single pool every restart
+interrupts appends: then no session needs to open without the storage.
 
 *Failed pods first.* A pod that does not run is replaced without any condition about partitions,
 because its replicas are absent already. Only one is replaced at a time, and only while no pod of
-the current version fails. A storage that runs without taking part in its sessions is replaced if
-all other storages are healthy.
+the current version fails. A storage that runs and has unhealthy replicas is replaced if all
+replicas on the other storages are healthy and the partitions open without it.
 
 *ZooKeeper before storages, followers before the leader.* A restart of the leader interrupts
-ZooKeeper for an election, so there is only one. A storage that works is stopped only when all
-members are current and ready.
+ZooKeeper for an election, so there is only one. A storage whose replicas are healthy is stopped
+only when all members are current and ready.
 
 The Deployment of the servers is rolled by Kubernetes: it starts a new server before it stops an old
 one, and a server hands its partitions over when it is stopped.
@@ -124,7 +124,7 @@ def is_rolling(desired: DesiredCluster, observed: ObservedCluster, component: Co
     if component is Component.ZOOKEEPER:
         members = _zookeeper_set(desired, observed)
         return members is not None and bool(members.outdated)
-    return any(pods.outdated for _, pods in _storage_sets(desired, observed))
+    return any(pod_set.outdated for _, pod_set in _storage_sets(desired, observed))
 
 
 def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> RollState:
@@ -151,7 +151,7 @@ def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> Roll
 def _members_obstacle(
     desired: DesiredCluster, observed: ObservedCluster, members: RollState
 ) -> str | None:
-    """Return why no storage may be replaced because of ZooKeeper's members, None if one may.
+    """Return why ZooKeeper's members forbid the replacement of a storage; None if they do not.
 
     ``members`` is the state of the members. It is `AllPodsCurrent` as soon as the last outdated
     member was deleted. That member is normally the leader, so ZooKeeper elects a new one at that
@@ -159,8 +159,8 @@ def _members_obstacle(
     """
     if members != AllPodsCurrent():
         return "the members of ZooKeeper are replaced before the storages"
-    if (pods := _zookeeper_set(desired, observed)) is not None:
-        unready = (*pods.absent, *(pod.name for pod in pods.pods if not pod.is_ready))
+    if (pod_set := _zookeeper_set(desired, observed)) is not None:
+        unready = (*pod_set.absent, *(pod.name for pod in pod_set.pods if not pod.is_ready))
         if unready:
             return f"pod {unready[0]} of ZooKeeper is not ready"
     return None
@@ -171,24 +171,24 @@ def _storages_state(
 ) -> RollState:
     """Return the state of the storages.
 
-    ``members_obstacle`` is why no storage may be replaced because of ZooKeeper, None if one may.
+    ``members_obstacle`` is the result of `_members_obstacle`.
     """
-    pools_with_pods = _storage_sets(desired, observed)
+    pools_and_sets = _storage_sets(desired, observed)
     addresses = {
         pod.name: address_of(pool, pod.ordinal)
-        for pool, pods in pools_with_pods
-        for pod in pods.pods
+        for pool, pod_set in pools_and_sets
+        for pod in pod_set.pods
     }
-    present = observed.metadata
-    is_own = isinstance(present, ClusterPresent) and present.key == desired.key
-    copies = len(desired.cluster.spec.pools)
+    present: ClusterPresent | None = None
+    if isinstance(observed.metadata, ClusterPresent) and observed.metadata.key == desired.key:
+        present = observed.metadata
+    num_copies = len(desired.cluster.spec.pools)
 
     def can_be_repaired(pod: SetPod) -> bool:
         storage = frozenset({addresses[pod.name]})
         # A storage that may be away is healthy: it needs no repair, and `obstacle` decides.
         return (
-            isinstance(present, ClusterPresent)
-            and is_own
+            present is not None
             and not may_be_away(present, storage)
             and may_be_repaired(present, storage)
         )
@@ -196,18 +196,18 @@ def _storages_state(
     def obstacle(pod: SetPod) -> str | None:
         if members_obstacle is not None:
             return members_obstacle
-        if not isinstance(present, ClusterPresent) or not is_own:
+        if present is None:
             return "the replicas of the storages are not observed"
         if reason := evictions_obstacle(desired, observed):
             return reason
         # With a single copy, no session opens without its storage: every restart interrupts its
         # partitions. Then the only question is whether all replicas are healthy, which is the
         # answer for the empty set of storages.
-        away = frozenset({addresses[pod.name]} if copies > 1 else ())
+        away = frozenset({addresses[pod.name]} if num_copies > 1 else ())
         return absence_obstacle(present, away)
 
-    sets = [pods for _, pods in pools_with_pods]
-    outdated = [pod for pods in sets for pod in pods.outdated]
+    sets = [pod_set for _, pod_set in pools_and_sets]
+    outdated = [pod for pod_set in sets for pod in pod_set.outdated]
     return _roll_state(sets, outdated, _is_started, can_be_repaired, obstacle)
 
 
@@ -221,14 +221,14 @@ def _roll_state(
     """Return the state of one component, whose pods are ``sets``.
 
     ``outdated`` are the pods of an earlier version, in the order in which they are to be replaced.
-    ``works``: whether a pod runs. ``can_be_repaired``: whether a pod that runs does not take part
-    in its sessions, and may be stopped for that reason. ``obstacle``: why a pod that works must not
-    be replaced now, None if it may be.
+    ``works``: whether a pod runs. ``can_be_repaired``: whether a pod that runs has unhealthy
+    replicas, and may be stopped for that reason. ``obstacle``: why a pod that runs and needs no
+    repair must not be replaced now, None if it may be.
     """
-    for pods in sets:
-        if not pods.is_processed:
+    for pod_set in sets:
+        if not pod_set.is_processed:
             return RollWaiting(
-                f"Kubernetes has not processed the current version of {pods.key} yet"
+                f"Kubernetes has not processed the current version of {pod_set.key} yet"
             )
     if not outdated:
         return AllPodsCurrent()
@@ -251,16 +251,15 @@ def _unfinished_replacement(
     sets: Sequence[PodSet], works: Callable[[SetPod], bool]
 ) -> RollState | None:
     """Return the state of a replacement that has begun and is not complete, None without one."""
-    for pods in sets:
-        if pods.absent:
-            return RollInProgress(pods.absent[0])
-    for pod in (pod for pods in sets for pod in pods.pods):
-        if pod.is_current and not works(pod):
-            return (
-                RollInProgress(pod.name)
-                if pod.failure is None
-                else RollStopped(pod.name, pod.failure)
-            )
+    for pod_set in sets:
+        if pod_set.absent:
+            return RollInProgress(pod_set.absent[0])
+    for pod_set in sets:
+        for pod in pod_set.pods:
+            if pod.is_current and not works(pod):
+                if pod.failure is None:
+                    return RollInProgress(pod.name)
+                return RollStopped(pod.name, pod.failure)
     return None
 
 
@@ -273,7 +272,7 @@ def _is_ready(pod: SetPod) -> bool:
 
 
 def evictions_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
-    """Return why no storage may be stopped because of its disruption budget, None if one may.
+    """Return why the disruption budget forbids to stop a storage; None if it does not.
 
     The budget, as it was observed, must allow no eviction. Otherwise the API server could allow an
     eviction at the moment at which the operator deletes another pod, and two copies would be away.
@@ -292,12 +291,12 @@ def _storage_sets(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> list[tuple[StoragePool, PodSet]]:
     """Return the claimed pools whose StatefulSet exists, each with its pods."""
-    keys = (
-        (pool, ObjectKey("StatefulSet", names.storage_set(pool.metadata.name)))
-        for pool in desired.own_pools
-    )
-    found = ((pool, _own_pod_set(desired, observed, key)) for pool, key in keys)
-    return [(pool, pods) for pool, pods in found if pods is not None]
+    result = []
+    for pool in desired.own_pools:
+        key = ObjectKey("StatefulSet", names.storage_set(pool.metadata.name))
+        if (pod_set := _own_pod_set(desired, observed, key)) is not None:
+            result.append((pool, pod_set))
+    return result
 
 
 def _zookeeper_set(desired: DesiredCluster, observed: ObservedCluster) -> PodSet | None:
@@ -313,4 +312,6 @@ def _own_pod_set(
 ) -> PodSet | None:
     """Return the pods of the StatefulSet ``key``; None if it is missing or of another owner."""
     live = observed.objects.get(key)
-    return pods_of_set(live, observed) if live is not None and is_ours(live, desired.name) else None
+    if live is None or not is_ours(live, desired.name):
+        return None
+    return pods_of_set(live, observed)

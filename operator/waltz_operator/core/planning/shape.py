@@ -3,11 +3,11 @@
 Every change of an assignment comes from an order of `waltz.admin`, which also serves the command
 line. The modules here decide which order is next, prepare it by empty replicas, and unregister
 empty storages after it: `shape_growth` adds copies on pools that the spec names,
-`shape_removal` removes the copies of pools that it does not name, and `shape_moves` moves
+`shape_removal` removes the copies of pools that the spec does not name, and `shape_moves` moves
 partitions between the storages of a pool. They act in this order, so that no copy is given up
-before every added copy is complete. One partition changes at a time. Before the next one, all
-replicas of all partitions must be healthy, and *level*: a level replica holds every transaction
-that was committed when the observation began
+before every added copy is complete. One partition changes at a time. Before the next partition
+changes, all replicas of all partitions must be healthy. A healthy replica is also *level*: it holds
+every transaction that was committed when the observation began
 (tests/unit/operator/test_operator_shape_properties.py).
 """
 

@@ -39,7 +39,8 @@ def plan_growth(
     ``missing`` are the partitions that lack replicas, in ascending order, each with the storages
     that must get one.
     """
-    # The group of a storage says to which pool the storage belongs.
+    # The group of a storage says to which pool the storage belongs: `order_of_groups` has the
+    # groups in the order of the pools, whose names are in `names`.
     groups = groups_of(desired, present.maps)
     names = [pool.metadata.name for pool in desired.wanted_pools if pool.metadata.name in groups]
     order_of_groups = [groups[name] for name in names]
@@ -117,7 +118,7 @@ def _in_order_of_pools(
     present: ClusterPresent, order_of_groups: Sequence[int], storages: Iterable[str]
 ) -> list[str]:
     """Return the storages in the order of their pools."""
-    return sorted(storages, key=lambda each: order_of_groups.index(_group(present, each)))
+    return sorted(storages, key=lambda storage: order_of_groups.index(_group(present, storage)))
 
 
 def _group(present: ClusterPresent, storage: str) -> int:

@@ -2,12 +2,13 @@
 
 The order `Move` of `waltz.admin` performs each move; one partition moves at a time. A storage whose
 ordinal is not below ``spec.storages`` is drained: its partitions move to the other storages, and it
-is unregistered when it holds nothing. Its StatefulSet is scaled down only then
-(`planning.workloads`). Otherwise a partition moves from the storage with the most partitions to the
-one with the fewest, as long as they differ by more than one: no plan needs fewer moves.
+is unregistered when it holds nothing. Only then is its StatefulSet scaled down
+(`planning.workloads`). While no storage is drained, a partition moves from the storage with the
+most partitions to the one with the fewest, as long as the two numbers differ by more than one: no
+plan needs fewer moves.
 
-The plan depends on the observed state only. So a drain whose spec is changed back half-way turns
-into a spread, and a move that was interrupted ends at the storage that the present spec prefers.
+The plan does not depend on earlier plans. So a drain whose spec is changed back half-way turns into
+a spread, and a move that was interrupted ends at the storage that the present spec prefers.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ class _Members:
         return cls(
             pool,
             tuple(
-                each
-                for each in ordered
-                if ordinals[each] < count and is_registered(present.maps, each, group, port)
+                storage
+                for storage in ordered
+                if ordinals[storage] < count and is_registered(present.maps, storage, group, port)
             ),
-            tuple(each for each in ordered if ordinals[each] >= count),
-            {each: present.replicas.assigned(each) for each in ordered},
+            tuple(storage for storage in ordered if ordinals[storage] >= count),
+            {storage: present.replicas.assigned(storage) for storage in ordered},
         )
 
     def move(self, partition: int, source: str, destination: str) -> Move:
@@ -86,7 +87,7 @@ class _Members:
         return len(self.assigned[storage]), self.staying.index(storage)
 
     def keep_key(self, storage: str) -> tuple[int, int, int]:
-        """Return the sort key of storages with the same partition: the smallest one keeps it.
+        """Return a sort key: of several storages with a partition, the first one keeps it.
 
         A storage that is registered wrongly comes last, because neither servers nor the operator
         may be able to use its replica (test_half_done_move_ends_at_the_storage_that_is_registered).
@@ -121,11 +122,11 @@ def _plan_pool(present: ClusterPresent, members: _Members) -> ClusterPlan:
 
 def _storages_by_partition(members: _Members) -> dict[int, list[str]]:
     """Return the storages to which each partition is assigned."""
-    found: dict[int, list[str]] = {}
+    result: dict[int, list[str]] = {}
     for storage, partitions in members.assigned.items():
         for partition in partitions:
-            found.setdefault(partition, []).append(storage)
-    return found
+            result.setdefault(partition, []).append(storage)
+    return result
 
 
 def _half_done_moves(members: _Members) -> Iterator[Move]:
@@ -178,8 +179,8 @@ def _next_move(members: _Members) -> Move | None:
 def _is_unmovable(present: ClusterPresent, members: _Members, move: Move) -> bool:
     """Whether a move that spreads the partitions is skipped, because it moves a single copy.
 
-    One copy is no quorum of the two during the move. Draining requires the move: the order `Move`
-    refuses it, which becomes a problem of the plan.
+    One copy is no quorum of the two during the move. A move that drains a storage is not skipped:
+    the order `Move` refuses it, and the refusal becomes a problem of the plan.
     """
     view = present.replicas.partitions[move.partition]
     return len(view.replicas) == 1 and move.source in members.staying
@@ -202,6 +203,7 @@ def _move_change(present: ClusterPresent, members: _Members, move: Move) -> Shap
     """Return the change of which ``move`` is the next part; its progress says how many are left."""
     num_to_drain = sum(len(members.assigned[each]) for each in members.drained)
     loads = sorted(len(members.assigned[each]) for each in members.staying)
+    # A move counts until its source has dropped the replica, also when no partition has to move.
     left = max(1, num_to_drain or _num_moves(loads))
     source, destination = map(pod_of_storage, (move.source, move.destination))
     return _change(

@@ -1,8 +1,8 @@
 """Plan the removal of Kubernetes objects that a change of the cluster's shape leaves behind. Pure.
 
-The objects of a pool are removed when ZooKeeper has none of its storages. The volume claims
-of a storage are removed when ZooKeeper does not have it and its pod does not exist. A volume claim
-is deleted only if ``volumes.onScaleDown`` of its pool says so.
+The objects of a pool that leaves are removed when none of its storages is registered in ZooKeeper.
+The volume claims of a storage that leaves are removed when the storage is not registered and its
+pod does not exist, and only if ``volumes.onScaleDown`` of the pool says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POOL_KINDS = ("StatefulSet", "Service")
 
 
 def retired_pools(desired: DesiredCluster, observed: ObservedCluster) -> frozenset[str]:
-    """Return the pools that leave the cluster and of which ZooKeeper has no storage."""
+    """Return the pools that leave the cluster and of which no storage is registered any more."""
     present = observed.metadata
     if not isinstance(present, ClusterPresent) or not _is_own(desired, present):
         return frozenset()
@@ -104,12 +104,12 @@ def _unused_claims(
     workload = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
     num_pods = 0 if workload is None else workload["spec"].get("replicas", 0)
     for claim in _of_pool(observed, "PersistentVolumeClaim", name):
-        # The name of a claim is ``data-POD``, ``meta-POD`` or ``wal-POD``.
+        # The name of a claim is ``data-POD``, ``meta-POD`` or ``wal-POD``; POD ends in its ordinal.
         number = claim["metadata"]["name"].rpartition(f"-{names.storage_set(name)}-")[2]
         if not number.isdecimal() or claim["metadata"].get("deletionTimestamp"):
             continue
         pod = ObjectKey("Pod", f"{names.storage_set(name)}-{number}")
-        # Below the StatefulSet's number of replicas, the pod comes back and needs its claim.
+        # A pod below the StatefulSet's number of replicas comes back and needs its claim.
         if (
             is_ours(claim, desired.name)
             and int(number) >= max(pool.spec.storages, num_pods)
@@ -120,8 +120,9 @@ def _unused_claims(
 
 
 def _of_pool(observed: ObservedCluster, kind: str, pool: str) -> list[LiveObject]:
-    found = observed.of_kind(kind, Component.STORAGE)
-    return [live for live in found if live["metadata"]["labels"].get(POOL_LABEL) == pool]
+    """Return the objects of a kind that have the label of ``pool``."""
+    objects = observed.of_kind(kind, Component.STORAGE)
+    return [live for live in objects if live["metadata"]["labels"].get(POOL_LABEL) == pool]
 
 
 def _delete(kind: str, live: LiveObject) -> DeleteObject:
@@ -130,4 +131,5 @@ def _delete(kind: str, live: LiveObject) -> DeleteObject:
 
 
 def _is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
+    """Whether the metadata is that of this cluster, not of another one at the same root."""
     return (present.name, present.key) == (desired.metadata_name, desired.key)

@@ -22,8 +22,9 @@ def follow_order(
 ) -> ClusterPlan | None:
     """Return the plan with the next steps of ``order``; None if the order is complete.
 
-    The plan ends with the first step after which servers or storages must be observed again. A wait
-    or a refusal after other steps is left out: the next plan decides it from the actual state.
+    The plan ends with the first step after which servers or storages must be observed again. If a
+    wait or a refusal follows other steps, it is left out: the next plan decides from the actual
+    state.
     """
     steps: list[ReplicaStep] = []
     while True:

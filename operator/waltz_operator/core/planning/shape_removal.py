@@ -43,7 +43,7 @@ def _plan_pool(
     views = present.replicas.partitions.values()
     affected = [view for view in views if view.replicas & members]
     # The number of copies that the partition with the fewest copies keeps. If no partition is
-    # affected, no copy is removed, so there is nothing to refuse.
+    # affected, no copy is removed, so the default is a number that is not refused.
     remaining = min((len(view.replicas - members) for view in affected), default=MIN_COPIES)
     change = _change(present, pool, len(affected), remaining)
     if affected and not _is_growth_complete(desired, present):
@@ -56,6 +56,7 @@ def _plan_pool(
         )
         return ClusterPlan(problems=(reason,), change=change)
     group_of_storage = present.maps.groups.groups
+    # Normally one group. A pool whose storages were registered by hand may have several.
     for group in sorted({group_of_storage[s] for s in members if s in group_of_storage}):
         if other_storages := sorted({*present.maps.group_members(group)} - members):
             reason = (
@@ -74,11 +75,13 @@ def _is_growth_complete(desired: DesiredCluster, present: ClusterPresent) -> boo
     """Whether every pool that the spec names exists and has a replica of every partition."""
     group_of_pool = groups_of(desired, present.maps)
     group_of_storage = present.maps.groups.groups
-    wanted = {group_of_pool.get(pool.metadata.name) for pool in desired.wanted_pools}
+    wanted = {group_of_pool.get(pool.metadata.name) for pool in desired.wanted_pools} - {None}
     if len(wanted) < len(desired.cluster.spec.pools):
-        return False
+        return False  # A pool does not exist, is not claimed yet, or has no group of its own.
     views = present.replicas.partitions.values()
-    return all(wanted <= {group_of_storage.get(each) for each in view.replicas} for view in views)
+    return all(
+        wanted <= {group_of_storage.get(storage) for storage in view.replicas} for view in views
+    )
 
 
 def _change(

@@ -80,11 +80,11 @@ def plan_workloads(
     wanted_objects = tuple(_unconditional_objects(desired, observed))
     result = _apply(desired, observed, wanted_objects) + tls
     result += _await_budgets(observed, wanted_objects)
-    result += _prune(desired, observed, {each.key for each in wanted_objects})
+    result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
     result += plan_released_objects(desired, observed)
     for pool in _pools(desired, observed):
-        found = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
-        if found is not None or (permissions.storages and is_tls_ready):
+        exists = ObjectKey("StatefulSet", names.storage_set(_name(pool))) in observed.objects
+        if exists or (permissions.storages and is_tls_ready):
             num_pods = _num_pods(pool, observed, permissions.registered)
             wanted = storage_set(desired.cluster, pool, num_pods)
             result += _apply(desired, observed, (wanted,)) + _await_pods(observed, wanted)
@@ -105,8 +105,8 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     pools = desired.own_pools
     # The keys do not depend on the observed state.
     keys = {
-        each.key
-        for each in _unconditional_objects(
+        manifest.key
+        for manifest in _unconditional_objects(
             desired, ObservedCluster({}, ZooKeeperUnreachable("not observed"))
         )
     }
@@ -169,7 +169,7 @@ def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> i
 def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether empty ZooKeeper members may form an ensemble: complete metadata was never observed.
 
-    Once the answer is no, it stays no, even while ZooKeeper does not answer. Members that lost
+    Once False, the answer stays False, even while ZooKeeper does not answer. Members that lost
     their volumes would otherwise form an empty ensemble, in which the cluster seems not to exist
     (test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
     """
@@ -327,10 +327,10 @@ def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]
         live = observed.objects.get(wanted.key)
         if wanted.key.kind != "PodDisruptionBudget" or live is None:
             continue
-        allowed = wanted.body["spec"]["maxUnavailable"]
-        found = (live.get("spec") or {}).get("maxUnavailable")
-        if found != allowed:
-            result += wait(f"{wanted.key} still allows {found} evictions, not {allowed}")
+        limit = wanted.body["spec"]["maxUnavailable"]
+        live_limit = (live.get("spec") or {}).get("maxUnavailable")
+        if live_limit != limit:
+            result += wait(f"{wanted.key} still allows {live_limit} evictions, not {limit}")
     return result
 
 

@@ -67,7 +67,7 @@ def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool
 
 def plan_metadata(
     desired: DesiredCluster,
-    found: ClusterAbsent | ClusterIncomplete | ClusterMalformed | ClusterPresent,
+    metadata: ClusterAbsent | ClusterIncomplete | ClusterMalformed | ClusterPresent,
     *,
     is_lost: bool,
 ) -> ClusterPlan:
@@ -78,9 +78,9 @@ def plan_metadata(
     ``is_lost`` (see `is_metadata_lost`), an absent or incomplete root is a problem, too.
     """
     root, count = desired.root, desired.cluster.spec.partitions
-    match found:
+    match metadata:
         case ClusterAbsent() | ClusterIncomplete() if is_lost:
-            state = "does not exist" if isinstance(found, ClusterAbsent) else "is incomplete"
+            state = "does not exist" if isinstance(metadata, ClusterAbsent) else "is incomplete"
             return problem(
                 f"{root} in ZooKeeper {state}, but this cluster existed before: its metadata is "
                 "lost. Nothing is created, because a new cluster would be empty. Restore "
@@ -95,9 +95,9 @@ def plan_metadata(
                 f"{root} in ZooKeeper cannot be decoded: {reason}; restore its znodes from a "
                 f"backup, or {_OTHER_ROOT}"
             )
-        case ClusterIncomplete() if not is_own_incomplete_metadata(desired, found):
+        case ClusterIncomplete(name) if not is_own_incomplete_metadata(desired, metadata):
             return problem(
-                f"{root} in ZooKeeper has an incomplete cluster ({found.name or 'without a name'}) "
+                f"{root} in ZooKeeper has an incomplete cluster ({name or 'without a name'}) "
                 "that was used, or that another WaltzCluster created: restore its znodes, or "
                 f"{_OTHER_ROOT}"
             )
@@ -120,7 +120,7 @@ def plan_metadata(
             return EMPTY_PLAN
 
 
-def is_own_incomplete_metadata(desired: DesiredCluster, found: ClusterIncomplete) -> bool:
+def is_own_incomplete_metadata(desired: DesiredCluster, metadata: ClusterIncomplete) -> bool:
     """Whether incomplete metadata comes from an interrupted creation of this cluster.
 
     Only such metadata is deleted and created again. Metadata that was used belongs to a cluster
@@ -128,9 +128,9 @@ def is_own_incomplete_metadata(desired: DesiredCluster, found: ClusterIncomplete
     (test_incomplete_metadata_with_foreign_znodes_is_never_deleted).
     """
     return (
-        not found.used
-        and found.name in (None, desired.metadata_name)
-        and found.key in (None, desired.key)
+        not metadata.used
+        and metadata.name in (None, desired.metadata_name)
+        and metadata.key in (None, desired.key)
     )
 
 
@@ -211,8 +211,8 @@ def _registered_groups(pool: StoragePool, maps: StorageMaps) -> _RegisteredGroup
     """Return the groups in which the storages of ``pool`` are registered."""
     with_partitions, without_partitions = set(), []
     ordinals = {storage: ordinal_of(pool, storage) for storage in maps.groups.groups}
-    members = {storage: n for storage, n in ordinals.items() if n is not None}
-    for storage in sorted(members, key=lambda each: members[each]):
+    members = {storage: ordinal for storage, ordinal in ordinals.items() if ordinal is not None}
+    for storage in sorted(members, key=lambda member: members[member]):
         group = maps.groups.groups[storage]
         if maps.assignments.partitions.get(storage):
             with_partitions.add(group)

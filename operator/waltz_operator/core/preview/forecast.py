@@ -106,8 +106,8 @@ class Preview:
 
     def __post_init__(self) -> None:
         assert all(each.steps for each in self.rounds), "a round has steps"
-        assert bool(self.waits) == (self.ending is Ending.WAITS)
-        assert self.refusals or self.ending is not Ending.REFUSED
+        assert bool(self.waits) == (self.ending is Ending.WAITS), "only a wait has reasons to wait"
+        assert self.refusals or self.ending is not Ending.REFUSED, "a refusal has a reason"
 
     @property
     def steps(self) -> Iterator[Step]:
@@ -143,39 +143,39 @@ def preview(desired: DesiredCluster, observed: ObservedCluster) -> Preview:
     awaited: dict[str, None] = {}
     refusals: dict[str, None] = {}
     num_replicas = desired.cluster.spec.partitions * len(desired.own_pools)
-    decided = _plan(cluster)
+    planned = _plan(cluster)
     for _ in range(_ROUNDS + _ROUNDS_OF_A_REPLICA * num_replicas):
-        refusals |= dict.fromkeys(decided.problems)
-        if decided.steps:
-            performed, cluster = _perform(cluster, decided)
+        refusals |= dict.fromkeys(planned.problems)
+        if planned.steps:
+            performed, cluster = _perform(cluster, planned)
             rounds.append(performed)
-            if RemoveFinalizer() in decided.steps:
+            if RemoveFinalizer() in planned.steps:
                 return _end(rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
-            decided = _plan(cluster)
+            planned = _plan(cluster)
             continue
-        if decided.done:
+        if planned.done:
             return _end(rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
         # In the simulation, a wait ends only if replicas catch up or missing pods start.
         cluster = settled(cluster, all_catch_up=True)
-        next_decision = _plan(cluster)
-        if next_decision == decided:
-            if decided.problems:
+        planned_after_wait = _plan(cluster)
+        if planned_after_wait == planned:
+            if planned.problems:
                 return _end(rounds, Ending.REFUSED, spare_before, awaited, (), refusals)
-            waits = decided.waits or (_progress(decided),)
+            waits = planned.waits or (_progress(planned),)
             return _end(rounds, Ending.WAITS, spare_before, awaited, waits, refusals)
-        awaited |= dict.fromkeys(decided.waits)
-        decided = next_decision
+        awaited |= dict.fromkeys(planned.waits)
+        planned = planned_after_wait
     return _end(rounds, Ending.UNFINISHED, spare_before, awaited, (), refusals)
 
 
 def _plan(cluster: SimulatedCluster) -> ClusterPlan:
-    """Return what the operator decides for the cluster as it is."""
+    """Return the operator's plan for the cluster as it is."""
     return plan(cluster.desired, cluster.observed)
 
 
-def _progress(decided: ClusterPlan) -> str:
+def _progress(planned: ClusterPlan) -> str:
     """Return how far the change of a plan is, for a plan that gives no reason for its wait."""
-    return "the change is not complete" if decided.change is None else decided.change.progress
+    return "the change is not complete" if planned.change is None else planned.change.progress
 
 
 def _end(
@@ -186,17 +186,21 @@ def _end(
     waits: tuple[str, ...],
     refusals: dict[str, None],
 ) -> Preview:
-    """Return the finished preview; the keys of ``awaited`` and ``refusals`` are texts in order."""
-    return Preview(tuple(rounds), ending, spare_before, tuple(awaited), waits, tuple(refusals))
+    """Return the finished preview; the keys of ``awaited`` and ``refusals`` are texts in order.
+
+    ``awaited`` may have waits that have not ended, because another wait ended before them.
+    """
+    ended = tuple(text for text in awaited if text not in waits)
+    return Preview(tuple(rounds), ending, spare_before, ended, waits, tuple(refusals))
 
 
-def _perform(cluster: SimulatedCluster, decided: ClusterPlan) -> tuple[Round, SimulatedCluster]:
+def _perform(cluster: SimulatedCluster, planned: ClusterPlan) -> tuple[Round, SimulatedCluster]:
     """Return the round of a plan's steps, and the cluster after it has settled."""
     gains: list[ReplicaGain] = []
     losses: list[ReplicaLoss] = []
     before = cluster.observed
     spares = [_spare(cluster)]
-    for step in decided.steps:
+    for step in planned.steps:
         if isinstance(step, ChangeAssignment):
             gains += _gains(cluster, step)
             losses += _losses(step)
@@ -209,8 +213,8 @@ def _perform(cluster: SimulatedCluster, decided: ClusterPlan) -> tuple[Round, Si
     replicas = cluster.replicas
     views = () if replicas is None else replicas.partitions.values()
     performed = Round(
-        decided.steps,
-        decided.change,
+        planned.steps,
+        planned.change,
         tuple(gains),
         tuple(losses),
         spare=min((spare for spare in spares if spare is not None), default=None),
@@ -234,8 +238,12 @@ def _spare_without(cluster: SimulatedCluster, pod: str) -> int | None:
     replicas = cluster.replicas
     if replicas is None:
         return None
-    storages = {s: each for s, each in replicas.storages.items() if pod_of_storage(s) != pod}
-    return spare_storages(replace(replicas, storages=storages))
+    others = {
+        storage: report
+        for storage, report in replicas.storages.items()
+        if pod_of_storage(storage) != pod
+    }
+    return spare_storages(replace(replicas, storages=others))
 
 
 def _spare(cluster: SimulatedCluster) -> int | None:

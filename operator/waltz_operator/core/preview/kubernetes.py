@@ -1,7 +1,8 @@
 """Simulate what Kubernetes does with the objects of a cluster: applies, pods and claims. Pure.
 
 Every pod that is created starts, and is ready at once. Pods that existed before stay as they were
-observed. A StatefulSet creates the claims of its pods and never deletes one.
+observed. A StatefulSet creates the claims of its pods and never deletes one. A Deployment has no
+simulated pods: its status counts all of them as ready and current.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def _run_set(objects: dict[ObjectKey, LiveObject], name: str, live: LiveObject) 
 def _pods(objects: Objects, name: str) -> Iterator[tuple[ObjectKey, int]]:
     """Yield the pods of a StatefulSet, with their ordinals."""
     for key in objects:
-        ordinal = key.name.removeprefix(f"{name}-")
-        if key.kind == "Pod" and key.name == f"{name}-{ordinal}" and ordinal.isdecimal():
+        ordinal = key.name.rpartition("-")[2]
+        if key.kind == "Pod" and set_of_pod(key.name) == name and ordinal.isdecimal():
             yield key, int(ordinal)
 
 
@@ -140,7 +141,8 @@ def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
 
     An apply also removes the fields that only the earlier manifest had. `matches` does not find
     them, because it compares the fields that ``wanted`` has. If all of these are equal and the
-    digests of the manifests differ, the reason must be such a removal.
+    digests of the manifests differ, a field was removed. Any removed field counts as one of the
+    template: which field it was is not known.
     """
     spec = wanted.body["spec"]
     if not matches(Manifest(wanted.key, {"spec": {"template": spec["template"]}}), live):
@@ -154,10 +156,10 @@ def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
 def _merged(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``live`` with the fields of ``wanted``; a list is replaced as a whole."""
     result = dict(live)
-    for key, each in wanted.items():
+    for key, value in wanted.items():
         old = result.get(key)
-        if isinstance(each, Mapping) and isinstance(old, Mapping):
-            result[key] = _merged(old, each)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            result[key] = _merged(old, value)
         else:
-            result[key] = each
+            result[key] = value
     return result

@@ -16,9 +16,10 @@ from waltz.admin.core.replicas import (
     quorum,
     session_opens,
 )
-from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadata, ReplicaState
 
-_NOT_IN_SESSION = ReplicaState(-1, -1)
+_NOT_IN_SESSION = ReplicaState(NO_SESSION, closing_mark=-1)
+"""The state of an assigned replica that was in no session: it has no last transaction."""
 
 
 def with_sessions(
@@ -44,8 +45,8 @@ def size_of_partition(
     replicas: ReplicaObservation, partition: int, storages: Iterable[str]
 ) -> int | None:
     """Return the size in bytes of a partition's largest replica; None if none is reported."""
-    found = (replicas.held(storage, partition) for storage in storages)
-    sizes = (held.size_bytes for held in found if held is not None)
+    reported = (replicas.held(storage, partition) for storage in storages)
+    sizes = (held.size_bytes for held in reported if held is not None)
     return max((size for size in sizes if size is not None), default=None)
 
 
@@ -109,8 +110,8 @@ def _has_lagging_replica(
 ) -> bool:
     """Return whether an available replica lacks transactions."""
     end = _end(replicas, view, available)
-    ends = (_last_id(replicas, storage, view.partition) for storage in available)
-    return any(each < end for each in ends)
+    last_ids = (_last_id(replicas, storage, view.partition) for storage in available)
+    return any(last_id < end for last_id in last_ids)
 
 
 def _opens(replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]) -> bool:

@@ -81,6 +81,7 @@ def _title(planned: Round) -> str | None:
     The title is that of the change under way. A round already has its change while its steps only
     prepare it; then the title is that of the preparation.
     """
+    # Steps of every stage cause such rounds: the disruption budgets follow the replicas' health.
     if all(isinstance(step, ApplyObject) and not step.new for step in planned.steps):
         return None
     if planned.change is None or all(isinstance(step, _PREPARING) for step in planned.steps):
@@ -154,10 +155,10 @@ def _other_lines(steps: Iterable[Step]) -> Iterator[str]:
 
 def _by_storage(replicas: Iterable[_Replica]) -> Iterator[tuple[str, list[_Replica]]]:
     """Yield each storage with its replicas, in the order in which the storages occur."""
-    found: dict[str, list[_Replica]] = {}
+    by_storage: dict[str, list[_Replica]] = {}
     for each in replicas:
-        found.setdefault(each.storage, []).append(each)
-    yield from found.items()
+        by_storage.setdefault(each.storage, []).append(each)
+    yield from by_storage.items()
 
 
 def _amount_copied(gains: Sequence[ReplicaGain]) -> str:
@@ -204,6 +205,7 @@ def _risk(rounds: Sequence[Round]) -> str:
     if between is None or worst is None:
         return "not known, because the replicas are not observed"
     if worst >= between:
+        # No moment within a step is worse than the moments between the steps.
         return _may_fail(worst)
     return f"{_may_fail(between)}; briefly, {_may_fail(worst)}"
 
@@ -216,9 +218,9 @@ def _may_fail(spare: int) -> str:
     return f"any {storages} may fail" if spare else "no storage may fail"
 
 
-def _counted(count: int, one: str, several: str) -> str:
+def _counted(count: int, singular: str, plural: str) -> str:
     """Return a number with its noun, such as ``1 replica`` or ``2 replicas``."""
-    return f"{count} {one if count == 1 else several}"
+    return f"{count} {singular if count == 1 else plural}"
 
 
 def _ending(shown: Preview) -> str:
@@ -239,6 +241,7 @@ def _ending(shown: Preview) -> str:
 def size_text(count: int) -> str:
     """Return a number of bytes in a decimal unit, such as ``6.4 GB``."""
     amount, unit = float(count), 0
+    # From 999.95 on, the text with one decimal place would be 1000.0.
     while amount >= 999.95 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
     return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"

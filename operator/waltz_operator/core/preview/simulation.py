@@ -70,8 +70,9 @@ _NEW_CERTIFICATE_DAYS = 365.0
 class SimulatedCluster:
     """A cluster after the steps so far.
 
-    ``changed_sets`` are the workloads, ``changed_partitions`` the partitions that a step has
-    changed since the cluster settled.
+    ``changed_sets`` are the names of the workloads, ``changed_partitions`` the partitions that a
+    step has changed since the cluster settled. ``changed_sets`` may have names of other objects,
+    too: they have no pods (`with_pods`).
     """
 
     desired: DesiredCluster
@@ -90,7 +91,7 @@ def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
     """Return the cluster directly after the operator has performed a step."""
     match step:
         case AddFinalizer() | RemoveFinalizer() | ClaimPool() | ReleasePool():
-            return replace(cluster, desired=_with_claim(cluster.desired, step))
+            return replace(cluster, desired=_with_ownership(cluster.desired, step))
         case RecordReplacement():
             return replace(cluster, desired=_with_record(cluster.desired, step))
         case CompareReplica(pool, _, at):
@@ -164,7 +165,8 @@ def _settled_metadata(
         if storage not in storages and _pod_of(desired, storage) in objects:
             storages[storage] = StorageReplicas()
     replicas = replace(present.replicas, storages=storages)
-    never_open = {p for p, v in replicas.partitions.items() if not v.metadata.replicas}
+    # A partition that was never open opens as soon as there is a server, without a further step.
+    never_open = {p for p, view in replicas.partitions.items() if not view.metadata.replicas}
     partitions = {*replicas.partitions} if all_catch_up else cluster.changed_partitions | never_open
     if servers:
         replicas = with_sessions(replicas, partitions, all_catch_up=all_catch_up)
@@ -182,7 +184,7 @@ def _pod_of(desired: DesiredCluster, storage: str) -> ObjectKey | None:
 # ---- resources
 
 
-def _with_claim(
+def _with_ownership(
     desired: DesiredCluster, step: AddFinalizer | RemoveFinalizer | ClaimPool | ReleasePool
 ) -> DesiredCluster:
     """Return the desired state after a step has changed labels or finalizers of resources."""
@@ -208,7 +210,7 @@ def _with_record(desired: DesiredCluster, step: RecordReplacement) -> DesiredClu
     metadata = next(p.metadata for p in desired.own_pools if p.metadata.name == step.pool)
     changes = record_annotations(metadata, step.replacement, step.request)
     merged: dict[str, str | None] = {**metadata.annotations, **changes}
-    annotations = {key: each for key, each in merged.items() if each is not None}
+    annotations = {key: value for key, value in merged.items() if value is not None}
     return _with_pool(desired, step.pool, {"annotations": annotations})
 
 
@@ -256,7 +258,7 @@ def _after_deletion(cluster: SimulatedCluster, key: ObjectKey) -> SimulatedClust
     present = cluster.observed.metadata
     if key.kind != "PersistentVolumeClaim" or not isinstance(present, ClusterPresent):
         return result
-    # The storage of a deleted claim starts with an empty volume.
+    # The storage of a deleted data volume starts with an empty one.
     storages = dict(present.replicas.storages)
     for storage in storages:
         pod = _pod_of(cluster.desired, storage)
@@ -270,14 +272,14 @@ def _with_certificates(cluster: SimulatedCluster) -> SimulatedCluster:
     desired = cluster.desired
     labels = names.labels(desired.name, names.Component.CLUSTER)
     parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
-    found = {
+    secrets = {
         ObjectKey("Secret", name): {"metadata": {"name": name, "labels": labels}, "data": parts}
         for name in (names.authority_secret(desired.name), tls_secret_name(desired.cluster))
         if name is not None
     }
     observed = replace(
         cluster.observed,
-        objects={**cluster.observed.objects, **found},
+        objects={**cluster.observed.objects, **secrets},
         certificate_days=_NEW_CERTIFICATE_DAYS,
     )
     return replace(cluster, observed=observed)

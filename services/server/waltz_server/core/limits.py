@@ -21,7 +21,7 @@ class ReplicationLimits:
     tail_bytes: int = 16 << 20
     """If the batches in memory exceed this size, the oldest committed ones are dropped.
 
-    Until then, replicas that lag a little get these batches from memory.
+    A replica that lags a little gets its batches from memory; one that lags further copies them.
     """
     copy_records: int = 500
     """Maximum number of records of one copy during recovery."""

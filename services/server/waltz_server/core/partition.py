@@ -125,12 +125,12 @@ class Partition:
 
     @property
     def open_appends(self) -> int:
-        """Number of appends accepted and neither refused nor resolved."""
+        """Number of appends accepted and not yet refused, resolved or dropped."""
         return self._queue.open_count
 
     @property
     def data_cache_misses(self) -> int:
-        """Number of reads of single transactions that needed a read of a replica."""
+        """Number of times that a request for transaction data waited for a read of a replica."""
         return self._data.data_cache_misses
 
     @property
@@ -178,7 +178,7 @@ class Partition:
     # ---- clients
 
     def mount(self, peer: Peer, request: cs.MountRequest) -> None:
-        """Register the client's connection; begin its feed once earlier appends are resolved."""
+        """Register a client's newest connection; answer once earlier appends are resolved."""
         if request.req_id.generation > self.generation:
             # The client knows of a change of owner that has not reached this server yet.
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.NOT_READY))
@@ -218,7 +218,7 @@ class Partition:
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark
-        if mark is None or position > mark or position < NO_TRANSACTION:  # None: not mounted yet
+        if mark is None or position > mark or position < NO_TRANSACTION:  # None: nothing is mounted
             reason = f"feed request from {position}, the log ends at {mark}"
             self._ready.add(DisconnectClient(peer, reason))
             return
@@ -289,8 +289,8 @@ class Partition:
             case AppendsCommitted():
                 self._committed(report)
             case AppendsFailed(appends):
-                mark = NO_TRANSACTION if self._mark is None else self._mark
-                self._answers.absent(appends, mark)
+                assert self._mark is not None, "appends are sent after a session has opened"
+                self._answers.absent(appends, self._mark)
                 self._resolved(appends, None)
             case AppendsUnresolved(appends):
                 self._answers.unresolved(appends)
@@ -307,12 +307,12 @@ class Partition:
 
     def _opened(self, mark: int) -> None:
         """Continue the waiting appends, feeds and reads: a session has opened at ``mark``."""
+        assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         if mark != self._mark:
             # Another server wrote, and its transactions took locks that the lock table has not
             # seen. Grants by the table's old marks would commit appends decided on stale data: see
             # the planted bug "commits of another owner leave no mark in the lock table".
             self._queue.assume(mark)
-        assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         self._mark = mark
         self._confirmed = True
         self._feeding.opened(mark)
@@ -350,7 +350,7 @@ class Partition:
         mark = self.high_water_mark
         if mark is None:
             return
-        granted, refused = self._queue.take(mark)
+        granted, refused = self._queue.decide(mark)
         self.counters.refused += len(refused)
         for refused_append in refused:
             self._answers.refused(refused_append, mark)
@@ -370,7 +370,7 @@ class Partition:
                     self._mounted(barrier.peer, request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
-        """Answer a mount, after a feed if the client lacks transactions up to ``mark``."""
+        """Answer a mount. If it is fed, first send the transactions that the client lacks."""
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         position = request.client_high_water_mark

@@ -10,7 +10,7 @@ class PartitionCounters:
     """Numbers of appends since this server has acquired the partition."""
 
     accepted: int = 0
-    """Appends that were queued: they get an outcome."""
+    """Appends that entered the append queue."""
     committed: int = 0
     refused: int = 0
-    """Appends refused because of a lock."""
+    """Appends refused because of a lock, or because the log ends before the client's mark."""

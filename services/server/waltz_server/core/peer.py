@@ -1,4 +1,4 @@
-"""A client's connection as the core sees it. Values only."""
+"""A client's connection as the core sees it. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ MOST_QUEUED_READS = 1000
 class Peer:
     """The state of one client's connection, shared by all partitions.
 
-    Pure. Peers are compared by identity. A peer holds no socket: the shell reports congestion as an
-    event.
+    Peers are compared by identity. A peer holds no socket: the shell reports congestion.
     """
 
     __slots__ = (
@@ -47,7 +46,7 @@ class Peer:
         self.unread_until = 0.0
         """The time until which the shell must not read the connection, on the clock of the quotas.
 
-        0 or a time in the past: the client keeps its quota.
+        0 or a time in the past: the client is within its quota.
         """
 
     @property

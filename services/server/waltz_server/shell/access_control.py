@@ -93,7 +93,7 @@ class ConnectionAccess:
         if rules is None or rights.allows(rules, right, partition):
             return None
         why = rights.denial(right, partition)
-        if rights.is_first_denial(right, partition):
+        if rights.record_denial(right, partition):
             log.warning("refused a request: %s", why)
         return why
 

@@ -25,9 +25,9 @@ from waltz.protocol.frames import MAX_RECORD_BYTES
 from waltz.runtime.process import fail_stop_on_error
 from waltz_server.core.access.denied_answers import (
     ReadingRequest,
+    append_denials,
     batch_req_ids,
-    denied_appends,
-    denied_request,
+    request_denial,
 )
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
@@ -136,8 +136,8 @@ class ClientConnection(FrameHandler):
             self._append(appends, checked)
             appends = {}
             if self._connected().closed:
-                # An earlier message has closed it, and the partitions have removed the client. They
-                # would never remove what a later message registers, such as a feed.
+                # An earlier message has closed the connection, and the partitions have removed the
+                # client. They would never remove what a later message registers, such as a feed.
                 return
             if code == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body, checked)
@@ -160,12 +160,12 @@ class ClientConnection(FrameHandler):
                 hosted.core.lost(self._peer)
 
     def congested(self) -> None:
-        """Stop the partitions from sending to this client, which does not read fast enough."""
+        """Let the feeds and reads of this client wait, because it does not read fast enough."""
         if self._peer is not None:
             self._peer.congested = True
 
     def writable(self) -> None:
-        """Let the partitions send to this client again."""
+        """Continue the feeds and reads of this client."""
         if self._peer is not None:
             self._peer.congested = False
             for hosted in self._host.partitions():
@@ -206,11 +206,11 @@ class ClientConnection(FrameHandler):
         return permitted
 
     def _append_batch(self, body: bytes, checked: bool) -> None:
-        """Pass a batch to its partition, or answer that none of its appends is in the log."""
+        """Pass a batch to its partition, or answer why none of its appends is in the log."""
         assert self._peer is not None
         req_id, appends = decode_received(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
-        if hosted is None or not all(self._fits(req_id.partition, each) for each in appends):
+        if hosted is None or not all(self._fits(req_id.partition, a) for a in appends):
             self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)
             return
         denial = self._denial(Right.APPEND, req_id.partition) if checked else None
@@ -254,7 +254,7 @@ class ClientConnection(FrameHandler):
         if hosted is None:
             self._answer_without_partition(self._peer, message)
         elif (denial := self._denial(Right.READ, partition)) is not None:
-            self._send(denied_request(message, denial, self._peer.version))
+            self._send(request_denial(message, denial, self._peer.version))
         else:
             _pass_on(hosted.core, self._peer, message)
             hosted.perform_effects()
@@ -267,7 +267,7 @@ class ClientConnection(FrameHandler):
 
     def _deny_appends(self, req_ids: Iterable[ReqId], denial: str) -> None:
         assert self._peer is not None
-        for answer in denied_appends(req_ids, denial, self._peer.version):
+        for answer in append_denials(req_ids, denial, self._peer.version):
             self._send(answer)
 
     def _count_appended(self, bodies: list[bytes]) -> None:
@@ -331,7 +331,7 @@ class ClientConnection(FrameHandler):
 
     def _may_administer(self, partitions: tuple[int, ...]) -> bool:
         """Return whether the client may administer all ``partitions``; log a denial."""
-        return all(self._denial(Right.ADMINISTER, each) is None for each in partitions)
+        return all(self._denial(Right.ADMINISTER, p) is None for p in partitions)
 
     async def _change_preference(
         self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool

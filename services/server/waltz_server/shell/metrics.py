@@ -125,7 +125,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
     ),
     gauge(
         "waltz_server_partition_open_appends",
-        "appends received that have no outcome yet",
+        "appends accepted that have no outcome yet",
         "pending-append",
         lambda hosted: hosted.core.open_appends,
     ),
@@ -137,7 +137,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
     ),
     counter(
         "waltz_server_partition_appends_total",
-        "appends received",
+        "appends accepted",
         "transaction",
         lambda hosted: hosted.core.counters.accepted,
     ),
@@ -149,7 +149,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
     ),
     counter(
         "waltz_server_partition_refused_appends_total",
-        "appends refused because of a lock",
+        "appends refused because of a lock, or because the client's mark is above the log's end",
         "rejected-append",
         lambda hosted: hosted.core.counters.refused,
     ),

@@ -121,7 +121,7 @@ class ServerNode:
 
     @property
     def server_id(self) -> int:
-        """This server's id in the cluster, 0 before it has joined."""
+        """This server's id in the cluster, 0 before it has taken one from ZooKeeper."""
         return self._membership.server_id if self._membership is not None else 0
 
     @property
@@ -150,9 +150,9 @@ class ServerNode:
 
     @property
     def data_cache_misses(self) -> int:
-        """Number of reads of single transactions that needed a read of a replica.
+        """Number of times that a request for transaction data waited for a read of a replica.
 
-        The reads in released partitions are included.
+        The requests to released partitions are included.
         """
         return self._released_data_misses + sum(
             hosted.core.data_cache_misses for hosted in self.partitions()
@@ -226,8 +226,8 @@ class ServerNode:
         assert self._following_access is not None
         membership = asyncio.ensure_future(self._membership.finished())
         tasks = [membership, self._following, self._following_access]
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
             task.result()
 
     def observe_partitions(self, acquired: OnAcquired, released: OnReleased) -> None:

@@ -30,7 +30,7 @@ class DiskFile(Protocol):
         """Write all of ``data`` at ``offset``; raises NoSpace (part may be written), DiskFailed."""
 
     def write_durably(self, offset: int, data: bytes) -> None:
-        """Write and flush while holding `one_flush`; raises NoSpace, DiskFailed."""
+        """Write and flush while the lock of `one_flush` is held; raises NoSpace, DiskFailed."""
 
     def one_flush(self) -> AbstractContextManager[object]:
         """Return the lock under which a thread flushes a file that other threads flush, too.

@@ -2,8 +2,9 @@
 
 `RequestRefused` and its subclasses become failure answers; their texts begin with the class names
 that peers of Waltz 0.13.2 show (spec/wire.md section 6). After `DiskFailed` the process ends. After
-`DirectoryRefused` it does not start. If the opening of a partition raises `PartitionDamaged` or
-`PartitionUnopened`, the process refuses all requests to that partition.
+`DirectoryRefused` it does not start. If the opening of a partition raises a `RequestRefused`, such
+as `PartitionDamaged` or `PartitionUnopened`, the process refuses the requests of servers to that
+partition.
 """
 
 from __future__ import annotations

@@ -69,17 +69,8 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
             f"the control file of {root} is in a separate directory (storage.metaDirectory): "
             "name it with --meta"
         )
-    try:
-        if meta is not None:
-            files = (pair_file, meta / META_PAIR_FILE)
-            problem = pair_problem(*(PairContent.decode(file.read_bytes()) for file in files))
-            if problem is not None:
-                raise CannotInspect(f"{root} and {meta} do not belong together: {problem}")
-    except OSError as error:
-        raise CannotInspect(
-            f"{root} and {meta} do not belong together: cannot read {error.filename}: "
-            f"{error.strerror}"
-        ) from error
+    if meta is not None:
+        _check_pair(root, meta)
     raw = _content(control_path)
     marks = _content(marks_path, may_be_missing=True)
     if len(raw) < HEADER_BYTES:
@@ -101,6 +92,17 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
         except EntryCorrupted as corrupted:
             entries[partition] = str(corrupted)
     return ControlContent(header, entries, marks)
+
+
+def _check_pair(root: Path, meta: Path) -> None:
+    """Raise CannotInspect unless ``meta`` is the meta directory that belongs to ``root``."""
+    files = (root / DATA_PAIR_FILE, meta / META_PAIR_FILE)
+    try:
+        problem = pair_problem(*(PairContent.decode(file.read_bytes()) for file in files))
+    except OSError as error:
+        problem = f"cannot read {error.filename}: {error.strerror}"
+    if problem is not None:
+        raise CannotInspect(f"{root} and {meta} do not belong together: {problem}")
 
 
 def _content(path: Path, *, may_be_missing: bool = False) -> bytes:

@@ -59,7 +59,7 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """The result of a check: the whole records, the flaws, and what follows the last record.
+    """The result of a check: how many whole ``records``, which flaws, what follows the last record.
 
     ``next_id`` is the id after the last whole record, and ``end`` the byte after it. The file has
     ``size`` bytes.

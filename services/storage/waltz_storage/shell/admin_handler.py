@@ -2,10 +2,10 @@
 
 A request becomes one task in the lane of each of its partitions, after the jobs that wait there. It
 is answered when all its tasks are done. A checksum of a range takes several tasks, one after the
-other. A request for the state of all partitions, or for the damaged records, is answered at once.
-A repair of records also changes which records the scrubber knows to be damaged. Version 0 of the
-protocol has no answer to a request that cannot be done at all, such as a request for a partition
-that does not exist; version 1 has one.
+other; a list of records is a read in steps. A request for the state of all partitions, or for the
+damaged records, is answered at once. A repair of records also changes which records the scrubber
+knows to be damaged. Version 0 of the protocol has no answer to a request that cannot be done at
+all, such as a request for a partition that does not exist; version 1 has one.
 Touches the disk through the storage directory, and a lock.
 """
 
@@ -119,12 +119,12 @@ class AdminHandler:
 
     def _damaged(self) -> tuple[DamagedRange, ...]:
         """Return the damaged ranges of all partitions, up to `_MAX_RANGES`."""
-        found = (
+        damaged = (
             DamagedRange(partition, ids.first_id, ids.last_id)
             for partition, ranges in sorted(self._scrubber.findings.ranges.items())
             for ids in ranges
         )
-        return tuple(islice(found, _MAX_RANGES))
+        return tuple(islice(damaged, _MAX_RANGES))
 
     def _repair(self, request: admin.RepairRecordsRequest, origin: _Origin) -> None:
         """Repair records in one task, as a change: no read or append is under way meanwhile.
@@ -255,15 +255,15 @@ class _Results:
     def __init__(self, count: int, reply: Reply) -> None:
         self._count = count
         self._reply = reply
-        self._found: list[admin.Response | None] = []
+        self._results: list[admin.Response | None] = []
         self._lock = threading.Lock()
 
     def add(self, result: admin.Response | None) -> list[Answer]:
         """Add one result; return the answer if all results are there, else nothing."""
         with self._lock:
-            self._found.append(result)
-            complete = len(self._found) == self._count
-        return [(self._reply, max(self._found, key=_severity))] if complete else []
+            self._results.append(result)
+            complete = len(self._results) == self._count
+        return [(self._reply, max(self._results, key=_severity))] if complete else []
 
 
 def _severity(result: admin.Response | None) -> int:

@@ -87,7 +87,7 @@ class ServerConnection(FrameHandler):
         """
         self._intake.connection = connection
         connection.allow_large_requests(False)
-        self._refusal = _refusal(connection, "storage", self._allowed)
+        self._refusal = _check_peer(connection, "storage", self._allowed)
         self._open_sessions.add(self._sessions)
 
     def received(self, bodies: list[bytes]) -> None:
@@ -214,7 +214,7 @@ class AdminConnection(FrameHandler):
         """
         self._intake.connection = connection
         connection.allow_large_requests(False)
-        self._refusal = _refusal(connection, "storage admin", self._allowed)
+        self._refusal = _check_peer(connection, "storage admin", self._allowed)
 
     def received(self, bodies: list[bytes]) -> None:
         """Begin the requests of one chunk."""
@@ -292,8 +292,11 @@ class AdminConnection(FrameHandler):
         self._intake.done(weight)
 
 
-def _refusal(connection: FrameConnection, port: str, allowed: AllowedNames) -> str | None:
-    """Return why the peer of ``connection`` may not use the port, and log it; None if it may."""
+def _check_peer(connection: FrameConnection, port: str, allowed: AllowedNames) -> str | None:
+    """Return why the peer of ``connection`` may not use the port, None if it may.
+
+    A refusal is logged, and the connection is closed after `_REFUSED_SECONDS`.
+    """
     if allowed.names is None:
         return None
     why = allowed.refusal(connection.peer_certificate)

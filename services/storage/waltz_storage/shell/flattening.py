@@ -101,7 +101,7 @@ def flatten_directories(
     # An inverted key says that the segments need the log. Otherwise there is nothing to replay.
     if _read_header(directories).key != key:
         result = _start_and_stop(directories, key, num_partitions, now_ms)
-    # If a storage with the engine `wal` has started here since then, the next steps notice it: the
+    # If a storage with the engine `wal` has started here meanwhile, the next steps notice that: the
     # directory is locked, or needs its log again.
     control = open_control(data, key, num_partitions, now_ms(), directories.meta)
     with closing(control):

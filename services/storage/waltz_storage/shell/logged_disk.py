@@ -16,7 +16,6 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import NoSpace
@@ -230,7 +229,7 @@ class LoggedFile:
             if length <= 0:
                 return b""
             if state.region is None or state.is_changed(offset, length):
-                return state.read(offset, length, partial(self._read_file, state.region or 0))
+                return state.read(offset, length, self._read_file)
             # Changes that were applied may be pending in `RegionFiles`, and not be in the file yet.
             self._commits.logged.files.write_pending(state.region, offset, length)
         return self._read_handle().read(offset, length).ljust(length, b"\0")
@@ -326,7 +325,10 @@ class LoggedFile:
             self._handle = self._disk.open(path_of(file))
         return self._handle
 
-    def _read_file(self, region: int, offset: int, length: int) -> bytes:
+    def _read_file(self, offset: int, length: int) -> bytes:
+        """Return bytes of the file on the disk, zeros after its end; the caller holds the lock."""
+        region = self._state.region
+        assert region is not None, "a file without its final name is not on the disk"
         return self._commits.logged.files.read(Address(region, offset), length)
 
     def _commit_before_growth(self, end: int) -> None:

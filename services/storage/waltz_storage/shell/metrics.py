@@ -56,7 +56,7 @@ class StorageSources:
 
 @dataclass(frozen=True, slots=True)
 class OpenPartition:
-    """An open partition of a storage."""
+    """An open partition: ``core`` is the partition itself, ``storage`` is that which has it."""
 
     core: StoragePartition
     storage: StorageSources

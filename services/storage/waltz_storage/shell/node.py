@@ -301,7 +301,10 @@ async def _listen(listener: ListeningPort, host: str | None, port: int) -> None:
 async def learn_cluster(
     config: StorageConfig, environment: StorageEnvironment = PROCESS
 ) -> ClusterIdentity:
-    """Read the cluster's identity from ZooKeeper; raises the errors of `ClusterMetadata`."""
+    """Read the cluster's identity from ZooKeeper.
+
+    Raises BadRoot, NoCluster, MalformedMetadata, StoreError.
+    """
     store = await environment.open_store(
         config.zookeeper, config.session_timeout_ms, config.zookeeper_access
     )

@@ -88,6 +88,7 @@ class PeerPulls:
             last_id = await self._pull(request)
             answer = admin.PullRecordsResponse(seq, request.partition, last_id)
         except (ConnectionLost, DialFailed, RemoteFailure, TimeoutError) as problem:
+            # A TimeoutError has no text.
             reason = str(problem) or f"no answer within {_ANSWER_SECONDS:g} s"
             text = f"the storage cannot read from {source}: {reason}"
             answer = admin.AdminFailureResponse(seq, RpcFailure(RequestRefused(text).message))
@@ -96,7 +97,7 @@ class PeerPulls:
         reply(answer)
 
     async def _pull(self, request: admin.PullRecordsRequest) -> int:
-        """Copy records until the time is over; return the last id that the partition has then."""
+        """Copy records until all are copied or the time is over; return the last copied id."""
         end = self._clock() + _PULL_SECONDS
         async with asyncio.timeout(_ANSWER_SECONDS):
             peer = await RpcConnection.open_admin(

@@ -103,6 +103,7 @@ class RequestIntake(Generic[T]):
             read = self._reads.popleft()
             self._read_weight += read.weight
             taken.append(read.request)
+        # If reads are left in ``_reads``, no read below begins either: none overtakes another one.
         while self._waiting and not connection.congested:
             first = self._waiting[0]
             if first.is_read:

@@ -114,7 +114,7 @@ class Scrubbing:
         """Return the bytes in the log of each open partition."""
         # Copied in one step, because other threads open and close partitions.
         opened = dict(self._directory.partitions)
-        return {partition: core.log.size_bytes for partition, core in opened.items()}
+        return {number: partition.log.size_bytes for number, partition in opened.items()}
 
 
 def _check_steps(

@@ -253,8 +253,8 @@ class WalCommits:
 
         The order must not change. The direct data of large records are written before the
         transaction that has their checksums. Both are flushed before the transaction is complete.
-        Only then its changes reach the files, its units count as durable, and the threads that wait
-        for them in `commit` continue.
+        Its changes reach the files after that. Then its units count as durable, and the threads
+        that wait for them in `commit` continue.
         """
         self._writing = True
         try:

@@ -84,10 +84,10 @@ class PartitionProgress(Generic[C]):
             # An append that began after the transactions arrived cannot have caused one of them.
             return False
         return any(
-            each.req_id.client_id == self._client_id
-            and each.id > self.mark
-            and each.id not in self._committed
-            for each in transactions
+            transaction.req_id.client_id == self._client_id
+            and transaction.id > self.mark
+            and transaction.id not in self._committed
+            for transaction in transactions
         )
 
     def begin_apply(self, transaction: Transaction[object]) -> Delivery[C] | None:

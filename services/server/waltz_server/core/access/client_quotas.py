@@ -83,13 +83,13 @@ class ClientQuotas:
     def appended(self, client: str, size: int, now: float) -> float:
         """Count ``size`` bytes; return for how many seconds the caller must not read the client.
 
-        The result is 0 if the client keeps its rate.
+        The result is 0 if the client is within its rate.
         """
         bucket = self._clients[client].bucket
         if bucket is None:
             return 0.0
         bucket.take(size, now)
-        return bucket.wait(now)
+        return bucket.wait_seconds(now)
 
     def _new_bucket(self, now: float) -> TokenBucket | None:
         rate = self.limits.append_bytes_per_second

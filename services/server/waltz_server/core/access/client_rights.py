@@ -47,10 +47,11 @@ class ClientRights:
             allowed = self._decided[key] = rules.allows(self._names, right, partition)
         return allowed
 
-    def is_first_denial(self, right: Right, partition: int) -> bool:
-        """Record a denial; return whether it is the first one of its kind under these rules.
+    def record_denial(self, right: Right, partition: int) -> bool:
+        """Record a denial; return whether it is the first of its right and partition.
 
-        Only the first one is logged: a client that repeats a denied request would fill the log.
+        The rules of the last call of `allows` count. Only the first denial is logged: a client that
+        repeats a denied request would fill the log.
         """
         key = (right, partition)
         if key in self._reported:

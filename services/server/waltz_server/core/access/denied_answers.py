@@ -29,7 +29,7 @@ ReadingRequest = (
 """The requests that need the right to read their partition."""
 
 
-def denied_request(request: ReadingRequest, denial: str, version: int) -> cs.Message:
+def request_denial(request: ReadingRequest, denial: str, version: int) -> cs.Message:
     """Return the answer to ``request``, for a client of ``version``.
 
     Raises ProtocolViolation if ``version`` has no answer that fits.
@@ -45,7 +45,7 @@ def denied_request(request: ReadingRequest, denial: str, version: int) -> cs.Mes
             raise ProtocolViolation(denial)
 
 
-def denied_appends(req_ids: Iterable[ReqId], denial: str, version: int) -> list[cs.RequestDenied]:
+def append_denials(req_ids: Iterable[ReqId], denial: str, version: int) -> list[cs.RequestDenied]:
     """Return one RequestDenied for each append. None of the appends will be in the log.
 
     Raises ProtocolViolation if the client's ``version`` has no RequestDenied.

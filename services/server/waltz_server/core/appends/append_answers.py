@@ -50,7 +50,7 @@ class OutcomeAnswers:
         self._batches.open(batch)
 
     def refused(self, refused: RefusedAppend, mark: int) -> None:
-        """Answer an append that the append queue has not granted; ``mark`` is the log's mark."""
+        """Answer an append that the append queue has refused; ``mark`` is the log's mark."""
         peer, append, outcome = refused
         if self._batches.refused(append, outcome):
             return
@@ -94,7 +94,10 @@ class OutcomeAnswers:
         self._batches.ended(appends, OutcomeKind.ABSENT)
 
     def unresolved(self, appends: Sequence[Append]) -> None:
-        """Answer the batches of ``appends``: only the log shows if they are committed."""
+        """Answer the batches of ``appends``: only the log shows if they are committed.
+
+        A single append has no answer: its client looks for it in the log.
+        """
         self._batches.ended(appends, OutcomeKind.UNKNOWN)
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class AppendBatches:
             self._open_appends[append] = (open_batch, position)
 
     def refused(self, append: Append, outcome: BatchedOutcome) -> bool:
-        """Record that the append queue has not granted ``append``, for the reason in ``outcome``.
+        """Record that the append queue has refused ``append``, for the reason in ``outcome``.
 
         Return False if ``append`` belongs to no batch; the caller must then answer it.
         """
@@ -96,7 +96,8 @@ class AppendBatches:
         open_batch.outcomes[position] = outcome
         open_batch.missing -= 1
         if not open_batch.missing:
-            outcomes = tuple(outcome for outcome in open_batch.outcomes if outcome is not None)
+            outcomes = tuple(known for known in open_batch.outcomes if known is not None)
+            assert len(outcomes) == len(open_batch.batch.appends), "every append has an outcome"
             self._ready.add(batch_answer(open_batch.batch.peer, open_batch.batch.req_id, outcomes))
 
 

@@ -6,9 +6,9 @@ store reports its outcome. It is *dropped* if its generation ends before it is g
 until it is refused, resolved or dropped.
 
 Appends of one client are never reordered: when an append is committed, its client regards every
-earlier open append as failed (spec/behaviour.md section 8). A lock is open while a granted append
-holds it. An append that wants an open lock waits for that lock, first come first served. A waiting
-append delays only appends of its own client and appends that want the same locks.
+earlier open append as failed (spec/behaviour.md section 8). A *lock* is open while a granted append
+may hold it (`lock_table`). An append that wants an open lock waits for it, first come first served.
+A waiting append delays only appends of its own client and appends that want the same locks.
 
 A batch waits like one append that wants all the locks of its appends; locks that its own appends
 take do not count. Then each of its appends is granted or refused, all at the same instant. If the
@@ -85,9 +85,9 @@ class AppendQueue:
         self._size = lock_table_size
         self._locks: LockTable | None = None
         self._mark = NO_TRANSACTION
-        """The log's high-water mark at the last call of `take`."""
+        """The log's high-water mark at the last call of `decide`."""
         self._arrived: list[_Item | Barrier] = []
-        """Appends, batches and barriers that `take` has not looked at, in the order of arrival."""
+        """Appends, batches and barriers that `decide` has not seen, in the order of arrival."""
         self._waiting: LockQueues[_Item] = LockQueues()
         self._barriers_behind_waiters: deque[_BarrierBehindWaiter] = deque()
         self._numbers = count()
@@ -140,13 +140,13 @@ class AppendQueue:
         return dropped
 
     def add(self, peer: Peer, appends: Sequence[Append]) -> None:
-        """Accept single appends; `take` decides each of them."""
+        """Accept single appends; `decide` grants or refuses each of them, or lets it wait."""
         self._arrived += [(peer, append) for append in appends]
         self.open_count += len(appends)
         self.open_bytes += sum(len(append.record_tail) for append in appends)
 
     def add_batch(self, batch: AppendBatch) -> None:
-        """Accept a batch; `take` decides all its appends at the same instant."""
+        """Accept a batch; `decide` decides all its appends at the same instant."""
         self._arrived.append(batch)
         self.open_count += len(batch.appends)
         self.open_bytes += sum(len(append.record_tail) for append in batch.appends)
@@ -172,7 +172,7 @@ class AppendQueue:
         )
         self._arrived = list(filter(stays, self._arrived))
 
-    def take(self, high_water_mark: int) -> tuple[list[Append], list[RefusedAppend]]:
+    def decide(self, high_water_mark: int) -> tuple[list[Append], list[RefusedAppend]]:
         """Decide all appends that need not wait; return the granted, in order, and the refused.
 
         ``high_water_mark`` is the log's mark now.
@@ -230,7 +230,7 @@ class AppendQueue:
         # Only clients that know LOG_MARK and AHEAD send appends that have an ``answer_to``.
         if append.answer_to is not None:
             self._replace_log_mark(append)
-            # No transaction is after such a mark, so no lock could refuse the append.
+            # No lock could refuse the append: no transaction is after a mark beyond the log's end.
             if append.client_mark > self._mark:
                 refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
                 return
@@ -345,7 +345,8 @@ class AppendQueue:
     def _park(self, locks: LockTable, waiter: Waiter[_Item]) -> None:
         """Park a waiter at one of its open locks, until that lock may be free."""
         wanted = chain.from_iterable(_slots_of(waiter.item))
-        self._waiting.park(waiter, next(lock for lock in wanted if locks.any_open((lock,))))
+        slots = next(of_lock for of_lock in wanted if locks.any_open((of_lock,)))
+        self._waiting.park(waiter, slots)
 
     def _replace_log_mark(self, append: Append) -> None:
         """Replace a client's mark `LOG_MARK` by the log's mark."""
@@ -366,7 +367,7 @@ class AppendQueue:
     def _place_barrier(self, barrier: Barrier, granted_so_far: int) -> None:
         """Let the barrier pass once no earlier append waits and all granted ones are resolved.
 
-        ``granted_so_far`` is the number of appends granted so far.
+        ``granted_so_far`` includes the appends that the running `decide` has granted.
         """
         if self._waiting or self._barriers_behind_waiters:
             number = next(self._numbers)
@@ -377,7 +378,7 @@ class AppendQueue:
     def _place_unblocked_barriers(self, granted_so_far: int) -> None:
         """Place the barriers that no waiter precedes any more; see `_place_barrier`."""
         behind, waiting = self._barriers_behind_waiters, self._waiting
-        while behind and (waiting.first is None or behind[0].number < waiting.first):
+        while behind and (waiting.first_number is None or behind[0].number < waiting.first_number):
             barrier = behind.popleft().barrier
             self._placed_barriers.append(_PlacedBarrier(granted_so_far, barrier))
 

@@ -1,8 +1,7 @@
 """The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
-A lock is *open* while a granted append holds it, that is, until the store reports the append's
-outcome. The lock table (`lock_table`) maps each lock to three *slots*, and a lock may be open only
-while all three are held.
+The lock table (`lock_table`) maps each lock to three *slots*. A granted append holds the slots of
+its locks until the store reports its outcome. A lock is *open* while all its slots are held.
 
 A waiter is in the queue of its client and in the queue of each of its locks. A waiter that is first
 in all its queues is *due*: the caller may try to grant it. If the caller finds one of its locks
@@ -63,7 +62,7 @@ class LockQueues(Generic[Item]):
         return len(self._all)
 
     @property
-    def first(self) -> int | None:
+    def first_number(self) -> int | None:
         """The number of the waiter that has waited longest; None if nothing waits."""
         return next(iter(self._all), None)
 
@@ -74,8 +73,8 @@ class LockQueues(Generic[Item]):
     def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiter[Item]:
         """Queue ``item`` as the last one of its client and of each of its locks.
 
-        If the new waiter is not `behind` another one, it is not due either: the caller has just
-        found one of its locks open, and parks it.
+        The new waiter is not due yet, even if it is not `behind` another one: the append queue has
+        just found one of its locks open, and parks it.
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)

@@ -1,9 +1,9 @@
 """Keep the newest connection on which each client has mounted a partition. Pure.
 
 A client that reconnects may have two connections for a while. The server accepts its appends only
-from the newest connection (spec/behaviour.md section 8). Otherwise an append from the buffers of
+from the newest connection (spec/behaviour.md section 3). Otherwise an append from the buffers of
 the older connection could get into the log after newer appends of the client, although the client
-already regards that append as failed.
+already regards that append as failed (section 8).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MountedClients:
         self._clients: dict[int, _Registration] = {}
 
     def register(self, peer: Peer, mount: cs.MountRequest) -> bool:
-        """Register ``peer`` as its client's connection, unless another one is newer or as new.
+        """Register ``peer`` for its client, unless another connection is newer or as new.
 
         Return whether ``peer`` is the client's connection now.
         """

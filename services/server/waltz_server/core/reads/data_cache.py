@@ -36,8 +36,8 @@ class DataCache:
         entries[key] = record_tail
         self._used += size
         while self._used > self._capacity:
-            _, gone = entries.popitem(last=False)
-            self._used -= len(gone) + _ENTRY_OVERHEAD_BYTES
+            _, dropped = entries.popitem(last=False)
+            self._used -= len(dropped) + _ENTRY_OVERHEAD_BYTES
 
     def get(self, partition: int, transaction_id: int) -> bytes | None:
         """Return the record tail of a transaction, None if the cache does not have it."""

@@ -2,9 +2,9 @@
 
 When a client reads a transaction of a recent batch, all transactions of this batch are cached. A
 transaction that is not in memory is read from a replica. Such a read requests consecutive
-transactions, its *window*. It serves all requests for transactions in its window, which extends
-beyond them, because most clients read forward. A failure is not cached, so that a client can repeat
-a request that came too early.
+transactions, its *window*. It serves all requests for transactions in its window. The window also
+has transactions that no request wants yet, because most clients read forward. A failure is not
+cached, so that a client can repeat a request that came too early.
 
 A request begins at the end of the *queue* of its connection. At the front of the queue it is
 answered from memory, or it leaves the queue and *waits* for the read of its transaction. When the
@@ -12,10 +12,12 @@ read is done, the request goes back to the front of the queue, to be answered wi
 
 The bounds, and the work that each of them limits:
 
-* `READS_IN_FLIGHT` reads of `READ_BYTES`, or of one larger record, are under way for the partition.
-* `WAITING_PER_CONNECTION` requests of one connection wait for reads. Its further requests wait in
-  its queue, in their order. A long queue stops reading from the connection (see `Peer`). Without a
-  store session, requests beyond a long queue are refused instead (see `session_delayed`).
+* At most `READS_IN_FLIGHT` reads of `READ_BYTES`, or of one larger record, are under way for the
+  partition.
+* At most `WAITING_PER_CONNECTION` requests of one connection wait for reads. Its further requests
+  wait in its queue, in their order. A long queue stops reading from the connection (see `Peer`).
+  Without a store session, requests beyond a long queue are refused instead (see
+  `session_delayed`).
 * About `MAX_ANSWER_BYTES` are sent to a connection at once, and nothing to a congested connection:
   its requests wait in the queue until `writable`. Records that were read for them stay in memory
   only if the cache keeps them; otherwise they are read again.
@@ -77,7 +79,7 @@ class _ClientReads:
     queue: deque[_QueuedRequest] = field(default_factory=deque)
     """The requests that are neither answered nor wait for a read, in order."""
     waiting: set[int] = field(default_factory=set)
-    """The transactions that the requests wait for which have left ``queue``."""
+    """The transactions whose reads are awaited by requests that have left ``queue``."""
     num_waiting: int = 0
     """Number of requests that wait; several may want one transaction."""
 
@@ -115,7 +117,7 @@ class DataReads:
         self._mean_bytes: float | None = None
         """Mean size of a record, None before any record is measured."""
         self.data_cache_misses = 0
-        """Number of requests that had to wait for a read of a replica."""
+        """Number of times that a request had to wait for a read of a replica."""
 
     def committed(self, records: RecordBatch) -> None:
         """Measure the size of committed records, which decides how many records a read includes."""

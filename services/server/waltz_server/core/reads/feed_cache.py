@@ -23,7 +23,7 @@ FRAME_BYTES = len(_PREFIX) + _BODY_BYTES - 1  # the prefix includes the message 
 _VERSION_OFFSET = 2  # the low byte of the version; the high byte is 0 in all versions
 _REQ_ID_BYTES = 16
 _ID_BYTES = 8
-HEADER_BYTES = 28
+RECORD_HEADER_BYTES = 28
 """Size of an encoded RecordHeader, which has the fields of FeedData in another order."""
 
 BLOCK_TRANSACTIONS = 64
@@ -60,7 +60,7 @@ def headers_of_frames(frames: bytes) -> bytes:
     A frame and a RecordHeader have fixed sizes. So byte n of all headers is copied at once from its
     position in all frames, by slices. This is faster than to convert frame by frame.
     """
-    headers = bytearray(len(frames) // FRAME_BYTES * HEADER_BYTES)
+    headers = bytearray(len(frames) // FRAME_BYTES * RECORD_HEADER_BYTES)
     req_id = len(_PREFIX)
     transaction_id = req_id + _REQ_ID_BYTES
     # A frame's positions in the order of a RecordHeader's fields: id, request id, header.
@@ -70,7 +70,7 @@ def headers_of_frames(frames: bytes) -> bytes:
         *range(transaction_id + _ID_BYTES, FRAME_BYTES),
     )
     for n, position in enumerate(positions):
-        headers[n::HEADER_BYTES] = frames[position::FRAME_BYTES]
+        headers[n::RECORD_HEADER_BYTES] = frames[position::FRAME_BYTES]
     return bytes(headers)
 
 
@@ -91,7 +91,7 @@ class FeedCache:
         while position < end:
             transaction = first_id + position // FRAME_BYTES
             number, within = divmod(transaction, BLOCK_TRANSACTIONS)
-            take = min(end - position, (BLOCK_TRANSACTIONS - within) * FRAME_BYTES)
+            size = min(end - position, (BLOCK_TRANSACTIONS - within) * FRAME_BYTES)
             block = self._blocks.get(number)
             if block is None and within == 0:
                 block = self._blocks[number] = bytearray()
@@ -99,8 +99,8 @@ class FeedCache:
                     self._blocks.popitem(last=False)
             if block is not None and len(block) >= within * FRAME_BYTES:
                 start = within * FRAME_BYTES
-                block[start : start + take] = frames[position : position + take]
-            position += take
+                block[start : start + size] = frames[position : position + size]
+            position += size
 
     def first_uncached_in_block(self, transaction_id: int) -> int:
         """Return the first transaction in the block of ``transaction_id`` that is not cached.
@@ -122,8 +122,8 @@ class FeedCache:
             block = self._blocks.get(number)
             if block is None:
                 break
-            take = min(count, BLOCK_TRANSACTIONS - within)
-            part = bytes(block[within * FRAME_BYTES : (within + take) * FRAME_BYTES])
+            wanted = min(count, BLOCK_TRANSACTIONS - within)
+            part = bytes(block[within * FRAME_BYTES : (within + wanted) * FRAME_BYTES])
             if not part:
                 break
             self._blocks.move_to_end(number)
@@ -131,6 +131,6 @@ class FeedCache:
             got = len(part) // FRAME_BYTES
             first_id += got
             count -= got
-            if got < take:
+            if got < wanted:
                 break
         return b"".join(parts)

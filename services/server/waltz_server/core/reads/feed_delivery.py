@@ -39,7 +39,7 @@ class _HeaderRead:
     """A read of headers in progress.
 
     A storage may return fewer headers than requested. Then the rest is requested, until the headers
-    reach ``needed_id``. The headers are cached only after that, together. If each part was cached
+    reach ``needed_id``. The headers are cached only after that, together. If each part were cached
     when it arrived, commits could evict it before the feed is served, and the same headers would
     be read again and again. If the read fails, the parts that have arrived are cached, too: the
     next read begins after those that are still in the cache.
@@ -193,6 +193,7 @@ class FeedDelivery:
             return
         # At most ``first_id``, which is not cached.
         start = self._cache.first_uncached_in_block(first_id)
+        # More blocks than the cache holds would evict each other.
         count = min(_HEADER_BLOCKS, self._cache.capacity_blocks) * BLOCK_TRANSACTIONS
         end = min(first_id - first_id % BLOCK_TRANSACTIONS + count, self._mark + 1)
         self._reading = _HeaderRead(start, first_id, end)

@@ -29,7 +29,7 @@ from waltz_server.core.effects import (
     StartTimer,
 )
 from waltz_server.core.peer import Peer
-from waltz_server.core.reads.feed_cache import HEADER_BYTES, FeedCache, headers_of_frames
+from waltz_server.core.reads.feed_cache import RECORD_HEADER_BYTES, FeedCache, headers_of_frames
 from waltz_server.core.reads.ranges_ahead import RangeAhead, RangesAhead
 from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES, RangeRead, RangeRequest
 from waltz_server.core.reads.recent_records import RecentRecords, records_within
@@ -42,7 +42,7 @@ its client has requested."""
 READS_PER_CONNECTION = 4
 """Maximum number of reads of replicas in progress for one connection, in all its partitions."""
 REQUESTS_PER_CONNECTION = 1000
-"""Most unanswered requests of one connection in one partition."""
+"""Maximum number of unanswered requests of one connection in one partition."""
 
 NOT_HERE = "the partition is not on this server: send the request to its present server"
 NOT_OPEN = "the partition is not open yet: send the request again later"
@@ -158,7 +158,7 @@ class RangeReads:
     def tick(self) -> None:
         """Count one tick: answer the reads whose wait is over, and continue with those due.
 
-        Drop what was read ahead and is not requested.
+        Drop ranges that were read ahead and were not requested in time.
         """
         self._ticking = False
         for read in self._waiting:
@@ -371,7 +371,7 @@ def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> SendToC
 
 
 def _headers_answer(request: cs.HeadersRequest, version: int, mark: int, headers: bytes) -> bytes:
-    count = len(headers) // HEADER_BYTES
+    count = len(headers) // RECORD_HEADER_BYTES
     req_id = request.req_id.encode()
     head = _HEADERS_HEAD.pack(HEADERS_RESPONSE_TYPE, req_id, _NO_ERROR, mark, count)
     return cs.frame(head + headers, version)

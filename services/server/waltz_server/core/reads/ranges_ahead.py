@@ -4,11 +4,12 @@ A client that reads a log requests one range after the other. Without this modul
 and storage would work in turns: the storage would read a range while the client waits, and the
 client would verify it while the storage waits.
 
-When a range in disk form is answered, and it continued the connection's range before it, a read of
-the next range begins, with the bounds of that request. If the client then requests exactly this
-range, the result is its answer. Any other request for records of the partition drops the result,
-and so does time: the memory of a server must not fill with the ranges of readers that pause. A
-connection has at most one such range, in all its partitions.
+When a request is answered with a range in disk form that continues the connection's range before
+it, a read of the next range begins, with the bounds of the same request. If the client then
+requests exactly this next range, the result is its answer. Any other request for records of the
+partition drops the result. So does a pause of `TICKS_HELD`: the memory of a server must not fill
+with the ranges of readers that pause. A connection has at most one such range, in all its
+partitions.
 """
 
 from __future__ import annotations
@@ -90,14 +91,14 @@ class RangesAhead:
             self._drop(read.peer)
         return ahead
 
-    def done(self, ahead: RangeAhead, done: ReadDone) -> RangeRead | None:
+    def done(self, ahead: RangeAhead, result: ReadDone) -> RangeRead | None:
         """Note the result of a read; return the request that waits for it, if any."""
         if ahead not in self._reading:
             return None
         del self._reading[ahead]
         ahead.peer.range_reads -= 1
-        ahead.result = done
-        is_over = ahead.waiting is not None or done.error is not None
+        ahead.result = result
+        is_over = ahead.waiting is not None or result.error is not None
         if is_over and self._ahead.get(ahead.peer) is ahead:
             self._drop(ahead.peer)
         return ahead.waiting
@@ -123,7 +124,7 @@ class RangesAhead:
 
     def stop(self) -> list[RangeRead]:
         """Drop all ranges; return the requests that wait for one."""
-        waiting = [each.waiting for each in self._ahead.values() if each.waiting is not None]
+        waiting = [a.waiting for a in self._ahead.values() if a.waiting is not None]
         for ahead in self._reading:
             ahead.peer.range_reads -= 1
         self._reading.clear()

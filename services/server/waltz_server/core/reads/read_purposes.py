@@ -1,4 +1,4 @@
-"""The purposes for which the parts of a partition read from replicas. Values only.
+"""The purposes for which the parts of a partition read from replicas. Pure.
 
 Each read has a purpose. The result of the read (`ReadDone`) contains the purpose, and so the
 partition knows which part wants the result.
@@ -15,7 +15,7 @@ from waltz_server.core.reads.recent_records import Bounds
 MAX_ANSWER_BYTES = 4 << 20
 """Maximum number of bytes in the answer to a range read, unless its first record is larger.
 
-Also about the most bytes of answers that a connection gets in one turn.
+In one turn, a connection gets answers of about this size together.
 """
 MAX_ANSWER_RECORDS = 1 << 16
 """Maximum number of records in the answer to a range read."""

@@ -39,7 +39,7 @@ def outcomes(
 ) -> list[Outcome]:
     """Return the outcomes, now that a session of ``generation`` has opened at ``mark``.
 
-    ``queue`` has the appends that were not sent. Those of them that fail are removed from it.
+    ``queue`` has the appends that were not sent. Those that fail are removed from ``queue``.
     """
     if in_doubt.generation == generation:
         return _outcomes_at(in_doubt, queue, mark)

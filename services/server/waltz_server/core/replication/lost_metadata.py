@@ -65,8 +65,8 @@ class LostMetadata:
         """Note that ``session_id`` has begun, by a write that gave the metadata ``version``."""
         self.reason, self._checked = None, (version, session_id)
 
-    def session_ended(self, contradiction: str | None) -> None:
-        """Note that the session did not open, and the contradiction that it found, or None."""
+    def session_did_not_open(self, contradiction: str | None) -> None:
+        """Note the contradiction that the session found, None if it found none."""
         self.reason = None if contradiction is None else closed_by(contradiction)
 
     def check(self, value: PartitionMetadata, version: int, last_session_id: int) -> str | None:

@@ -108,7 +108,7 @@ class ReplicaReads:
         """
         if not isinstance(request, _ReadRequest):
             return False
-        read = next((each for each in self._sent if each.request is request), None)
+        read = next((sent for sent in self._sent if sent.request is request), None)
         if read is None:
             return False
         self._sent.remove(read)
@@ -194,9 +194,9 @@ class ReplicaReads:
 
     def _request(self, read: _ReplicaRead, session_id: int, last_id: int) -> _ReadRequest:
         count = last_id - read.first_id + 1
-        what = (session_id, st.NO_SEQ, self._partition, read.first_id, count)
+        common = (session_id, st.NO_SEQ, self._partition, read.first_id, count)
         if read.max_bytes is None:
-            return st.RecordHeaderListRequest(*what)
+            return st.RecordHeaderListRequest(*common)
         if read.stored:
             return st.StoredRecordListRequest(
                 session_id,
@@ -207,13 +207,14 @@ class ReplicaReads:
                 count,
                 read.max_bytes,
             )
-        return st.BoundedRecordListRequest(*what, read.max_bytes)
+        return st.BoundedRecordListRequest(*common, read.max_bytes)
 
 
 def _is_within(request: _ReadRequest, stored: StoredBatch) -> bool:
     """Return whether an answer has records, and keeps the bounds of its request.
 
-    The server relies on it: it does not look into the records that it passes on.
+    A single record may be larger. The server passes the records on without looking into them, so
+    this is the only check of the bounds.
     """
     return isinstance(request, st.StoredRecordListRequest) and (
         stored.count == 1

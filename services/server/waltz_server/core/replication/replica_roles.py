@@ -1,8 +1,8 @@
 """Decide which rule applies to each replica in a recovery (spec/behaviour.md section 6). Pure.
 
 The rules guarantee one invariant: **after a session has resolved a mark, no later session resolves
-a lower one**, even if the first session fails before it opens. That session may have written its
-mark to a disk, and later sessions trust the log on this disk up to the mark.
+a lower one**, even if the first session fails before it opens. The first session may have written
+its mark to a disk, and later sessions trust the log on this disk up to the mark.
 `test_server_recovery_histories` checks the invariant over sequences of sessions that fail during
 their recovery.
 
@@ -159,7 +159,7 @@ def _rule_for(
     if session < entry.session_id:
         # The metadata show that the replica took part in a session that is not on its disk: the
         # disk was emptied or restored. Transactions that it acknowledged then may be lost.
-        known_up_to = _lower(low_water_mark, entry.closing_mark)
+        known_up_to = _proven_up_to(low_water_mark, entry.closing_mark)
         return VoteRole.UNKNOWN, RecoveryCase.OLDER, known_up_to
     if entry.closing_mark == UNRESOLVED:
         # The replica took part in the last session that opened.
@@ -171,7 +171,7 @@ def _rule_for(
     if entry.session_id == NEVER:
         # The replica may hold records of an earlier assignment. Above its own low-water mark they
         # may differ from the log.
-        known_up_to = _lower(low_water_mark, entry.closing_mark)
+        known_up_to = _proven_up_to(low_water_mark, entry.closing_mark)
         return VoteRole.CLEAN, RecoveryCase.NEVER_TOOK_PART, known_up_to
     # The replica left a session earlier. No quorum has acknowledged the records that it received
     # after its closing mark.
@@ -183,7 +183,7 @@ def _last_opened(entries: Mapping[str, ReplicaState]) -> int:
     return max(state.session_id for state in entries.values())
 
 
-def _lower(low_water_mark: int, closing_mark: int) -> int:
+def _proven_up_to(low_water_mark: int, closing_mark: int) -> int:
     """Return the id up to which both marks prove that the replica's log is right.
 
     An UNRESOLVED closing mark sets no limit: the replica had not left its session.

@@ -33,7 +33,7 @@ from waltz_server.core.replication.store_session import StoreSession
 METADATA_BACKOFF = Backoff(0.1, 1.0)
 """The delays between attempts to begin a session: no session is open meanwhile."""
 _OPEN_BACKOFF = Backoff(0.1, 10.0)
-"""The delays between attempts of an open session, which may last as long as ZooKeeper is away."""
+"""The delays between the attempts of an open session: longer, because appends go on meanwhile."""
 
 
 REPLICAS_CHANGED = "the replica assignment changed"

@@ -96,13 +96,13 @@ class SessionRecovery:
         self._last_quorum = len(last_replicas) // 2 + 1
         self._copy_records = copy_records
         self._replicas: dict[str, RecoveringReplica] = {}
-        self._known_committed = -1
+        self._highest_counted_mark = -1
         """The highest mark on a disk that counts: R is not below it.
 
         A mark on a disk counts if the metadata confirm it, or if it may be committed (`classify`).
         """
         self._voted_below: int | None = None
-        """The position that a quorum supports, if it is below ``_known_committed``; else None."""
+        """The position that a quorum supports if it is below ``_highest_counted_mark``, or None."""
         self._was_undecidable = False  # Whether a vote with a counted replica was undecidable.
         self._counted_on: set[str] = set()
         """The replicas whose positions were counted when the mark was resolved."""
@@ -137,7 +137,7 @@ class SessionRecovery:
             rule.role, rule.case, low_water_mark, local_mark, first_step, rule.interim_mark
         )
         if rule.mark_counts:
-            self._known_committed = max(self._known_committed, low_water_mark)
+            self._highest_counted_mark = max(self._highest_counted_mark, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
         """Count ``replica``, which holds transactions up to ``max_id``."""
@@ -260,7 +260,7 @@ class SessionRecovery:
             if names
         ]
         if self._voted_below is not None:
-            committed = f"{self._known_committed} may be committed"
+            committed = f"{self._highest_counted_mark} may be committed"
             parts.append(f"the vote ends at {self._voted_below}, but {committed}")
         return "; ".join(parts) or "replicas at work"
 
@@ -295,7 +295,7 @@ class SessionRecovery:
         self._voted_below = None
         if decided is None:
             self._was_undecidable |= bool(counted)
-        elif decided < self._known_committed:
+        elif decided < self._highest_counted_mark:
             # Resolved here, R would be below a mark that is or may be committed.
             self._voted_below = decided
         else:
@@ -366,8 +366,8 @@ class SessionRecovery:
     def _copy(self, position: int, bound: int | None) -> Copy | None:
         """Return the next copy for a replica at ``position``; it ends at ``bound`` at the latest.
 
-        The source is the counted replica nearest ahead; without one, return None. Copies end at
-        each position of the vote, because the mark may be resolved at any of them, and records
+        ``bound`` is above ``position``. The source is the counted replica nearest ahead. Copies end
+        at each position of the vote, because the mark may be resolved at any of them, and records
         copied beyond the mark would have to be cut.
         """
         ahead = [

@@ -2,7 +2,7 @@
 
 The store begins each session with a compare-and-set of the partition's metadata, resolves the
 appends that a broken session left in doubt, and decides when a failed replica may take part again
-(spec/behaviour.md sections 5 to 7; spec/zookeeper.md section 6).
+(spec/behaviour.md sections 5 and 6; spec/zookeeper.md section 6).
 
 The compare-and-set makes a session exclusive: if two servers each assume that they own the
 partition, only one writes the next session id, and a storage refuses appends of all sessions but
@@ -68,7 +68,8 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """False after a recovery is overdue or a session fails to open, until a session opens."""
+        """False after a recovery is overdue, a session does not open, or something contradicts the
+        metadata; True again when a session opens."""
         self._limits = limits
         self._generation = -1
         self._replicas: tuple[str, ...] = ()
@@ -366,18 +367,19 @@ class StorePartition:
         self._awaited.cancel()
         self.reads.ended()
         self._connect_storages()
+        # A session that did not open has sent no append: those in doubt are of an earlier session.
         if self._opened:
             self._in_doubt = InDoubtAppends(
                 session.generation, session.high_water_mark + 1, session.in_doubt()
             )
-            if number := len(self._in_doubt.appends):
-                self._log(LogLevel.INFO, f"{number} appends in doubt until the next session opens")
+            if count := len(self._in_doubt.appends):
+                self._log(LogLevel.INFO, f"{count} appends in doubt until the next session opens")
         why = f"{session.end_reason} ({session.recovery.summary() or 'no replica connected'})"
         self._log(LogLevel.INFO, f"session {session.session_id} ended: {why}")
         if self._opened or session.drained_early or session.generation != self._generation:
             self._start_attempt()
         else:
-            self._lost.session_ended(session.recovery.contradiction)
+            self._lost.session_did_not_open(session.recovery.contradiction)
             self._retry_unhealthy("the store session did not open")
 
     def _retry_unhealthy(self, reason: str) -> None:

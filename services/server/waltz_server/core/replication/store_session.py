@@ -1,10 +1,10 @@
 """Run one store session of a partition: recovery, then appends to a quorum. Pure.
 
 A session is a server's exclusive right to write a partition's replicas (spec/behaviour.md section
-5). It ends when its quorum is lost or cannot be reached any more, or when it is drained on purpose;
-the store then begins another. A replica that fails takes no further part in the session: the server
-does not know which batches reached its disk, so a later append could be acknowledged above a gap.
-Only the recovery of a new session may admit it again.
+5). It ends when its quorum is lost or cannot be reached, when it is drained on purpose, or when
+another generation or session begins. The store then begins the next session. Only the recovery of a
+new session may readmit a replica that failed: in the old session, the server does not know which
+batches reached its disk, and a later append could be acknowledged above a gap.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class StoreSession:
         r.info_requested = False
         # The storage may have restarted, which drops the fence in its memory: the former server
         # could commit appends that the vote has not seen (restart_of_counted_replica.txt).
-        relied = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
+        relied_on = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
         if r.stage is not ReplicaStage.CONNECTING:
             self._fail(r, f"connection to {storage} lost")
-        if relied:
+        if relied_on:
             self.close(f"{storage}, whose position was counted, may have lost its fence")
 
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
@@ -247,7 +247,7 @@ class StoreSession:
     def _admit(self) -> None:
         """Make the recovered replicas active that the metadata name; a quorum opens the session.
 
-        The next vote counts only these replicas: it could miss what others had acknowledged.
+        The next vote counts only the named ones, and could miss what others had acknowledged.
         """
         mark = self.recovery.mark
         assert mark is not None
@@ -363,8 +363,8 @@ class StoreSession:
                 assert batch.first_id == self.high_water_mark + 1, "committed ids have no gap"
                 self.high_water_mark = batch.last_id
                 self._reports.add(AppendsCommitted(batch.first_id, batch.appends, batch.records))
-        active = [s.acknowledged for s in replicas if s.stage is ReplicaStage.ACTIVE]
-        self._tail.trim(min(active, default=-1))
+        acknowledged = [s.acknowledged for s in replicas if s.stage is ReplicaStage.ACTIVE]
+        self._tail.trim(min(acknowledged, default=-1))
         assert self.low_water_mark <= self.high_water_mark < self._next_id
         self._close_if_drained()
         if self.phase is not SessionPhase.CLOSED:

@@ -45,7 +45,7 @@ _PARTITION = struct.Struct(">i")
 
 
 class EntryCorrupted(Exception):
-    """Both structs of a partition's entry are damaged; the text says why."""
+    """No struct of a partition's entry can be used as the current one; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ def inverted(key: uuid.UUID) -> uuid.UUID:
     return uuid.UUID(bytes=bytes(byte ^ 0xFF for byte in key.bytes))
 
 
-def is_partly_inverted(found: uuid.UUID, key: uuid.UUID) -> bool:
-    """Return whether each byte of ``found`` is the byte of ``key``, as it is or inverted.
+def is_partly_inverted(stored_key: uuid.UUID, key: uuid.UUID) -> bool:
+    """Return whether each byte of ``stored_key`` is the byte of ``key``, as it is or inverted.
 
     A crash may tear the write of an inverted key, so that only some of its bytes are inverted.
     """
-    pairs = zip(found.bytes, key.bytes, strict=True)
+    pairs = zip(stored_key.bytes, key.bytes, strict=True)
     return all(stored in (byte, byte ^ 0xFF) for stored, byte in pairs)
 
 
@@ -234,13 +234,15 @@ def decode_entry(raw: bytes) -> ControlEntry:
 def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry, ControlEntry]:
     """Return the structs that reset an entry if they are written in this order, each flushed.
 
-    ``entry`` has the current struct; it is None if both structs are damaged. The result is the same
-    as with Waltz 0.13.2: both structs have fresh info, with the numbers -1 and 0. The order matters
+    ``entry`` has the current struct; it is None if no struct can be used. The result is the same as
+    with Waltz 0.13.2: both structs have fresh info, with the numbers -1 and 0. The order matters
     for a crash between two steps: the current struct then has the last info or fresh info. It never
     has the info of the older struct, whose marks are outdated (`test_storage_control`).
     """
-    # Without a current struct, either slot may be written first.
-    current = entry or ControlEntry(PartitionInfo(), 0, 0)
+    # If no struct can be used, each may be undamaged all the same, see `decode_entry`. So the first
+    # step writes the highest number: the entry stays corrupted until the last step, and a crash
+    # makes neither of the two old structs current.
+    current = entry or ControlEntry(PartitionInfo(), _LAST_SEQUENCE - 1, 0)
     fresh = current.updated(PartitionInfo())
     return (
         fresh,  # It has the next number, and replaces the older struct.

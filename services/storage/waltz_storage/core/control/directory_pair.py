@@ -48,7 +48,8 @@ _PAIR_ID_BYTES = 36
 _SLOT = struct.Struct(">qI")
 """A generation, and a checksum of it and the UUID."""
 _SLOT_OFFSETS = (64, 80)
-"""Even generations are in the first slot, odd ones in the second: a torn write destroys none."""
+"""Even generations are in the first slot, odd ones in the second, so a torn write of a generation
+leaves the one before it."""
 _FILE_BYTES = 96
 
 IN_USE = "failed to acquire the lock: another process uses this storage directory"
@@ -157,7 +158,7 @@ class PairContent:
 
 
 def pair_problem(data: PairContent, meta: PairContent) -> str | None:
-    """Return why two directories are not a pair, None if they are one."""
+    """Return why two directories are not a pair, None if they are a pair."""
     if data.pair_id != meta.pair_id or len(data.pair_id) < _PAIR_ID_BYTES:
         return f"{DATA_PAIR_FILE} and {META_PAIR_FILE} differ"
     if data.generation not in (meta.generation, meta.generation + 1):
@@ -189,7 +190,7 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
             files.append(file)
         pair = Pair(*files)
         if meta.exists(CONTROL_FILE):
-            _check_same_id(pair)
+            _check_contents(pair)
         else:
             _write_id(pair, str(uuid.uuid4()).encode())
             data.flush_directory("")
@@ -198,7 +199,7 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
         return pair
 
 
-def _check_same_id(pair: Pair) -> None:
+def _check_contents(pair: Pair) -> None:
     """Raise DirectoryRefused if the content of the files shows that they are not a pair."""
     problem = pair_problem(*(PairContent.decode(file.read(0, _FILE_BYTES)) for file in pair))
     if problem is not None:

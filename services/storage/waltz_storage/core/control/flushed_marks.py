@@ -71,7 +71,7 @@ class _PartitionState:
         """Return the number of the newest slot among the slots with these numbers."""
         return max(numbers, key=self.sequence)
 
-    def is_of_present_struct(self, number: int) -> bool:
+    def is_of_current_struct(self, number: int) -> bool:
         """Return whether a slot belongs to the partition's current struct in the control file."""
         slot = self.slots[number]
         return slot is not None and slot.entry_checksum == self.entry_checksum
@@ -160,7 +160,7 @@ class FlushedMarks:
         state.end = end
 
     def lower_to(self, partition: int, end: FlushedEnd) -> None:
-        """Write a mark durably if it is lower; raises NoSpace, DiskFailed."""
+        """Write a mark durably if it is below the mark so far; raises NoSpace, DiskFailed."""
         state = self._partitions[partition]
         if state.end is not None and end.last_id < state.end.last_id:
             self._write(partition, end, state.entry_checksum, self._slot_to_write(state))
@@ -170,7 +170,7 @@ class FlushedMarks:
     def before_update(self, partition: int, entry_checksum: int) -> None:
         """Write the mark durably again, for a control struct that will be written next.
 
-        ``entry_checksum`` is that of the next struct. The slot of the present control struct stays:
+        ``entry_checksum`` is that of the next struct. The slot of the current control struct stays:
         after a crash, the struct that is current on the disk decides which slot counts. Raises
         NoSpace, DiskFailed.
         """
@@ -226,7 +226,7 @@ class FlushedMarks:
         self._dirty = True
 
     def _slot_to_write(self, state: _PartitionState) -> int:
-        """Return the number of the slot for the next mark of the present control struct.
+        """Return the number of the slot for the next mark of the current control struct.
 
         Example: slot 0 has the newest durable mark, and a flush is writing slot 1. The next mark
         goes to slot 2. So does each mark after it, until a flush begins that writes slot 2.
@@ -238,7 +238,7 @@ class FlushedMarks:
     def _unneeded_slot(self, state: _PartitionState) -> int:
         """Return the number of a slot that is neither the newest nor the newest durable one.
 
-        Only slots of the present control struct count as durable: if a full disk has refused a
+        Only slots of the current control struct count as durable: if a full disk has refused a
         change of the struct, the slot that `before_update` has written for it is the newest, but
         belongs to a struct that was never written. If two slots are left, return the older one.
         """
@@ -246,7 +246,7 @@ class FlushedMarks:
         durable = [
             n
             for n in range(SLOTS)
-            if state.durable_after[n] <= self._newest_ended_flush and state.is_of_present_struct(n)
+            if state.durable_after[n] <= self._newest_ended_flush and state.is_of_current_struct(n)
         ]
         newest_durable = state.newest_of(durable) if durable else newest
         unneeded = (n for n in range(SLOTS) if n not in (newest, newest_durable))

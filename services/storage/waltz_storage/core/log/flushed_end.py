@@ -17,7 +17,7 @@ class FlushedEnd(NamedTuple):
     """The last record of a log that was flushed: its id, and its record checksum.
 
     The id is -1 and the checksum 0 if the log is empty. The checksum distinguishes the log from an
-    older copy of it, in which the record with this id was removed later.
+    older copy, which may have another record with this id, one that a truncation has removed later.
     """
 
     last_id: int
@@ -50,7 +50,7 @@ class KnownLog:
 
 
 class FlushedMark(Protocol):
-    """Records the flushed mark of one log."""
+    """Stores the flushed mark of one log."""
 
     def raise_to(self, end: FlushedEnd) -> None:
         """Note that the log is flushed up to ``end``; raises DiskFailed."""

@@ -101,8 +101,8 @@ def _check_windows(
             break
         elif window_bytes <= max_bytes:
             damaged += _damaged_in(data, window_id, offsets[number : stop + 1])
-        elif not _has_length(data, window_id, offsets[number], window_bytes):
-            # The length of a long record in the index is wrong. Nothing is read.
+        elif not _agrees_with_index(data, window_id, offsets[number], window_bytes):
+            # The index entry or the head of the long record is wrong. Its data are not read.
             damaged.append(window_id)
             window_bytes = 0
         elif not _long_record_is_sound(data, offsets[number], window_bytes):
@@ -171,7 +171,7 @@ def _damaged_in(data: ByteSource, first_id: int, offsets: array[int]) -> list[in
     return damaged
 
 
-def _has_length(data: ByteSource, transaction_id: int, start: int, size: int) -> bool:
+def _agrees_with_index(data: ByteSource, transaction_id: int, start: int, size: int) -> bool:
     """Return whether the record at ``start`` has the id and the size that the index gives it.
 
     A long record is read only if this is true. Otherwise one wrong index entry could make a check

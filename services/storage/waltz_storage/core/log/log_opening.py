@@ -90,6 +90,7 @@ def remove_log(disk: Disk, identity: LogIdentity) -> bool:
             return False
         suffixes = (DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)
         names = [name for name in disk.names(identity.directory) if name.endswith(suffixes)]
+        # In this order the newest segment comes first, and ``.seg`` comes before ``.idx``.
         for name in sorted(names, reverse=True):
             index = name.removesuffix(DATA_SUFFIX) + INDEX_SUFFIX
             if name.endswith(DATA_SUFFIX) and index in names:
@@ -222,7 +223,7 @@ def _plan(
         data.close()
         raise
     files = SegmentFiles(data, index)
-    # The suffix of the file that an error below names: the data file if it is about both files.
+    # The suffix of the file that an error below names; the data file if the error is about both.
     suffix = INDEX_SUFFIX
     try:
         check_header(files.index, identity.key, identity.partition, first_id)

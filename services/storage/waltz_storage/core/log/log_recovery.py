@@ -143,17 +143,17 @@ def _entries_increase(index: ByteSource, count: int) -> bool:
     """
     # The last entry of the window before. The first entry has none before it: with this value, the
     # difference below is just large enough if the first entry is right.
-    last = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
+    entry_before = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):
         size = min(_WINDOW_ENTRIES, count - number) * ENTRY_BYTES
         window = decode_entries(index.read(entry_position(number), size))
         if number == 0 and window[0] != HEADER_BYTES:
             return False
         # Each entry minus the entry before it is the size of a record.
-        smallest_record = min(map(sub, window, last + window))
+        smallest_record = min(map(sub, window, entry_before + window))
         if smallest_record < RECORD_OVERHEAD_BYTES:
             return False
-        last = window[-1:]
+        entry_before = window[-1:]
     return True
 
 

@@ -198,7 +198,7 @@ class PartitionLog:
             flush_file()
 
     def unflushed(self, staged: StagedAppend) -> list[Callable[[], None]]:
-        """Return the flushes that `flush` does as functions, which may run in parallel."""
+        """Return the flushes that `flush` would do: functions that may run in parallel."""
         flushes = []
         tail = self._tail
         if staged.written is not None:

@@ -171,9 +171,13 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
         if crc32(view[position:end]) != CHECKSUM.unpack_from(raw, end)[0]:
             raise Damage(offset + position, f"record {transaction_id} fails its checksum")
         data_start = position + RECORD_PREFIX_BYTES
-        data_checksum = data_start - CHECKSUM.size
+        data_checksum_at = data_start - CHECKSUM.size
         # In disk form the checksum of the data precedes the data.
-        parts += (raw[position:data_checksum], raw[data_start:end], raw[data_checksum:data_start])
+        parts += (
+            raw[position:data_checksum_at],
+            raw[data_start:end],
+            raw[data_checksum_at:data_start],
+        )
         position = next_position
     return b"".join(parts)
 

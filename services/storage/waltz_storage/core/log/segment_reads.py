@@ -122,17 +122,19 @@ def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list
     for first, stop in _windows(offsets):
         if budget.spent:
             break
-        start, size = offsets[first], offsets[stop] - offsets[first]
-        budget.take(size)
-        if size > _WINDOW_BYTES:
-            headers.append(_header_of_long_record(data, start, extent.first_id + first, size))
+        start, window_size = offsets[first], offsets[stop] - offsets[first]
+        budget.take(window_size)
+        if window_size > _WINDOW_BYTES:
+            # The window is a single record.
+            record_id = extent.first_id + first
+            headers.append(_header_of_long_record(data, start, record_id, window_size))
             continue
-        raw = data.read(start, size)
+        raw = data.read(start, window_size)
         for number in range(first, stop):
-            position, length = offsets[number] - start, offsets[number + 1] - offsets[number]
+            position, size = offsets[number] - start, offsets[number + 1] - offsets[number]
             transaction_id = extent.first_id + number
-            headers.append(decode_record_header(raw, start, position, transaction_id, length))
-            check_record(raw, start, position, transaction_id, length)
+            headers.append(decode_record_header(raw, start, position, transaction_id, size))
+            check_record(raw, start, position, transaction_id, size)
     return headers
 
 

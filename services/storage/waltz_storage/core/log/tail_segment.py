@@ -27,7 +27,7 @@ _SMALLEST_STEP_BYTES = 1 << 20
 """The file is allocated ahead by at least this, unless ``allocate_bytes`` or the limit is less."""
 _COPY_BYTES = 1 << 20
 """How many bytes `_rewrite` reads and writes at once."""
-_ALLOCATE_FOR_BYTES = 32 << 10
+_LARGEST_ALLOCATING_WRITE_BYTES = 32 << 10
 """Larger writes do not allocate ahead: the zeros would cost more time than they save."""
 
 
@@ -81,7 +81,7 @@ class TailSegment:
         assert encoder.start == self.end, "records must be written where the last one ends"
         assert encoder.first_id == self.next_id, "transaction ids must have no gap"
         size = encoder.offset - encoder.start
-        if encoder.offset > self._allocated and size <= _ALLOCATE_FOR_BYTES:
+        if encoder.offset > self._allocated and size <= _LARGEST_ALLOCATING_WRITE_BYTES:
             self._allocate_beyond(encoder.offset)
         try:
             self.files.data.write(encoder.start, b"".join(encoder.parts))
@@ -168,7 +168,7 @@ class TailSegment:
         the server appends next (planted bugs "truncation leaves the bytes there" and "truncation is
         not flushed").
         """
-        assert self.first_id <= next_id < self.next_id, "a cut must keep the segment's first id"
+        assert self.first_id <= next_id < self.next_id, "a cut must be inside its segment"
         assert HEADER_BYTES <= end <= self.end, "a cut must not go beyond the segment's end"
         kept = next_id - self.first_id
         if kept < self._indexed:

@@ -3,8 +3,9 @@
 A log is not cut below its low-water mark: see `check_truncation`.
 
 The *fence* is the highest of these session ids: the id in the control file, and the ids of all
-requests since the partition was opened, except reads of committed records. Requests of a lower
-session are refused: if two servers each assume that they own the partition, only one may write.
+requests since the partition was opened, except reads of committed records (`raises_fence`) and
+impossible ids (`is_possible`). Requests of a lower session are refused: if two servers each assume
+that they own the partition, only one may write.
 Shown by the planted bugs "no fence" and "an older server that reconnects lowers the fence", and by
 `tests/vectors/test_storage_ops`.
 
@@ -103,8 +104,8 @@ def check_request(
 
 
 def _check_switches(request: storage.Request, version: int, info: PartitionInfo) -> None:
-    """Check the switches that the request needs (``available``: both are on)."""
-    if info.available:
+    """Check that the switches that the request needs are on; raises RequestRefused."""
+    if info.available:  # Both switches are on.
         return
     partition = request.partition
     if version < _SEPARATE_SWITCHES_SINCE or not (info.readable or info.writable):
@@ -154,8 +155,8 @@ def check_truncation(
             )
         return
     is_intact = max_id >= max(0, info.local_low_water_mark)
-    empties = last_id < 0 and is_intact
-    if last_id < mark and (version >= storage.TRUNCATE_BELOW_MARK_SINCE or empties):
+    empties_intact = last_id < 0 and is_intact
+    if last_id < mark and (version >= storage.TRUNCATE_BELOW_MARK_SINCE or empties_intact):
         raise RequestRefused(
             f"cannot truncate to {last_id}: transactions up to the low-water mark {mark} are "
             "committed; the log is unchanged. If the metadata in ZooKeeper are lost, rebuild them "

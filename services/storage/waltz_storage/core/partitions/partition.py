@@ -70,7 +70,7 @@ class StoragePartition:
         """The id of the partition."""
         self.log = log
         self.requests: Counter[str] = Counter()
-        """How many requests other than appends have arrived, by the name of their counter."""
+        """How many requests other than appends were executed or refused, by their counter."""
         self.appended_records = 0
         self.append_latency = Timer()
         self._control = control
@@ -175,7 +175,7 @@ class StoragePartition:
     ) -> RecordBatch:
         """Return consecutive records from ``first_id`` on, whatever the session and the switches.
 
-        Requests on the admin port read in this way, by `record_steps`. Raises RequestRefused.
+        Requests on the admin port do the same in steps (`record_steps`). Raises RequestRefused.
         """
         return result_of(self.record_steps(first_id, max_records, max_bytes))
 
@@ -189,10 +189,10 @@ class StoragePartition:
     def repair(self, records: RecordBatch, checksum: int) -> tuple[CheckedRecords, ...]:
         """Replace damaged records by those of a peer, durably; return a check of them afterwards.
 
-        Only records up to the local low-water mark are repaired. Every store session since then
-        began with these records, so the peer has the same transactions under these ids. Above the
-        mark, the peer may have another transaction under the same id. Raises RequestRefused,
-        DiskFailed.
+        Only records up to the local low-water mark are repaired. The session that set the mark, and
+        every later one, began with these records, so the peer has the same transactions under these
+        ids. Above the mark, the peer may have another transaction under the same id. Raises
+        RequestRefused, DiskFailed.
         """
         mark = self.info.local_low_water_mark
         if records.count and records.first_id() + records.count - 1 > mark:
@@ -246,8 +246,8 @@ class StoragePartition:
 def _refusing_read_errors() -> Iterator[None]:
     """Convert an OSError to RequestRefused.
 
-    A failed read changes nothing, so only the request fails. The same error during a change of
-    files ends the process.
+    A failed read changes nothing, so only the request fails. A failed change of files raises
+    DiskFailed instead, which ends the process.
     """
     try:
         yield

@@ -76,8 +76,8 @@ class WriteAheadLog(Protocol):
     def release(self) -> None:
         """Release the directory of the log.
 
-        Before, the caller has marked the storage directory as *plain*: its segment files are
-        complete without the log (`ControlFile.mark_plain`).
+        Call this after the storage directory was marked as *plain*, which says that its segment
+        files are complete without the log (`ControlFile.mark_plain`).
         """
 
 
@@ -185,7 +185,10 @@ class StorageDirectory:
         return self._control.info(partition)
 
     def status(self) -> dict[int, bool]:
-        """Return for each assigned partition whether it is served and both switches are on."""
+        """Return for each assigned partition whether it is served and both switches are on.
+
+        A partition whose control entry is damaged is left out, because it may not be assigned.
+        """
         infos = {partition: self._control.info(partition) for partition in self._undamaged()}
         return {
             partition: info.available and partition not in self._refused
@@ -234,13 +237,13 @@ class StorageDirectory:
         """Close a partition and reset its entry in the control file.
 
         The control entry is reset before the files are removed. After a crash in between, the files
-        have no entry and are ignored. In the other order, an entry without files would open as an
-        empty log with the marks of a full log.
+        have no entry and are ignored until the partition is assigned again. In the other order, a
+        crash would leave an assigned partition without files, which a start refuses as damaged.
 
         The files of a partition that is not assigned are removed, too: a crash may have left them,
-        and damaged files would prevent a new assignment. If the partition is not assigned and no
-        file was removed, the call resets the entry, as in Waltz 0.13.2, and raises
-        UnknownPartition. Raises NoSpace, DiskFailed.
+        and damaged files would prevent a new assignment. The entry of such a partition is also
+        reset, as in Waltz 0.13.2. If there was no file to remove, or ``delete_files`` is false, the
+        call then raises UnknownPartition. Raises NoSpace, DiskFailed.
         """
         self._check_exists(partition)
         assigned = partition in self._partitions or partition in self._refused
@@ -259,19 +262,19 @@ class StorageDirectory:
             remove_log(self._disk, self._identity(partition))
 
     def set_available(self, partition: int, available: bool) -> None:
-        """Set both switches of a partition; raises UnknownPartition, RequestRefused."""
+        """Set both switches; raises UnknownPartition, RequestRefused, DiskFailed."""
         self._check_switch(partition, available)
         self._control.update(partition, self.info(partition).as_available(available))
 
     def set_switch(self, partition: int, switch: Switch, on: bool) -> None:
-        """Set one switch of a partition; raises UnknownPartition, RequestRefused."""
+        """Set one switch; raises UnknownPartition, RequestRefused, DiskFailed."""
         self._check_switch(partition, on)
         self._control.update(partition, self.info(partition).with_switch(switch, on))
 
     def _check_switch(self, partition: int, on: bool) -> None:
         """Raise PartitionDamaged if a damaged partition is to be switched ``on``.
 
-        The partition stays off until it is replaced. `waltz storage recover` shows the reason.
+        A damaged replica is replaced first; the error says how.
         """
         refused = self._refused.get(partition)
         if on and isinstance(refused, PartitionDamaged):

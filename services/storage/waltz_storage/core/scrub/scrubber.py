@@ -66,7 +66,7 @@ class ScrubProgress:
 
     @property
     def share(self) -> float:
-        """The part of the present pass that is done, 0 to 1; 1 between two passes."""
+        """The part of the present pass that is done: 0 before the first, 1 between two passes."""
         if not self.passing:
             return 1.0 if self.passes else 0.0
         return min(1.0, self.pass_bytes / self.pass_size) if self.pass_size else 0.0
@@ -104,7 +104,7 @@ class Scrubber:
     ) -> ScrubCheck | ScrubPause:
         """Return what to do next; ``sizes`` returns the bytes of the log of each open partition."""
         assert self._bucket is not None, "the scrubber is switched off"
-        wait = self._bucket.wait(now)
+        wait = self._bucket.wait_seconds(now)
         if wait > _NEGLIGIBLE_SECONDS:
             return ScrubPause(wait)
         if not self._passing:

@@ -40,9 +40,9 @@ _REMEDY = (
 def untie_log_directory(data: Disk, *, logged: bool) -> None:
     """Untie the storage directory ``data`` from a directory of its log: the log is in ``data``.
 
-    ``logged`` says whether the storage directory needs its log. If it does not, its pair file is
-    removed durably: the log in the other directory is empty and not used any more. If it does, and
-    the log is in another directory, DirectoryRefused is raised. Raises OSError, DiskFailed.
+    ``logged`` says whether the storage directory needs its log. If not, its pair file is removed
+    durably: a log in another directory is empty and not used any more. Raises DirectoryRefused if
+    the log is needed and is in another directory. Raises OSError, DiskFailed.
     """
     if not data.exists(LOG_PAIR_FILE):
         return
@@ -87,20 +87,20 @@ def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
     """
     file = data.create(LOG_PAIR_FILE)
     try:
-        expected, found = _read_id(file), _read_id(lock)
-        if logged and (found is None or found != expected):
+        data_id, log_id = _read_id(file), _read_id(lock)
+        if logged and (log_id is None or log_id != data_id):
             raise DirectoryRefused(
                 "storage.wal.directory is not the one that belongs to this storage.directory: "
                 f"the files {LOG_PAIR_FILE} differ. {_REMEDY}"
             )
-        if found is not None and found != expected:
+        if log_id is not None and log_id != data_id:
             raise DirectoryRefused(
                 f"storage.wal.directory has the write-ahead log {WAL_FILE} of another storage: "
                 "set another directory, or empty this one if no storage uses it any more"
             )
-        # A UUID that was found is written again: the process that wrote it may have ended before
-        # its flush, or because its flush failed.
-        text = found or str(uuid.uuid4()).encode()
+        # An existing UUID is written again: the process that wrote it may have ended before its
+        # flush, or because its flush failed.
+        text = log_id or str(uuid.uuid4()).encode()
         for disk, pair_file in ((data, file), (home, lock)):
             pair_file.write_durably(0, text)
             disk.flush_directory("")

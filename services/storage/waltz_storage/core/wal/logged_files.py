@@ -77,8 +77,8 @@ class LoggedFiles:
         """Return whether the log has space for a transaction, and no replay would apply it wrongly.
 
         If not, the caller waits until a checkpoint has ended and its header is durable, and asks
-        again. It does not wait for ever: an empty log has space for every transaction of at most
-        `WalWriter.most_bytes`, and no replay of it applies anything. Each Move counts as the
+        again. The caller does not wait for ever: an empty log has space for every transaction of at
+        most `WalWriter.most_bytes`, and its replay applies nothing. Each Move counts as the
         WriteData that may replace it.
         """
         size = sum(map(_largest_bytes, operations))

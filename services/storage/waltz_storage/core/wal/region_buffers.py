@@ -24,7 +24,10 @@ class Buffer(Protocol):
     file: DiskFile
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes; fewer only at the end. Raises NoSpace, DiskFailed."""
+        """Return up to ``length`` bytes; fewer only at the end.
+
+        Raises OSError. Raises NoSpace, DiskFailed if pending changes must be written first.
+        """
 
     def write(self, offset: int, data: bytes) -> None:
         """Write ``data`` at ``offset``; raises NoSpace, DiskFailed."""

@@ -68,8 +68,8 @@ def write_wal_header(file: DiskFile, header: WalHeader) -> None:
 def flush_wal(file: DiskFile) -> None:
     """Make everything that was written to the log durable; raises DiskFailed.
 
-    This writes nothing: `write_durably` is the only method that serializes the flushes of a file,
-    so that no flush hides the error of another one (see `DiskFile`).
+    This writes nothing. It uses `write_durably` because that method, unlike `DiskFile.flush`, runs
+    one flush of a file at a time, so that no flush hides the error of another one.
     """
     file.write_durably(0, b"")
 

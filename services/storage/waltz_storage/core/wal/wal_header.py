@@ -26,7 +26,7 @@ _CRC = struct.Struct("<I")
 
 
 class HeaderDamaged(Exception):
-    """Neither block of the header is valid; the text says why."""
+    """The header is not valid, or does not fit the file; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

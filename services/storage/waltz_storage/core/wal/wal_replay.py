@@ -100,8 +100,9 @@ def replay_log(
 ) -> ReplayedLog:
     """Bring ``files`` up to date with the log in ``file``, and return the log, which is empty then.
 
-    Raises HeaderDamaged, WalDamaged, VolumesDiffer, CatalogueDamaged and OSError before a file of
-    a region is changed. Raises NoSpace, DiskFailed.
+    Raises HeaderDamaged, WalDamaged and VolumesDiffer before a file of a region is changed, and so
+    CatalogueDamaged, unless a row in the log would replace a file that exists. Raises OSError,
+    NoSpace, DiskFailed.
     """
     header = recover_wal_header(file)
     reader = BlockReader(file)
@@ -119,7 +120,7 @@ def replay_log(
         _write_again(file, files, header, last)
     damaged = _apply_all(header, reader, files, survey.blocks, end, progress)
     files.flush(end.following)
-    header = _write_empty_header(file, header, end.following)
+    header = _write_header_of_empty_log(file, header, end.following)
     result = ReplayResult(survey.transactions, survey.blocks, end.torn, damaged)
     writer = WalWriter(file, header, header.checkpoint)
     _overwrite_dropped(writer)
@@ -280,7 +281,7 @@ class _UnchangedChecks:
         return [check for checks in self._checks.values() for check in checks]
 
 
-def _write_empty_header(file: DiskFile, header: WalHeader, end: TransactionId) -> WalHeader:
+def _write_header_of_empty_log(file: DiskFile, header: WalHeader, end: TransactionId) -> WalHeader:
     """Write the header of an empty log durably: its checkpoint is ``end``. Return the header.
 
     The files must be flushed before.

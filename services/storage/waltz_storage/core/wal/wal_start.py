@@ -57,8 +57,8 @@ def start_log(
     """Replay the log in ``home`` of the directory ``disk``.
 
     Return the files, which are changed by way of the log from now on, and what the replay has done.
-    Raises DirectoryRefused, before a segment is changed, if the log is missing or damaged. Raises
-    OSError, NoSpace, DiskFailed.
+    Raises DirectoryRefused if the log is missing or damaged (see `replay_log` for the files that it
+    may have changed before). Raises OSError, NoSpace, DiskFailed.
     """
     for place, name in ((home, WAL_FILE), (disk, CATALOGUE_FILE)):
         if not place.exists(name):
@@ -82,7 +82,7 @@ def check_log_is_empty(home: Disk) -> None:
     header is written again, unchanged (see `recover_wal_header`). Raises DirectoryRefused, OSError,
     NoSpace, DiskFailed.
     """
-    _empty_header(home)
+    _header_of_empty_log(home)
 
 
 def remove_log_files(disk: Disk, home: Disk) -> None:
@@ -107,13 +107,13 @@ def _end_of_existing_log(disk: Disk, key: uuid.UUID, blocks: int) -> Transaction
 
     Raises DirectoryRefused if the log is not empty.
     """
-    header = _empty_header(disk)
+    header = _header_of_empty_log(disk)
     if header is None or (header.key, header.blocks) != (key, blocks):
         return None
     return header.checkpoint
 
 
-def _empty_header(disk: Disk) -> WalHeader | None:
+def _header_of_empty_log(disk: Disk) -> WalHeader | None:
     """Return the header of the existing empty log; None if no log has a valid header.
 
     Raises DirectoryRefused if the log is not empty.
