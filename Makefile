@@ -6,7 +6,7 @@ SEEDS ?= 2000
 MINUTES ?= 10
 SEED ?= 0
 KILLS ?= 50
-BASE ?= HEAD~1
+BASE ?=
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
@@ -28,7 +28,7 @@ help:
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"
 	@echo "make bench   measure throughput and latency of a local cluster"
 	@echo "make bench-peers   measure Waltz, NATS and PostgreSQL in turns, and write bench/RESULTS.md"
-	@echo "make bench-compare   BASE=$(BASE): compare the speed of this tree and another commit"
+	@echo "make bench-compare   compare the speed of this tree and BASE, the last recorded commit"
 	@echo "make bench-spark   measure how fast Spark reads a local cluster's log"
 	@echo "make spark-kills   kill KILLS=$(KILLS) tasks, executors and drivers while Spark writes"
 	@echo "make images  build the images of all processes with Docker, in build/images"

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.compare.statistics import Comparison, Run, compare, history_line
+from bench.compare.statistics import Comparison, Run, compare, history_line, last_commit
 from bench.peers.measured import RECORDS
 from bench.peers.processes import CommandFailed, run_command
 
@@ -95,7 +95,13 @@ def _table(comparisons: list[Comparison]) -> Table:
 
 
 def _command(
-    base: Annotated[str, typer.Argument(help="The commit to compare with, such as HEAD~5.")],
+    base: Annotated[
+        str | None,
+        typer.Argument(
+            help="The commit to compare with, such as HEAD~5.",
+            show_default="the last one in bench/history.jsonl",
+        ),
+    ] = None,
     shape: Annotated[
         list[str] | None,
         typer.Option(help="A shape such as 8x5; repeatable. Default: 8x5 and 4x100."),
@@ -120,6 +126,7 @@ def _command(
     known = {f"{clients}x{window}" for clients, window in RECORDS}
     if unknown := set(shapes) - known:
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: the shapes are {', '.join(known)}")
+    base = base or last_commit(_HISTORY.read_text())
     try:
         comparisons = asyncio.run(_compare(base, shapes, pairs, size, scale))
     except CommandFailed as failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -81,6 +82,12 @@ def ratio(base: Sequence[float], new: Sequence[float]) -> Ratio:
 def history_line(commit: str, date: str, comparison: Comparison) -> dict[str, Any]:
     """Return the line of `bench/history.jsonl` for a shape, as a JSON object."""
     return {"commit": commit, "date": date, "shape": comparison.shape, **asdict(comparison.new)}
+
+
+def last_commit(history: str) -> str:
+    """Return the commit of the last line of `bench/history.jsonl`, whose text is ``history``."""
+    commit: str = json.loads(history.splitlines()[-1])["commit"]
+    return commit
 
 
 def _medians(runs: Sequence[Run]) -> Run:

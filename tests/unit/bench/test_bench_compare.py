@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.compare.statistics import Run, compare, history_line, ratio
+from bench.compare.statistics import Run, compare, history_line, last_commit, ratio
 
 
 def runs(*cpu: float) -> list[Run]:
@@ -49,3 +49,7 @@ def test_history_line_has_the_medians_of_the_new_commit() -> None:
         "cpu_us": 25.0,
         "p50_ms": 1.0,
     }
+
+
+def test_last_commit_is_that_of_the_last_line_of_the_history() -> None:
+    assert last_commit('{"commit": "a"}\n{"commit": "b", "shape": "8x5"}\n') == "b"

@@ -44,8 +44,12 @@ from waltz_server.core.store_reports import ReadDone
 
 READS_IN_FLIGHT = 2
 """Maximum number of reads of replicas under way for single transactions of one partition."""
-READ_BYTES = 256 << 10
-"""Maximum size of the records in the answer to one such read; its first record may be larger."""
+READ_BYTES = 64 << 10
+"""Maximum size of the records in the answer to one such read; its first record may be larger.
+
+A larger answer is no faster for a client that reads many records at random, and each answer delays
+the appends beside it.
+"""
 WAITING_PER_CONNECTION = 256
 """Maximum number of requests of one connection that wait for reads of replicas."""
 
