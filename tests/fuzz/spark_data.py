@@ -21,6 +21,7 @@ from waltz.spark.core.payload import DataMalformed, PayloadDecoder, payload_deco
 from waltz_storage.core.log.segment_format import SegmentEncoder
 
 _FIRST = 7
+_PARTITION = 4
 _SCHEMA = StructType([StructField("amount", LongType()), StructField("who", StringType())])
 _WRITTEN = {
     "type": "record",
@@ -99,7 +100,7 @@ class StoredRecords:
     def check(self, data: bytes) -> bool:
         """Verify and parse the records."""
         try:
-            found = stored_to_arrow(StoredBatch(data[0], data[1:]), _FIRST)
+            found = stored_to_arrow(StoredBatch(data[0], data[1:]), _PARTITION, _FIRST)
         except RecordsDamaged as refused:
             hold("damaged" in str(refused) or len(str(refused)) > 10, "a refusal is explained")
             return False
@@ -118,7 +119,7 @@ def _payload(choice: int) -> PayloadDecoder:
 
 
 def _batch(data: list[bytes]) -> RecordBatch:
-    req_id = ReqId(1, 0, 4, 0)
+    req_id = ReqId(1, 0, _PARTITION, 0)
     return RecordBatch.of(
         Record(number, req_id, 0, each, checksum(each)) for number, each in enumerate(data, _FIRST)
     )

@@ -233,8 +233,8 @@ ADMIN_BUGS = (
     Planted(
         "a copy cuts a destination that reaches further",
         Package.ADMIN,
-        "if held >= last_id and not overwrite:\n",
-        "if held > last_id + 1_000_000 and not overwrite:\n",
+        "if held_up_to >= last_id and not overwrite:\n",
+        "if held_up_to > last_id + 1_000_000 and not overwrite:\n",
         "Committed transactions are cut.",
         nodes(
             "unit/admin/test_operations_copy.py::test_copy_leaves_a_destination_that_reaches_far_enough"
@@ -281,8 +281,8 @@ ADMIN_BUGS = (
     Planted(
         "a comparison skips the first transaction of each slice",
         Package.ADMIN,
-        "self._next_id = last_id + 1\n",
-        "self._next_id = last_id + 2\n",
+        "self._next_id = equal_end + 1\n",
+        "self._next_id = equal_end + 2\n",
         "A damaged record is not found.",
         nodes("unit/admin/test_operations_comparison.py::test_comparison_finds_first_difference"),
     ),

@@ -187,7 +187,7 @@ class SparkLogReader:
             with closing(self._read_undecoded(remaining, from_replicas)) as ranges:
                 for records in ranges:
                     try:
-                        batch = _as_arrow(records, first)
+                        batch = _as_arrow(records, part.partition, first)
                     except RecordsDamaged as damaged:
                         assert from_replicas, "the client has checked records from servers"
                         log.warning(
@@ -325,11 +325,11 @@ class SparkLogReader:
             ) from None
 
 
-def _as_arrow(records: Records, first: int) -> Any:
-    """Return an Arrow batch of records that begin with ``first``. Raises RecordsDamaged."""
+def _as_arrow(records: Records, partition: int, first: int) -> Any:
+    """Return an Arrow batch of records of a partition, from ``first`` on. Raises RecordsDamaged."""
     match records:
         case UncheckedRecords(batch):
-            return stored_to_arrow(batch, first)
+            return stored_to_arrow(batch, partition, first)
         case RecordBatch() | StoredBatch():
             return to_arrow(records)
 

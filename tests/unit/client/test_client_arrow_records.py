@@ -70,7 +70,7 @@ def stored(batch: RecordBatch) -> StoredBatch:
 
 @given(DATA)
 def test_decoding_disk_form_equals_wire_form(data: list[bytes]) -> None:
-    batch = stored_to_arrow(stored(wire_of(data)), FIRST)
+    batch = stored_to_arrow(stored(wire_of(data)), 3, FIRST)
     batch.validate(full=True)
     assert batch == to_arrow(wire_of(data))
 
@@ -81,7 +81,7 @@ def test_decoding_any_flipped_bit_is_detected(data: list[bytes], draw: st.DataOb
     raw = bytearray(found.raw)
     raw[draw.draw(st.integers(0, len(raw) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
     with pytest.raises(RecordsDamaged):
-        stored_to_arrow(StoredBatch(found.count, bytes(raw)), FIRST)
+        stored_to_arrow(StoredBatch(found.count, bytes(raw)), 3, FIRST)
 
 
 @given(DATA.filter(bool), st.integers(-2, 2), st.integers(-2, 2), st.integers(-50, 50))
@@ -95,7 +95,7 @@ def test_decoding_refuses_unrequested_records(
     is_answer = counted <= found.count and raw == stored(wire_of(data[:counted])).raw
     assume(not is_answer or (first != 0 and counted > 0))
     with pytest.raises(RecordsDamaged):
-        stored_to_arrow(StoredBatch(counted, raw), FIRST + first)
+        stored_to_arrow(StoredBatch(counted, raw), 3, FIRST + first)
 
 
 @pytest.mark.parametrize("sizes", [[5, 5], [5, 6]])
@@ -106,4 +106,11 @@ def test_decoding_data_checksum_mismatch_is_detected(sizes: list[int]) -> None:
     wire = bytearray(wire_of([bytes(size) for size in sizes]).wire)
     wire[33] ^= 1
     with pytest.raises(RecordsDamaged):
-        stored_to_arrow(stored(RecordBatch(len(sizes), bytes(wire))), FIRST)
+        stored_to_arrow(stored(RecordBatch(len(sizes), bytes(wire))), 3, FIRST)
+
+
+@pytest.mark.parametrize("sizes", [[5, 5], [5, 6]])
+def test_decoding_refuses_records_of_another_partition(sizes: list[int]) -> None:
+    found = stored(wire_of([bytes(size) for size in sizes]))
+    with pytest.raises(RecordsDamaged):
+        stored_to_arrow(found, 2, FIRST)

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from waltz.client.core.many_checksums import Crcs, concatenated, pieces_match, shifted
-from waltz.protocol.checksums import crc32
+from waltz.client.core.equal_records import are_right
+from waltz.client.core.many_checksums import pieces_match
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
 
@@ -99,7 +99,7 @@ def to_arrow(records: RecordBatch | StoredBatch) -> Any:
     return _columns(heads, split.slice(_HEAD.itemsize, -_CRC_BYTES))
 
 
-def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
+def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
     """Check records of a replica and return them; the ids must have no gaps from ``first_id`` on.
 
     Each record must have the checksum that the storage wrote, and its data the checksum that the
@@ -108,44 +108,27 @@ def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
     split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
     data = split.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
-    ids = np.arange(first_id, first_id + records.count)
-    if not (np.array_equal(heads["transaction_id"], ids) and _intact(split, heads, data)):
+    right = are_right(records, partition, first_id) if records.count else None
+    if right is None:
+        ids = np.arange(first_id, first_id + records.count)
+        right = (
+            np.array_equal(heads["transaction_id"], ids)
+            and bool((heads["partition"] == partition).all())
+            and _checksums_match(split, heads, data)
+        )
+    if not right:
         raise RecordsDamaged(
             f"a replica returned damaged records among {records.count} from id {first_id} on"
         )
     return _columns(heads, data)
 
 
-def _intact(split: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
+def _checksums_match(split: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
     """Return whether all records match their two checksums: of the record and of its data."""
     record_crcs = split.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
-    data_crcs = heads["checksum"].astype(np.uint32)
-    if not pieces_match(data, data_crcs):
-        return False
-    sizes = heads["length"]
-    if len(sizes) and (sizes == sizes[0]).all():
-        return _heads_match(heads, int(sizes[0]), record_crcs ^ data_crcs)
-    return pieces_match(split.slice(0, -_CRC_BYTES), record_crcs)
-
-
-def _heads_match(heads: np.ndarray[Any, Any], size: int, shifted_crcs: Crcs) -> bool:
-    """Return whether the head of each record matches its shifted checksum.
-
-    All records have data of ``size`` bytes. `waltz.client.core.many_checksums` explains shifts::
-
-        crc32(head + data) == shift(crc32(head), size) ^ crc32(data)
-
-    So the xor of a record's two checksums is the shifted checksum of its head. All these shifts are
-    by ``size``. A shift is linear, and the order of two shifts does not matter. So the shifted
-    checksums can be concatenated like checksums, for heads ``g`` and ``h`` of n bytes each::
-
-        shift(shift(crc32(g), size), n) ^ shift(crc32(h), size) == shift(crc32(g + h), size)
-
-    The left side is calculated from the records' checksums, the right side from the bytes of all
-    heads as one piece. The data is not read again.
-    """
-    expected = concatenated(shifted_crcs, STORED_HEAD_BYTES)
-    return shifted(crc32(heads.tobytes()), size) == expected
+    return pieces_match(data, heads["checksum"].astype(np.uint32)) and pieces_match(
+        split.slice(0, -_CRC_BYTES), record_crcs
+    )
 
 
 def _columns(heads: np.ndarray[Any, Any], data: Any) -> Any:
