@@ -110,6 +110,14 @@ INVALID: dict[str, tuple[Body, str]] = {
         cluster(zookeeper=external("zk:2181", root="waltz")),
         "zookeeper.root is a path that begins with a slash: /waltz/orders",
     ),
+    "a root among ZooKeeper's own znodes": (
+        cluster(zookeeper=external("zk:2181", root="/zookeeper/waltz")),
+        "zookeeper.root uses a name that ZooKeeper reserves",
+    ),
+    "a root with two dots": (
+        cluster(zookeeper=external("zk:2181", root="/waltz/../orders")),
+        "zookeeper.root uses a name that ZooKeeper reserves",
+    ),
     "a heap as large as the container": (
         cluster(zookeeper={"managed": {"heap": "1Gi", "resources": limited("1Gi", "1Gi")}}),
         "zookeeper.managed.heap must be less than resources.limits.memory: raise the limit, or",

@@ -193,6 +193,11 @@ class ZooKeeper(Model):
                 pattern_rule(
                     _ZNODE, "zookeeper.root is a path that begins with a slash: /waltz/orders"
                 ),
+                rule(
+                    "!self.matches(r'^/zookeeper(/|$)|/[.][.]?(/|$)')",
+                    "zookeeper.root uses a name that ZooKeeper reserves: take another, such as "
+                    "/waltz/orders",
+                ),
             ),
         ),
     ] = "/waltz"
