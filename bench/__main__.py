@@ -53,6 +53,8 @@ With records of up to 512 bytes a run takes a few seconds.
 """
 SIZES = (64, 512, 4096)
 """The sizes of records in bytes."""
+DEFAULT_SIZE = 512
+"""The size of records in the measurements that have only one size."""
 CHECKPOINT_INTERVAL = 20_000
 """The number of transactions in one store session; so small that sessions begin during the runs."""
 
@@ -117,11 +119,14 @@ async def _measure_row(
     )
 
 
-async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> None:
-    """Measure all shapes and print the tables; ``everything``: also TLS, partitions, engines."""
+async def _measure(only_size: int | None, scale: float, everything: bool) -> None:
+    """Measure all shapes and print the tables; ``everything``: also TLS, partitions, engines.
+
+    ``only_size`` is the size of the records in all tables; None: each table has its own sizes.
+    """
     table = _new_table("one partition, TLS off")
     async with measured_cluster(checkpoint_interval=CHECKPOINT_INTERVAL) as cluster:
-        for size in sizes:
+        for size in SIZES if only_size is None else (only_size,):
             for shape in SHAPES:
                 for locks in (False, True):
                     await _measure_row(table, cluster, shape, size, locks=locks, scale=scale)
@@ -131,16 +136,19 @@ async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> No
         console.print(f"longest pause of commits when a storage is killed: {pause * 1000:.0f} ms")
     if not everything:
         return
+    size = DEFAULT_SIZE if only_size is None else only_size
     for title, tls, partitions in (("one partition, TLS", True, 1), ("16 partitions", False, 16)):
         table = _new_table(title)
         async with measured_cluster(
             partitions=partitions, tls=tls, checkpoint_interval=CHECKPOINT_INTERVAL
         ) as cluster:
+            # Without the first shape: with one append open at a time, mostly the flush is measured,
+            # which depends neither on TLS nor on the number of partitions.
             for shape in list(SHAPES)[1:]:
-                await _measure_row(table, cluster, shape, 512, locks=False, scale=scale)
+                await _measure_row(table, cluster, shape, size, locks=False, scale=scale)
         console.print(table)
     for partitions in PARTITIONS:
-        console.print(await measure_engines(partitions, rounds=3, scale=scale))
+        console.print(await measure_engines(partitions, rounds=3, size=size, scale=scale))
 
 
 def _reads_table(results: Sequence[ReadResult]) -> Table:
@@ -170,6 +178,9 @@ async def _interleave(
         table.add_column(name, justify="right")
     for name in ("waltz p50 ms", "yardstick p50 ms", "p50 ratio"):
         table.add_column(name, justify="right")
+    # Store sessions have their default length: a new session in some of the runs would change their
+    # rates, and with them the ratio. `_measure` has short sessions, so that all of its runs pay for
+    # them. The appends have locks, so that the rates include the work of checking them.
     async with measured_cluster() as cluster:
         for shape in shapes:
             records = _num_records(shape, size, scale)
@@ -214,7 +225,8 @@ def _command(
         typer.Option(help="Measure with TLS, with 16 partitions and the storage engines, too."),
     ] = True,
     reads: Annotated[
-        bool, typer.Option("--reads", help="Measure only reads, by default of 512 bytes.")
+        bool,
+        typer.Option("--reads", help=f"Measure only reads, by default of {DEFAULT_SIZE} bytes."),
     ] = False,
     engines: Annotated[
         int | None,
@@ -226,15 +238,17 @@ def _command(
     An append counts when the server has answered it. That is after an fdatasync on a quorum of
     storages.
     """
+    one_size = DEFAULT_SIZE if size is None else size
     if reads:
-        asyncio.run(_measure_reads(size or 512, scale))
+        asyncio.run(_measure_reads(one_size, scale))
     elif engines is not None:
-        console.print(asyncio.run(measure_engines(engines, rounds=pairs, scale=scale)))
+        table = measure_engines(engines, rounds=pairs, size=one_size, scale=scale)
+        console.print(asyncio.run(table))
     elif interleave is not None:
         shapes = [LoadShape.parse(text) for text in shape or ()] or list(SHAPES)
-        asyncio.run(_interleave(interleave, shapes, pairs, size or 512, scale))
+        asyncio.run(_interleave(interleave, shapes, pairs, one_size, scale))
     else:
-        asyncio.run(_measure((size,) if size else SIZES, scale, everything))
+        asyncio.run(_measure(size, scale, everything))
 
 
 if __name__ == "__main__":

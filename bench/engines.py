@@ -15,7 +15,7 @@ from bench.cluster import MeasuredCluster, MeasuredEngine, measured_cluster
 
 PARTITIONS = (1, 16, 256, 1000)
 """The numbers of partitions that are measured."""
-_CLIENTS, _WINDOW, _BYTES = 32, 5, 512
+_CLIENTS, _WINDOW = 32, 5
 _RECORDS = 40_000
 """The number of records of a run."""
 
@@ -35,14 +35,15 @@ class _Run:
     storage_us: float
 
 
-async def measure_engines(partitions: int, rounds: int, scale: float) -> Table:
+async def measure_engines(partitions: int, rounds: int, size: int, scale: float) -> Table:
     """Return a table with the medians of ``rounds`` runs of each engine, in turns.
 
+    The records have ``size`` bytes.
     The appends are spread over all ``partitions``: each client appends to several, in turn, if
     there are more partitions than clients.
     """
     table = Table(
-        title=f"{partitions} partitions, {_CLIENTS} x {_WINDOW}, {_BYTES} bytes, medians of "
+        title=f"{partitions} partitions, {_CLIENTS} x {_WINDOW}, {size} bytes, medians of "
         f"{rounds} runs in turns"
     )
     table.add_column("engine")
@@ -58,10 +59,10 @@ async def measure_engines(partitions: int, rounds: int, scale: float) -> Table:
         }
         for cluster in clusters.values():
             # The first appends to a partition allocate its files, so each gets about 8 before.
-            await cluster.put_load(_CLIENTS, _WINDOW, _BYTES, 8 * partitions + 1000, locks=False)
+            await cluster.put_load(_CLIENTS, _WINDOW, size, 8 * partitions + 1000, locks=False)
         for _ in range(rounds):
             for engine, cluster in clusters.items():
-                runs[engine].append(await _run(cluster, int(_RECORDS * scale)))
+                runs[engine].append(await _run(cluster, size, int(_RECORDS * scale)))
     files_rate = statistics.median(run.rate for run in runs[MeasuredEngine.FILES])
     for engine, engine_runs in runs.items():
         rate = statistics.median(run.rate for run in engine_runs)
@@ -77,9 +78,9 @@ async def measure_engines(partitions: int, rounds: int, scale: float) -> Table:
     return table
 
 
-async def _run(cluster: MeasuredCluster, records: int) -> _Run:
+async def _run(cluster: MeasuredCluster, size: int, records: int) -> _Run:
     before = cluster.usage()
-    result = await cluster.put_load(_CLIENTS, _WINDOW, _BYTES, records, locks=False)
+    result = await cluster.put_load(_CLIENTS, _WINDOW, size, records, locks=False)
     used, committed = cluster.usage().since(before), result.committed
     return _Run(
         committed / result.seconds,

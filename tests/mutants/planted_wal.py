@@ -268,8 +268,8 @@ WAL_BUGS = (
     Planted(
         "pair file of the segments removed before that of the log",
         Package.STORAGE,
-        "(home, (WAL_FILE, LOG_PAIR_FILE)),\n(disk, (CATALOGUE_FILE, LOG_PAIR_FILE)),\n",
-        "(disk, (CATALOGUE_FILE, LOG_PAIR_FILE)),\n(home, (WAL_FILE, LOG_PAIR_FILE)),\n",
+        "(home, (WAL_FILE, LOG_PAIR_FILE)),\n(disk, (LOG_PAIR_FILE,)),\n",
+        "(disk, (LOG_PAIR_FILE,)),\n(home, (WAL_FILE, LOG_PAIR_FILE)),\n",
         "After a crash of waltz disk flatten no storage can use the directory of the log.",
         nodes(
             f"{_FLATTENING}test_crash_of_the_command_loses_nothing_and_the_command_may_be_repeated"

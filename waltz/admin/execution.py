@@ -105,12 +105,14 @@ class OrderExecutor:
     """Observe and change the replicas of one cluster.
 
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed. ``step_seconds`` is the time limit of one step at a storage (None: ``answer_seconds``).
-    ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
-    `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy transfers.
-    ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of a proof. With
-    ``relay``, records of a copy go through this process if the destination cannot read them from
-    the source. ``network`` opens the connections.
+    failed. ``step_seconds`` is the time limit of one step at a storage, and of each batch of a
+    repair (None: ``answer_seconds``): before the storage answers, it may have to open large files,
+    and a repair computes checksums on both disks. Each batch of a copy has ``answer_seconds``: it
+    only reads and writes records. ``retry`` and ``tls_of`` are as in `ReplicaObserver`,
+    ``lag_allowed`` as in `ReplicaObservation`. ``copy_batch`` is how many transactions one request
+    of a copy transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with
+    that of a proof. With ``relay``, records of a copy go through this process if the destination
+    cannot read them from the source. ``network`` opens the connections.
     """
 
     def __init__(
@@ -196,7 +198,7 @@ class OrderExecutor:
             ) from None
 
     async def _copy(self, step: CopyReplica, may_continue: MayContinue) -> None:
-        """Copy a replica; the time limit applies to each request, not to the whole copy."""
+        """Copy a replica; the time limit applies to each batch, not to the whole copy."""
         params = await self.cluster.store_params()
         source_port = await self._admin_port(step.source)
         clock = asyncio.get_running_loop().time
@@ -233,7 +235,7 @@ class OrderExecutor:
                     destination_connection.close()
 
     async def _repair(self, step: RepairRecords) -> None:
-        """Repair records; the time limit applies to each request, not to the whole range."""
+        """Repair records; the time limit applies to each batch, not to the whole range."""
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._step_seconds) as deadline:
 

@@ -84,7 +84,8 @@ class ReplicaObserver:
         if not scope.query_peers:
             return ReplicaObservation(maps, count, views, first_reports, self._lag_allowed)
         bounds = commit_bounds(views.values(), first_reports)
-        # A storage that failed in the first round had its full time, so it is not queried again.
+        # A storage that failed in the first round had its full time, or, without ``retry``, its one
+        # attempt: it is not queried again.
         answered = {storage for storage, report in first_reports.items() if report.problem is None}
         second_reports = await self._query_storages(
             answered, maps, params, with_damage=scope.damage

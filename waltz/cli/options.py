@@ -19,8 +19,9 @@ from waltz.client.core.ranges import parse_partitions
 
 T = TypeVar("T")
 
-# Versions of typer that have the function keep lines and empty lines. typer 0.20, which lacks it,
-# joins the lines of a paragraph, and shows paragraphs without an empty line between them.
+# Versions of typer with `rich_utils._fix_linebreaks` keep lines and empty lines. typer 0.20, which
+# lacks this function, joins the lines of a paragraph, and shows paragraphs without an empty line
+# between them.
 _LINE_BREAK = "\n" if hasattr(rich_utils, "_fix_linebreaks") else "\n\n"
 
 Partition = Annotated[

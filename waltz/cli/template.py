@@ -53,8 +53,8 @@ class Template:
     def lines(self, value: Any) -> list[str]:
         """Return one line for each row of a result's JSON value. Raises BadTemplate.
 
-        The rows are the items of a list. If a field is inside another list, each item of that list
-        is a row.
+        A result that is a list has one row for each item, any other result has one row. If a field
+        is inside a list within a row, each item of that list is a row instead.
         """
         paths = tuple(path for _, path in self.parts if path is not None)
         results = value if isinstance(value, list) else [value]

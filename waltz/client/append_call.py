@@ -70,6 +70,7 @@ class AppendCall:
     def count_outcome(self) -> None:
         """Count one more outcome. After the last one, `ended` returns."""
         self._num_open -= 1
+        # A cancelled wait has cancelled the future; withdrawn appends still get outcomes.
         if not self._num_open and not self._ended.done():
             self._ended.set_result(None)
 

@@ -25,7 +25,8 @@ class ClientOptions:
         serializer: Converts the application's values to bytes and back. None: data are bytes.
         unreadable: What happens to data that the serializer cannot read. ``"raise"``: streams and
             reads raise DataUnreadable, a stream after the transactions before it. ``"skip"``:
-            streams leave the transaction out. ``"raw"``: the data are the bytes.
+            streams leave the transaction out, reads raise DataUnreadable. ``"raw"``: the data are
+            the bytes.
         session_timeout_ms: The session timeout that the client requests from ZooKeeper, in
             milliseconds.
         connect_timeout: How long ZooKeeper may take to answer when the client is opened. None: no

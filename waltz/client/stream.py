@@ -160,6 +160,7 @@ class ServerStream(LogStream[DataT_co]):
                 self._feeds[partition].received(item)
                 self._check_feed(partition)
             self._perform(partition)
+        # The ticker ends while all partitions are mounted; an answer may have ended a mount.
         self._ticker.start()
         if self._buffered >= self._dependencies.buffer:
             self._pause()

@@ -40,7 +40,10 @@ class AdminSuccessResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdminFailureResponse:
-    """The request was not executed; ``failure`` has the reason."""
+    """The request was not executed completely; ``failure`` has the first reason.
+
+    With several partitions, the others may have been changed.
+    """
 
     seq_num: int
     failure: RpcFailure
@@ -95,7 +98,7 @@ class RecordListRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordListResponse:
-    """Consecutive records; the list stops at the first absent id."""
+    """Consecutive records; the list stops at the first absent id, or before it exceeds 64 MiB."""
 
     seq_num: int
     partition: int

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 PROFILE_VARIABLE = "WALTZ_PROFILE"
+"""The variable that names a profile. Callers read it; `find_profile` does not."""
 
 AS_DECLARED = "as declared"
 """The ``tls`` of a profile that follows what the servers have declared in ZooKeeper."""
@@ -113,7 +114,10 @@ def find_profile(name: str | None, environment: Mapping[str, str] = os.environ) 
 
 
 def _decode(value: Any) -> Profiles:
-    """Return the profiles in the JSON of the file. A used profile that does not exist is none."""
+    """Return the profiles in the JSON of the file.
+
+    If the profile in use is not among them, no profile is in use.
+    """
     described = {
         str(name): Profile(str(fields["zookeeper"]), str(fields["root"]), str(fields["tls"]))
         for name, fields in value["profiles"].items()

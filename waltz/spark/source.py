@@ -1,4 +1,4 @@
-"""The data source ``waltz``. Touches cluster.json, and what `log_reader` and `writer` touch."""
+"""The data source ``waltz``. Touches what `cluster_location`, `log_reader` and `writer` touch."""
 
 from __future__ import annotations
 
@@ -37,24 +37,27 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         return payload_decoder(parse_options(self.options)).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch. Raises OptionError."""
+        """Return the reader of a batch. Raises OptionError, and the errors of `locate`."""
         options, decoder = self._parsed(schema)
         return WaltzReader(locate(options.cluster), options, decoder)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return the reader of a stream. Raises OptionError."""
+        """Return the reader of a stream. Raises OptionError, and the errors of `locate`."""
         options, decoder = self._parsed(schema)
         check_streaming(options)
         return WaltzStreamReader(locate(options.cluster), options, decoder)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch. Raises OptionError, and the errors of `WaltzWriter`."""
+        """Return the writer of a batch.
+
+        Raises OptionError, and the errors of `locate` and `WaltzWriter`.
+        """
         refuse_overwriting(overwrite)
         columns, options = columns_of(schema), parse_write_options(self.options)
         return WaltzWriter(locate(options.cluster), options, columns)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return the writer of micro-batches. Raises OptionError."""
+        """Return the writer of micro-batches. Raises OptionError, and the errors of `locate`."""
         refuse_overwriting(overwrite)
         columns, options = columns_of(schema), parse_write_options(self.options)
         return WaltzStreamWriter(locate(options.cluster), options, columns)
@@ -72,6 +75,9 @@ class FilteringDataSource(WaltzDataSource):
     """
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch, which accepts filters. Raises OptionError."""
+        """Return the reader of a batch, which accepts filters.
+
+        Raises OptionError, and the errors of `locate`.
+        """
         options, decoder = self._parsed(schema)
         return FilteringReader(locate(options.cluster), options, decoder)

@@ -1,8 +1,11 @@
 """Faults of single frames between two hosts of a network in memory. Touches locks.
 
-A `FrameRule` decides about every frame that one host sends to another. So a test can cause on
+A `FrameRule` decides about each frame that one host sends to another. So a test can cause on
 demand what real nodes do only rarely: leave a request without its answer, answer late, send another
 message, or lose the connection at an exact place of a conversation.
+
+No rule sees a frame that is written in parts, as `FrameConnection` writes long frames when it has
+more than 1 MiB to write.
 """
 
 from __future__ import annotations
@@ -67,11 +70,14 @@ class Frame:
 
 
 def split_frames(data: bytes) -> Iterator[Frame]:
-    """Yield the frames of a chunk. An incomplete frame at its end is yielded with an empty body."""
+    """Yield the frames of a chunk. An incomplete frame at its end is yielded with an empty body.
+
+    So are the bytes from a negative length on: the chunk is then the later part of a long frame.
+    """
     position = 0
     while position < len(data):
         head = frame_head(data, position)
-        if head is None:
+        if head is None or head[3] < head[2]:
             yield Frame(data[position:], 0, 0, b"")
             return
         magic, version, start, end = head

@@ -93,6 +93,8 @@ class MemoryTransport(asyncio.Transport):
         """Whether the protocol was asked to stop writing, because the write buffer is full."""
         self._closing = False
         """Whether `close`, `abort` or `reset` was called: this end sends and takes nothing more."""
+        self._cut = False
+        """Whether `cut` was called: `_deliver_last` delivers the last bytes that arrive here."""
         self._lost = False
         """Whether the protocol was informed of the end of the connection."""
         self._peer_ended = False
@@ -170,6 +172,9 @@ class MemoryTransport(asyncio.Transport):
             self._closing = True
             self._inbox.clear()
             self._inbox_bytes = 0
+        # A peer that waits for this end to read does not wait any longer: nothing reads here again,
+        # and a real socket would be reset.
+        self.peer._peer_took()
         self.peer._note_peer_ended()
         if self.get_write_buffer_size() == 0:
             self.soon(self._lose, None)
@@ -198,9 +203,11 @@ class MemoryTransport(asyncio.Transport):
     def cut(self, bytes_arriving: int) -> None:
         """Lose the connection after at most ``bytes_arriving`` of the bytes that are in transit.
 
-        So the received bytes can end within a frame.
+        So the received bytes can end within a frame. What is written after this call does not
+        arrive.
         """
         with self._lock:
+            self._cut = True
             arriving = b"".join(data for _, data in self._inbox)[:bytes_arriving]
             self._inbox.clear()
             self._inbox_bytes = 0
@@ -233,7 +240,7 @@ class MemoryTransport(asyncio.Transport):
     def _receive(self, data: bytes) -> None:
         """Put a chunk into the inbox, with its delay. Runs on any thread."""
         with self._lock:
-            if self._closing:
+            if self._closing or self._cut:
                 return
             delay = self.wire.delay()
             # Chunks stay in order. A chunk without a delay gets the due time of the previous chunk.
@@ -259,7 +266,7 @@ class MemoryTransport(asyncio.Transport):
         """
         with self._lock:
             self._delivering = False
-            if not self._reading or self._closing or self.wire.blocked():
+            if not self._reading or self._closing or self._cut or self.wire.blocked():
                 return
             chunk = self._take()
             drained = self._peer_ended and not self._inbox

@@ -20,8 +20,9 @@ _Resource = TypeVar("_Resource", WaltzCluster, StoragePool)
 class InvalidResource(Exception):
     """A WaltzCluster or StoragePool is invalid; the message names it and its invalid fields.
 
-    The API server accepts such a resource only if its CRD has fewer rules than the model. The file
-    of ``waltz-operator plan`` may have any.
+    The API server accepts such a resource only if its CRD has fewer rules than the model. A file
+    given to ``waltz-operator plan`` is not checked by an API server, so it may have any invalid
+    field.
     """
 
 

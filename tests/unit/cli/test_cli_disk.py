@@ -131,6 +131,10 @@ def test_verify_of_flushed_record_that_is_torn_reports_damage(storage: Path) -> 
     start = next(each for each in shown["start"] if each["partition"] == 1)
     assert "the log was flushed up to record 13, but record 13 is missing" in start["refused"]
     assert start["changes"] == []
+    (storage / "1" / "0000000000000000015.seg.new").write_bytes(b"x")
+    table = run("verify", str(storage / "1")).stdout
+    assert "remove this file, which an interrupted creation left" in table
+    assert "refuse the partition: the log was flushed up to record 13" in table
 
 
 def _write_torn_record(storage: Path) -> None:
@@ -359,9 +363,22 @@ def test_verify_with_meta_reads_control_file_there(tmp_path: Path) -> None:
     assert exported(data)[0] == list(range(RECORDS))
     without = value("verify", str(data), status=1)
     assert "name it with --meta" in without["start"][0]["refused"]
-    assert "name it with --meta" in run("control", str(data)).stderr
     foreign = value("verify", str(data), "--meta", str(other), status=1)
     assert "do not belong together" in foreign["start"][0]["refused"]
+
+
+def test_control_with_meta_reads_control_file_there(tmp_path: Path) -> None:
+    data, meta, other = (tmp_path / name for name in ("data", "meta", "other"))
+    for each in (data, meta, other):
+        each.mkdir()
+    directory = StorageDirectory(PosixDisk(data), KEY, 3, options(), PosixDisk(meta))
+    directory.assign(1)
+    directory.close()
+
+    assert "name it with --meta" in run("control", str(data)).stderr
+    held = value("control", str(data), "--meta", str(meta), "--assigned")
+    assert [entry["partition"] for entry in held["entries"]] == [1]
+    assert "do not belong together" in run("control", str(data), "--meta", str(other)).stderr
 
 
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); "
@@ -436,12 +453,12 @@ def test_start_does_what_verify_reported(
         assert (refused is None) == (foretold.refused is None), (refused, foretold)
         if refused is None:
             assert directory.partition(1).log.next_id == foretold.next_id
-            for change in foretold.changes:
-                assert sizes.pop(change.path) == change.size_before
-                real = path / change.path
-                size = real.stat().st_size if real.exists() else None
-                assert size == change.size_after
-            assert {name: (path / name).stat().st_size for name in sizes} == sizes
+        for change in foretold.changes:
+            assert sizes.pop(change.path) == change.size_before
+            real = path / change.path
+            size = real.stat().st_size if real.exists() else None
+            assert size == change.size_after
+        assert {name: (path / name).stat().st_size for name in sizes} == sizes
     finally:
         directory.close()
     shutil.rmtree(path)

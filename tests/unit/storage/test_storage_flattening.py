@@ -188,6 +188,46 @@ def test_directory_that_has_lost_its_log_and_its_segments_is_refused(crashed: Pa
     assert (crashed / CATALOGUE_FILE).exists()
 
 
+def test_directory_without_partitions_that_has_lost_its_log_is_refused_and_unchanged(
+    tmp_path: Path,
+) -> None:
+    running = tmp_path / "running"
+    running.mkdir()
+    wal = WalEngine(WalOptions(1 << 20, lambda: 0.0))
+    directory = StorageDirectory(PosixDisk(running), KEY, PARTITIONS, OPTIONS, wal=wal)
+    copy = tmp_path / "copy"
+    shutil.copytree(running, copy)
+    directory.close()
+    (copy / WAL_FILE).unlink()
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    with pytest.raises(DirectoryRefused, match="shows the key of the cluster"):
+        flatten(copy)
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+
+
+@pytest.mark.parametrize("own_log", [False, True])
+def test_crash_of_the_removal_of_an_empty_log_leaves_no_catalogue_without_its_log(
+    own_log: bool,
+) -> None:
+    """Without partitions, a catalogue without a log would say that the log is lost."""
+    data, log = MemoryDisk(), MemoryDisk() if own_log else None
+    wal = WalEngine(WalOptions(1 << 20, lambda: 0.0, directory=log))
+    StorageDirectory(data, KEY, PARTITIONS, OPTIONS, wal=wal).close()
+    home = data if log is None else log
+    crashes: list[tuple[bool, bool]] = []
+
+    def crash() -> None:
+        crashed_data = data.crashed(Random(len(crashes)))
+        crashed_home = crashed_data if log is None else log.crashed(Random(len(crashes)))
+        crashes.append((crashed_data.exists(CATALOGUE_FILE), crashed_home.exists(WAL_FILE)))
+
+    data.observer = crash
+    home.observer = crash
+    flattened(data, log)
+    assert {(True, True), (False, True), (False, False)} <= set(crashes)
+    assert (True, False) not in crashes
+
+
 def test_log_elsewhere_must_be_named_although_no_segment_has_the_key(crashed: Path) -> None:
     (crashed / WAL_FILE).unlink()
     shutil.rmtree(crashed / "2")

@@ -15,6 +15,7 @@ import pytest
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.control_reading import read_control
+from waltz_storage.inspect.dry_disk import Change
 from waltz_storage.inspect.places import CannotInspect, check_stopped
 from waltz_storage.inspect.segment_reading import check_segment_files
 from waltz_storage.inspect.start_rehearsal import StartOutcome, try_start
@@ -48,6 +49,25 @@ def test_rehearsal_reports_a_file_that_it_may_not_read_as_not_opened(
         patched.setattr(os, call, refusing(getattr(os, call), tmp_path / path))
         outcome = try_start(tmp_path, 0, control)
     assert outcome == StartOutcome(f"it cannot be opened: Permission denied ({path})", None)
+
+
+def test_rehearsal_of_a_refused_partition_reports_the_files_that_a_start_removes(
+    tmp_path: Path,
+) -> None:
+    directory = StorageDirectory(PosixDisk(tmp_path), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    directory.assign(0)
+    directory.close()
+    (tmp_path / "0/0000000000000000005.seg.new").write_bytes(b"x")
+    segment = tmp_path / "0/0000000000000000000.seg"
+    segment.write_bytes(bytes(segment.stat().st_size))
+    outcome = try_start(tmp_path, 0, read_control(tmp_path, None))
+    assert not outcome.sound
+    assert outcome.changes == (Change("0/0000000000000000005.seg.new", 1, None, rewritten=False),)
+
+    directory = StorageDirectory(PosixDisk(tmp_path), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    assert set(directory.refused) == {0}
+    directory.close()
+    assert not (tmp_path / "0/0000000000000000005.seg.new").exists()
 
 
 @pytest.mark.parametrize("suffix", ["seg", "idx"])

@@ -24,6 +24,7 @@ from waltz.net.network import ListeningPort
 from waltz.protocol import CLIENT_SERVER, ReqId, client_server
 from waltz.protocol.client_server import FeedRequest
 from waltz.testing import FrameFault, FrameReplacement, FrameRule, MemoryNetwork, run
+from waltz.testing.frames import split_frames
 from waltz.testing.transport import MemoryTransport
 
 NEWEST = max(CLIENT_SERVER.versions)
@@ -446,6 +447,84 @@ def test_chunk_with_a_shorter_delay_arrives_after_the_one_before(second: float) 
         ]
 
     run(work())
+
+
+class _Recording(asyncio.Protocol):
+    """Records what arrives, and whether the connection is lost."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.is_lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
+
+
+class _SwiftWire(_Wire):
+    """One direction of a connection whose chunks are due at once."""
+
+    def __init__(self) -> None:
+        super().__init__([], [])
+
+    def delay(self) -> float:
+        return 0.0
+
+    def tear(self, size: int) -> tuple[int, float]:
+        return 0, 0.0
+
+
+def connected_ends() -> tuple[MemoryTransport, MemoryTransport, _Recording, _Recording]:
+    """Return both ends of a connection, and the protocol of each."""
+    loop, lock = asyncio.get_running_loop(), threading.RLock()
+    one = MemoryTransport(loop, ("other", 1), _SwiftWire(), lock)
+    other = MemoryTransport(loop, ("one", 1), _SwiftWire(), lock)
+    one.peer, other.peer = other, one
+    protocols = _Recording(), _Recording()
+    for end, protocol in zip((one, other), protocols, strict=True):
+        end.connect(protocol)
+    return one, other, *protocols
+
+
+async def test_close_with_a_full_write_buffer_ends_when_the_peer_closes() -> None:
+    one, other, protocol_of_one, protocol_of_other = connected_ends()
+    other.pause_reading()
+    one.write(bytes(FULL))
+    one.close()
+    await asyncio.sleep(0)
+    assert not protocol_of_one.is_lost, "the peer has not taken the bytes yet"
+    other.close()
+    await eventually(lambda: protocol_of_one.is_lost and protocol_of_other.is_lost)
+
+
+async def test_chunk_that_is_written_after_a_cut_does_not_arrive() -> None:
+    one, other, _, protocol_of_other = connected_ends()
+    one.write(b"in transit")
+    for end in (one, other):
+        end.cut(FULL)
+    one.write(b", after the cut")
+    await eventually(lambda: protocol_of_other.is_lost)
+    assert protocol_of_other.received == b"in transit"
+
+
+async def test_bytes_in_transit_arrive_when_their_closed_connection_is_cut() -> None:
+    one, other, _, protocol_of_other = connected_ends()
+    one.write(b"in transit")
+    one.close()
+    for end in (one, other):
+        end.cut(FULL)
+    await eventually(lambda: protocol_of_other.is_lost)
+    assert protocol_of_other.received == b"in transit"
+
+
+def test_bytes_that_begin_with_a_negative_length_are_not_split() -> None:
+    part = FRAME[:3] + b"\xff\xff\xff\xf9" + FRAME
+    assert [(frame.raw, frame.body) for frame in split_frames(FRAME + part)] == [
+        (FRAME, BODY),
+        (part, b""),
+    ]
 
 
 def transport_to_a_silent_peer() -> MemoryTransport:

@@ -1,4 +1,4 @@
-"""Wait for a session without replicas that ZooKeeper no longer assigns, or reassign them. Pure.
+"""After replicas were unassigned: wait for a session without them, or assign them again. Pure.
 
 Until a session without the removed replicas has recovered, they still count in the quorum that
 recovery needs, but servers no longer contact them. If another replica fails during that time, the

@@ -53,6 +53,12 @@ Ids = Annotated[
         help="Show only these transaction ids. Default: all.",
     ),
 ]
+MetaDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--meta", metavar="DIR", help="The storage's setting storage.metaDirectory, if set."
+    ),
+]
 
 
 @app.command(
@@ -67,12 +73,7 @@ Ids = Annotated[
 def verify_command(
     path: Where,
     transaction: Ids = None,
-    meta: Annotated[
-        Path | None,
-        typer.Option(
-            "--meta", metavar="DIR", help="The storage's setting storage.metaDirectory, if set."
-        ),
-    ] = None,
+    meta: MetaDirectory = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Maximum number of flaws to show in the table.")
     ] = 100,
@@ -194,7 +195,10 @@ def dump_command(
 @prints(disk_rows.ControlFileContent)
 def control_command(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A control file, or the directory that has it.")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A control file, its directory, or the directory of the storage."
+        ),
     ],
     partition: Annotated[
         str | None,
@@ -206,6 +210,7 @@ def control_command(
             "--assigned", "-a", help="Show only assigned partitions, and damaged entries."
         ),
     ] = False,
+    meta: MetaDirectory = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show a control file: its cluster, and every partition's store session and marks.
@@ -214,7 +219,7 @@ def control_command(
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:
-        control = read_control(place.root)
+        control = read_control(place.root, meta)
     rendering = disk_rows.render_control_file(control, wanted, only_assigned=assigned)
     show(output, rendering)
     if any(entry["problem"] for entry in rendering.value["entries"]):

@@ -278,9 +278,9 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
 
 def _start_lines(start: Mapping[str, Any]) -> list[str]:
     """Return the lines of the table for the result of `_start`; they continue "would"."""
-    if start["refused"] is not None:
-        return [f"refuse the partition: {start['refused']}"]
     changes = [f"{change['would']} ({change['file']})" for change in start["changes"]]
+    if start["refused"] is not None:
+        return [*changes, f"refuse the partition: {start['refused']}"]
     return [*changes, f"serve it; the next id is {start['next_id']}"]
 
 

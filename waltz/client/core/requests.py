@@ -127,10 +127,11 @@ class _OpenRequest:
     ``sent`` tells whether the request was sent with its present id. It is false if there was no
     connection when the request got this id, and during a backoff. ``waiting_since`` is the time of
     the first `PartitionRequests.tick` after the request was sent or the backoff began, None before
-    this tick. ``errors``, ``mismatches`` and ``too_short`` count error answers, wrong checksums,
-    and answers that the log ends before the range. ``trusts_disks`` tells whether records may be
-    answered as they lie on a disk. After an error answer, or wrong records in this form, they may
-    not: a storage and the server then verify the records, report damage, and read another replica.
+    this tick. ``errors`` counts all answers after which the request backs off, ``mismatches``
+    wrong checksums, ``too_short`` answers that the log ends before the range. ``trusts_disks``
+    tells whether records may be answered as they lie on a disk. After any answer that ``errors``
+    counts, or wrong records in this form, they may not: a storage and the server then verify the
+    records, report damage, and read another replica.
     """
 
     token: object
@@ -215,6 +216,7 @@ class PartitionRequests:
                 if self._accept_range(open_request, error, mark, records.count):
                     self._records_received(open_request, mark, records)
             case ReadRecords(), StoredRecordsResponse() if open_request.trusts_disks:
+                # It has at least one record: errors and empty ranges come as RecordsResponse.
                 self._stored_received(open_request, message)
             case ReadHeaders(), HeadersResponse(error=error, high_water_mark=mark, headers=headers):
                 if self._accept_range(open_request, error, mark, len(headers)):

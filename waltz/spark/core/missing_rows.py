@@ -57,8 +57,9 @@ class MissingRows:
     def appended(self, last_id: int, rows: Iterable[RowToAppend]) -> None:
         """Record that this attempt's own ``rows`` are in the log, the last one as ``last_id``.
 
-        Without row ids, these rows do not count as found: an equal row of the task is another row,
-        which must be appended, too.
+        The mark rises without a search: the server has granted the append, so no competing attempt
+        has appended between the mark and ``last_id``. Without row ids, these rows do not count as
+        found: an equal row of the task is another row, which must be appended, too.
         """
         self.mark = max(self.mark, last_id)
         if self._has_row_ids:

@@ -27,8 +27,8 @@ def with_sessions(
 ) -> ReplicaObservation:
     """Return the observation after servers have begun the sessions that ``partitions`` need.
 
-    With ``all_catch_up``, replicas that lag in their session get the missing transactions, too, and
-    a partition without a server gets one.
+    A partition without a server gets one. With ``all_catch_up``, replicas that lag in their session
+    get the missing transactions, too.
     """
     for partition in sorted(partitions):
         view = replicas.partitions[partition]
@@ -97,7 +97,10 @@ def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[
 def _has_all_replicas(
     replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
 ) -> bool:
-    """Return whether the present session has exactly the replicas that it should have."""
+    """Return whether a server serves the partition with exactly the replicas that it should have.
+
+    These are the replicas of its present session.
+    """
     return (
         view.server_problem is None
         and available == _in_session(replicas, view)
@@ -157,7 +160,8 @@ def _with_session(
 def _end(replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]) -> int:
     """Return the last id of a partition: that of the replicas that take part in its session.
 
-    If none takes part, it is that of all ``available`` replicas.
+    If none takes part, it is that of all ``available`` replicas. In both cases it is the commit
+    bound, if that is higher: a level replica must reach it (see `ReplicaObservation`).
     """
     up_to_date = available & _in_session(replicas, view) or available
     ends = [_last_id(replicas, storage, view.partition) for storage in up_to_date]

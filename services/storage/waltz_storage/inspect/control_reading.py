@@ -59,7 +59,8 @@ class ControlContent:
 def read_control(root: Path, meta: Path | None = None) -> ControlContent:
     """Read the control file of the storage directory ``root``.
 
-    ``meta`` is the directory of the control file, None if that is ``root``. Raises CannotInspect.
+    ``meta`` is the directory of the control file, None if that is ``root``. Raises CannotInspect,
+    OSError.
     """
     control_path = (meta or root) / CONTROL_FILE
     marks_path = control_path.with_name(FLUSHED_FILE)

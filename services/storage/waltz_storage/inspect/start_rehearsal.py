@@ -22,8 +22,10 @@ from waltz_storage.inspect.places import CannotInspect, Place
 class StartOutcome:
     """The changes that a start of the storage would make to a partition's files.
 
-    If the storage would not serve the partition, ``refused`` is the reason, and nothing changes.
-    Otherwise the storage makes ``changes``, and the id of the next record is ``next_id``.
+    The storage makes ``changes``. If it would then not serve the partition, ``refused`` is the
+    reason. The changes of such a partition are few: the remains of an interrupted creation are
+    removed, and the end of an older copy is cut (see `open_log`). Otherwise the id of the next
+    record is ``next_id``.
     """
 
     refused: str | None
@@ -46,12 +48,14 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
     try:
         log = open_log(disk, identity, LogOptions(now_ms=lambda: 0), control.known_log(partition))
     except PartitionDamaged as damaged:
-        return StartOutcome(f"{damaged.what} ({damaged.file} at offset {damaged.offset})", None)
+        refused = f"{damaged.what} ({damaged.file} at offset {damaged.offset})"
     except PartitionUnopened as unopened:
-        return StartOutcome(f"it cannot be opened: {unopened.why} ({unopened.file})", None)
+        refused = f"it cannot be opened: {unopened.why} ({unopened.file})"
     except DiskFailed as failure:
-        return StartOutcome(f"the storage would not start at all: {failure}", None)
-    return StartOutcome(None, log.next_id, tuple(disk.changes()))
+        refused = f"the storage would not start at all: {failure}"
+    else:
+        return StartOutcome(None, log.next_id, tuple(disk.changes()))
+    return StartOutcome(refused, None, tuple(disk.changes()))
 
 
 def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:

@@ -21,6 +21,7 @@ from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE, lock_log_directory
+from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_start import check_log_is_empty, remove_log_files
 from waltz_storage.inspect.completeness import cluster_key
@@ -29,7 +30,10 @@ from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 _WAL_BYTES = 16 * BLOCK_BYTES
-"""The size of a log that is made only to be removed."""
+"""The size of the log, if one must be made.
+
+That is only if a storage stopped cleanly here between the check of the key and the start.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,10 @@ def flatten(data: Path, meta: Path | None = None, log: Path | None = None) -> Fl
     """Turn a storage directory into one of the engine ``files`` (see `Directories`).
 
     Raises DirectoryRefused if a storage uses a directory, if the directories do not belong
-    together, or if the log is missing or damaged. Raises CannotInspect, NoSpace, DiskFailed,
-    OSError. After an error, or a crash, the call may be repeated.
+    together, if the control file is missing or cut off, or if the files are of different moments.
+    Raises it, too, if the log is missing or damaged and the segments need it, or may need it: it is
+    unknown whether they do if no file shows the key of the cluster. Raises CannotInspect, NoSpace,
+    DiskFailed, OSError. After an error, or a crash, the call may be repeated.
     """
     directories = Directories(
         PosixDisk(data),
@@ -83,7 +89,7 @@ def flatten(data: Path, meta: Path | None = None, log: Path | None = None) -> Fl
     header = _read_header(directories)
     key = cluster_key(data, log)
     if key is None:
-        _check_nothing_lost(data, meta)
+        _check_nothing_lost(directories.data, data, meta)
         key = header.key
     return flatten_directories(directories, key, header.num_partitions)
 
@@ -118,15 +124,18 @@ def _check_log_is_named(directories: Directories) -> None:
         )
 
 
-def _check_nothing_lost(data: Path, meta: Path | None) -> None:
-    """Raise DirectoryRefused if a partition is assigned although no file shows the cluster's key.
+def _check_nothing_lost(disk: Disk, data: Path, meta: Path | None) -> None:
+    """Raise DirectoryRefused if the log is lost or damaged. No file shows the key of the cluster.
 
-    The files of an assigned partition have the key: on the disk, or else in the log. So the log is
-    lost or damaged. An entry that is damaged (a text) may be that of an assigned partition. Raises
-    CannotInspect.
+    ``disk`` is the directory ``data``. The files of an assigned partition have the key: on the
+    disk, or else in the log. An entry that is damaged (a text) may be that of an assigned
+    partition. Without partitions, the catalogue says that there was a log: a crash leaves no
+    catalogue without its log (see `remove_log_files`). The control file may then have the inverted
+    key, which nothing distinguishes from a key. Raises CannotInspect, OSError.
     """
     entries = read_control(data, meta).entries.values()
-    if any(isinstance(entry, str) or entry.info.assigned for entry in entries):
+    is_assigned = any(isinstance(entry, str) or entry.info.assigned for entry in entries)
+    if is_assigned or disk.exists(CATALOGUE_FILE):
         raise DirectoryRefused(
             "neither the write-ahead log nor a segment shows the key of the cluster: the log is "
             "missing or damaged. Mount the volume of the log; if the log is lost, empty the "

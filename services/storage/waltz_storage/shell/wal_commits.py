@@ -214,6 +214,7 @@ class WalCommits:
         self.commit_all()
         self.checkpoint()
         with self._changed, self._failing():
+            # On the disk, the log is empty only when the header of the checkpoint is durable.
             self._flush_header()
             writer = self.logged.writer
             assert writer.checkpoint == writer.following, "the log is empty after a clean stop"
@@ -262,6 +263,7 @@ class WalCommits:
             operations = [operation for unit in units for operation in unit.operations]
             while not self.logged.can_write(operations):
                 self._checkpoint()
+                # The space is free only when the checkpoint's header is durable.
                 self._flush_header()
             operations = self.logged.write_large_directly(operations, self._direct_bytes)
             self.logged.write(operations)
@@ -295,7 +297,7 @@ class WalCommits:
         return units
 
     def _checkpoint(self) -> None:
-        """Make a checkpoint; the lock is held, but not during the flushes.
+        """Make a checkpoint; the lock is held, but not during the flushes of the files.
 
         If a checkpoint is being made, only wait for its end.
         """
@@ -306,6 +308,7 @@ class WalCommits:
             return
         self._checkpointing = True
         try:
+            # A checkpoint begins only when the header of the last one is durable.
             self._flush_header()
             flushes = self.logged.begin_checkpoint()
             self._lag.checkpoint_begun()

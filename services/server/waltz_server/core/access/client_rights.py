@@ -50,8 +50,8 @@ class ClientRights:
     def record_denial(self, right: Right, partition: int) -> bool:
         """Record a denial; return whether it is the first of its right and partition.
 
-        The rules of the last call of `allows` count. Only the first denial is logged: a client that
-        repeats a denied request would fill the log.
+        It is the first if there was no other under the rules of the last call of `allows`. Only the
+        first denial is logged: a client that repeats a denied request would fill the log.
         """
         key = (right, partition)
         if key in self._reported:

@@ -55,7 +55,7 @@ class OutcomeAnswers:
         if self._batches.refused(append, outcome):
             return
         if append.answer_to is not None:
-            self._answer(peer, append, outcome.kind, outcome.transaction_id, mark)
+            self._answer(append.answer_to, append, outcome.kind, outcome.transaction_id, mark)
         else:
             failure = cs.LockFailure(ReqId.decode(append.req_id), outcome.transaction_id)
             self._ready.add(SendToClient(peer, cs.encode(failure, peer.version)))

@@ -56,8 +56,8 @@ class StoreSession:
         self.phase = SessionPhase.RECOVERING
         self.end_reason = ""
         self.sending = False
-        """Set by the store once it has resolved the in-doubt appends of the session before. Until
-        then the ids of new appends are not known."""
+        """Set by the store once it has resolved the in-doubt appends of the session before: until
+        then the queue may have appends that must not be sent."""
         self.low_water_mark = -1
         """The mark at which the session opened, -1 before it opens."""
         self.high_water_mark = -1
@@ -348,7 +348,7 @@ class StoreSession:
             self.recovery.not_copied(r.storage, source)
             self._recover()
         else:
-            self.pump()
+            self._send_due(r)
 
     def _acknowledged(self, r: ReplicaSession, request: st.Request) -> None:
         """Commit the batches that a quorum has now, and send the next ones."""
@@ -394,7 +394,6 @@ class StoreSession:
             self.close(reason)
             return
         self._log(f"session {self.session_id} continues without {r.storage}: {reason}")
-        self.pump()
 
     def _log(self, text: str, level: LogLevel = LogLevel.WARNING) -> None:
         self._ready.add(WriteLog(level, f"partition {self.partition}: {text}"))

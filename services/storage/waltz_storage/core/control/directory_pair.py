@@ -17,8 +17,8 @@ although the sessions and marks in its control file may be older than the log:
   Its log is cut to its mark, and it copies the rest (`replica_roles`,
   `test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote`). The fence is
   lower, too. But no server can use that: when the storage stopped, each server lost its connection,
-  and so the replica. To admit a replica, a server first writes its own session to ZooKeeper, which
-  fails as soon as a newer session has begun (`StoreSession`).
+  and with it dropped the replica from its session. To admit a replica, a server first writes its
+  own session to ZooKeeper, which fails as soon as a newer session has begun (`StoreSession`).
 * Low-water marks: an older one claims fewer records.
 * Flushed mark: an older one claims fewer records, unless a truncation has removed its record. Then
   the storage refuses the partition as damaged.

@@ -7,13 +7,13 @@ not an interrupted write (`log_opening`). The planted bugs "flushed mark written
 and "flushed mark not lowered before a truncation" break the rule.
 
 The control file has two *structs* for each partition, and writes them in turn: after a crash, the
-newer undamaged one is current. A slot of this file has the checksum of the struct that it belongs
-to, and counts only while that struct is current.
+newer undamaged one is current. The file of the marks has three *slots* for each partition. A slot
+has a mark and the checksum of one of these structs, and counts only while that struct is current.
 
 A raised mark is not flushed at once. After a loss of power the mark may lag behind the log, by the
 time between two calls of `FlushedMarks.flush`. After the death of the process it is exact.
 
-Each partition has three slots, because two of them must not be written:
+There are three slots, because two of them must not be written:
 
 * The newest durable slot of the current struct. If its write were torn by a crash, no mark would be
   left.

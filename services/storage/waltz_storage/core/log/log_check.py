@@ -66,6 +66,7 @@ def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> Check
     try:
         offsets = segments.extent(segment, first_id, count).offsets
     except (PartitionDamaged, OSError):
+        # The files are open now: an OSError is one of reading, which is damage.
         return _unreadable(first_id, count, end_id)
     return _check_windows(data, segment, first_id, offsets, max_bytes, end_id)
 
@@ -94,7 +95,7 @@ def _check_windows(
     for number, stop in _windows(offsets, segment.end, max_bytes):
         window_id, window_bytes = first_id + number, offsets[stop] - offsets[number]
         if not _is_possible(offsets, number, segment.end):
-            # The record cannot be found. Nothing is read.
+            # Such a window is one record (see `_windows`). It cannot be found, and nothing is read.
             damaged.append(window_id)
             window_bytes = 0
         elif checked_bytes and checked_bytes + window_bytes > max_bytes:

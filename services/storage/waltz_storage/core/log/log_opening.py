@@ -2,8 +2,9 @@
 
 Files are used only through the `Disk` that the caller passes. `log_recovery` finds the records of
 each segment. This module checks all files of the log before it changes any of them: a partition
-that is refused keeps its files. Only the remains of an interrupted creation of a segment, which
-have no records, are removed first.
+that is refused keeps its files. There are two exceptions: the remains of an interrupted creation of
+a segment, which have no records, are removed first, and an older copy of a log is noticed only
+after the invalid bytes at its end were removed (`open_log`).
 """
 
 from __future__ import annotations

@@ -164,7 +164,10 @@ class LogSegments:
         )
 
     def drop_tail(self) -> None:
-        """Remove the tail segment durably; the newest sealed segment becomes the tail."""
+        """Remove the tail segment durably; the newest sealed segment becomes the tail.
+
+        Raises DiskFailed.
+        """
         assert self.sealed, "the first segment of a log is never dropped"
         self.tail.files.close()
         remove_files(self._disk, self.identity, self.tail.first_id)
@@ -184,7 +187,11 @@ class LogSegments:
         self._open.clear()
 
     def remove(self) -> None:
-        """Close and remove all files, newest first; the directory stays. Raises DiskFailed."""
+        """Close and remove all files; the directory stays. Raises DiskFailed.
+
+        The newest are removed first, so that a crash leaves a log without a hole (see
+        `remove_log`).
+        """
         self.release()
         for segment in (self.tail.bounds(), *reversed(self.sealed)):
             remove_files(self._disk, self.identity, segment.first_id)

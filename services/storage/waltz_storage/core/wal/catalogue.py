@@ -29,7 +29,10 @@ from waltz_storage.core.wal.ring import TransactionId
 
 CATALOGUE_REGION = 0
 FIRST_REGION = 2
-"""The regions before this one have no file."""
+"""The first region whose row names a file.
+
+Region 0 is the catalogue's own file; rows 0 and 1 have the position.
+"""
 MAX_REGIONS = 1 << 24
 """The number of regions: the number of a region has 24 bits."""
 ROW_BYTES = 32

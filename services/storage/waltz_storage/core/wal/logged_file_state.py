@@ -108,7 +108,10 @@ class LoggedFileState:
 
     @property
     def may_be_extended(self) -> bool:
-        """Whether the file exists and no queued change will cut it. Needs no lock."""
+        """Whether the file on the disk can be made longer to reserve space. Needs no lock.
+
+        It must exist, and no queued change may cut it: the cut would remove the space again.
+        """
         # The copy is one step, as in `last_change`.
         return self.creation == 0 and all(change.data is not None for change in tuple(self.changes))
 

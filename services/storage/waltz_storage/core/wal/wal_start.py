@@ -88,13 +88,15 @@ def check_log_is_empty(home: Disk) -> None:
 def remove_log_files(disk: Disk, home: Disk) -> None:
     """Remove the log in ``home`` and the catalogue of the plain directory ``disk``, durably.
 
-    The pair files are removed, too, first that of the log: after a crash in between, the directory
-    of the log belongs to no storage, and a new start may use it (see `log_directory`). Raises
-    OSError, DiskFailed.
+    The catalogue is removed first: a catalogue without a log shows that the log is lost. The pair
+    files are removed, too, first that of the log: after a crash in between, the directory of the
+    log belongs to no storage, and a new start may use it (see `log_directory`). Raises OSError,
+    DiskFailed.
     """
     for place, names in (
+        (disk, (CATALOGUE_FILE,)),
         (home, (WAL_FILE, LOG_PAIR_FILE)),
-        (disk, (CATALOGUE_FILE, LOG_PAIR_FILE)),
+        (disk, (LOG_PAIR_FILE,)),
     ):
         for name in names:
             if place.exists(name):
