@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.planting import OrderedRuns, Package, Planted, nodes
 
+_COMPARISON = "unit/admin/test_operations_replica_comparison.py::"
+
 ADMIN_BUGS = (
     Planted(
         "a source is dropped before a session without it",
@@ -277,6 +279,25 @@ ADMIN_BUGS = (
         nodes(
             "unit/admin/test_operations_verification.py::test_quorum_check_ignores_replicas_that_are_not_assigned"
         ),
+    ),
+    Planted(
+        "a comparison that ends early counts what it asked for as compared",
+        Package.ADMIN,
+        "self._last_id, self._next_id - 1, self._difference, self._ends, self._problems\n",
+        "self._last_id, self._range_end, self._difference, self._ends, self._problems\n",
+        "The check of a new volume skips transactions that nobody has compared.",
+        nodes(
+            _COMPARISON + "test_comparison_in_parts_finds_the_same_difference_as_a_whole_one",
+            _COMPARISON + "test_slice_that_a_storage_did_not_answer_is_not_compared",
+        ),
+    ),
+    Planted(
+        "a comparison pauses while it narrows a difference down",
+        Package.ADMIN,
+        "if comparison.may_pause and not may_continue():\n",
+        "if not may_continue():\n",
+        "Each part ends before it has found the difference, and the next one begins anew.",
+        nodes(_COMPARISON + "test_comparison_in_parts_finds_the_same_difference_as_a_whole_one"),
     ),
     Planted(
         "a comparison skips the first transaction of each slice",

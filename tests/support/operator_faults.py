@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 from tests.support.operator_world import World, Znodes
-from waltz.admin import MayContinue, ObservationScope, ReplicaObservation
+from waltz.admin import ComparisonResult, MayContinue, ObservationScope, ReplicaObservation
 from waltz.admin import Step as ReplicaStep
 from waltz.admin.core.steps import (
     ChangeAssignment,
@@ -28,7 +28,7 @@ from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.resources import ObjectMeta, WaltzCluster
 from waltz_operator.core.steps import ShapeChange, Step
-from waltz_operator.shell.environment import ComparedPart, ReplicaAccess
+from waltz_operator.shell.environment import ReplicaAccess
 from waltz_operator.shell.kube_api import Conflict, KubeError
 
 
@@ -269,7 +269,7 @@ class _SimulatedReplicas:
 
     async def compare(
         self, partition: int, first_id: int, may_continue: MayContinue
-    ) -> ComparedPart:
+    ) -> ComparisonResult:
         """See ReplicaAccess."""
         raise AssertionError("no volume is replaced")
 

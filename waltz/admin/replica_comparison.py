@@ -97,8 +97,8 @@ async def compare_replicas(
     The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. One
     request asks for the checksum of at most ``slice_ids`` transactions. A storage or a server that
     has not answered the observation within ``observation_seconds`` counts as failed. The comparison
-    ends early when ``may_continue`` returns False. ``network`` opens the connections. Raises
-    UnknownPartition, NoCluster, MalformedMetadata.
+    ends early when ``may_continue`` returns False; its result says how far it got. ``network``
+    opens the connections. Raises UnknownPartition, NoCluster, MalformedMetadata.
     """
     observer = ReplicaObserver(cluster, tls, answer_seconds=observation_seconds, network=network)
     observation = await observer.observe(ObservationScope((partition,), storages or frozenset()))
@@ -118,14 +118,16 @@ async def compare_replicas(
     )
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
-    while (id_range := comparison.next_range) is not None and may_continue():
+    while (id_range := comparison.next_range) is not None:
+        if comparison.may_pause and not may_continue():
+            break
         queries = (
             _query_sum(storage, ports, tls, params, partition, id_range, network)
             for storage in comparison.storages
         )
         answers = await asyncio.gather(*queries)
         comparison.add_sums(dict(zip(comparison.storages, answers, strict=True)))
-        on_compared(id_range[1], comparison.last_id)
+        on_compared(comparison.result.compared_until, comparison.last_id)
     return comparison.result
 
 

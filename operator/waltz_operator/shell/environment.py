@@ -73,16 +73,8 @@ class SecretUnusable(StoreError):
     """A secret for the connection to ZooKeeper cannot be used. The text says what to correct."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedPart:
-    """A comparison that may have ended early: ``last_compared`` is the last id that it reached."""
-
-    result: ComparisonResult
-    last_compared: int
-
-
 class ReplicaAccess(Protocol):
-    """Observes and changes one cluster's replicas; `waltz.admin.OrderExecutor` implements it."""
+    """Observes and changes one cluster's replicas; `_NetworkAccess` implements it."""
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         """Return the state of the replicas in ``scope``. Raises NoCluster, MalformedMetadata."""
@@ -96,7 +88,7 @@ class ReplicaAccess(Protocol):
 
     async def compare(
         self, partition: int, first_id: int, may_continue: MayContinue
-    ) -> ComparedPart:
+    ) -> ComparisonResult:
         """Compare the replicas of a partition from ``first_id`` on.
 
         The comparison ends early when ``may_continue`` returns False. Raises UnknownPartition, and
@@ -131,23 +123,11 @@ class _NetworkAccess(OrderExecutor):
 
     async def compare(
         self, partition: int, first_id: int, may_continue: MayContinue
-    ) -> ComparedPart:
+    ) -> ComparisonResult:
         """See ReplicaAccess."""
-        last_compared = first_id - 1
-
-        def note_progress(compared: int, _last: int) -> None:
-            nonlocal last_compared
-            last_compared = compared
-
-        result = await compare_replicas(
-            self.cluster,
-            self.tls,
-            partition,
-            first_id=first_id,
-            on_compared=note_progress,
-            may_continue=may_continue,
+        return await compare_replicas(
+            self.cluster, self.tls, partition, first_id=first_id, may_continue=may_continue
         )
-        return ComparedPart(result, last_compared)
 
 
 def _cluster_key(desired: DesiredCluster) -> tuple[str, str]:

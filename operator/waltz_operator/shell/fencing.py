@@ -13,13 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from waltz.admin import MayContinue, ObservationScope, ReplicaObservation, Step
+from waltz.admin import (
+    ComparisonResult,
+    MayContinue,
+    ObservationScope,
+    ReplicaObservation,
+    Step,
+)
 from waltz.metadata import MetadataStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import ANY_VERSION, Children, Node, OnChange, SessionHealth
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.observed import LiveObject
-from waltz_operator.shell.environment import ComparedPart, Environment, ReplicaAccess
+from waltz_operator.shell.environment import Environment, ReplicaAccess
 from waltz_operator.shell.kube_api import Kube, KubeError
 
 MayWrite = Callable[[], bool]
@@ -178,6 +184,6 @@ class _LeaderAccess:
 
     async def compare(
         self, partition: int, first_id: int, may_continue: MayContinue
-    ) -> ComparedPart:
+    ) -> ComparisonResult:
         """See ReplicaAccess."""
         return await self._access.compare(partition, first_id, may_continue)

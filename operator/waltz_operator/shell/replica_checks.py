@@ -21,20 +21,18 @@ async def compare_next_part(replicas: ReplicaAccess, step: CompareReplica) -> Re
     """
     clock, at = asyncio.get_running_loop().time, step.at
     end = clock() + _COMPARE_SECONDS
-    part = await replicas.compare(at.partition, at.next_id, lambda: clock() < end)
-    problems = {**part.result.problems, **dict.fromkeys(part.result.ends, "it ends early")}
-    if part.result.difference is not None:
+    result = await replicas.compare(at.partition, at.next_id, lambda: clock() < end)
+    problems = {**result.problems, **dict.fromkeys(result.ends, "it ends early")}
+    if result.difference is not None:
         raise NotEqual(
-            f"transaction {part.result.difference.transaction_id} is not the same on all storages: "
+            f"transaction {result.difference.transaction_id} is not the same on all storages: "
             "see waltz storage compare"
         )
     if step.storage in problems:
         raise NotEqual(problems[step.storage])
-    # Without a peer, not even transaction `at.next_id` is compared: `last_compared` stays below
-    # this id. If the partition ends before this id, nothing is left to compare, and
-    # `last_compared` is not below the last id of the partition.
-    if part.last_compared < min(at.next_id, part.result.last_id):
-        raise NotEqual("no peer can be compared now")
-    if part.last_compared >= part.result.last_id:
+    if result.compared_until >= result.last_id:
         return replace(at, partition=at.partition + 1, next_id=0)
-    return replace(at, next_id=part.last_compared + 1)
+    if result.compared_until < at.next_id:
+        # Not even the first transaction was compared.
+        raise NotEqual("no peer can be compared now")
+    return replace(at, next_id=result.compared_until + 1)

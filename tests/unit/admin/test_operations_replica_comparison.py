@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import random
 import uuid
+from collections.abc import Callable
 from typing import Any, Self
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.replica_model import Model
 from waltz.admin import replica_comparison
@@ -41,6 +47,8 @@ class Admin:
         self.damaged: int | None = None
         self.failure: Exception | None = None
         self.is_old = False
+        self.ids_per_sum = LAST + 1
+        """A checksum covers at most so many transactions, because a storage bounds its bytes."""
         self.requests: list[tuple[int, int]] = []
 
     async def __aenter__(self) -> Self:
@@ -59,7 +67,8 @@ class Admin:
             raise self.failure
         if self.is_old:
             raise UnsupportedByPeer("range checksum")
-        records = await self.records(partition, first_id, last_id - first_id + 1)
+        count = min(last_id - first_id + 1, self.ids_per_sum)
+        records = await self.records(partition, first_id, count)
         return RangeSum(first_id - 1).plus(records)
 
     def _record(self, each: int) -> Record:
@@ -67,8 +76,8 @@ class Admin:
         return Record(each, ReqId(1, 1, 0, each), 0, data, checksum(data) ^ (each == self.damaged))
 
 
-@pytest.fixture
-async def cluster() -> Cluster:
+async def new_cluster() -> Cluster:
+    """Create a cluster of one partition with the storages A and B."""
     made = Cluster(MemoryZooKeeper().connect(), ROOT)
     await create_cluster(made.store, ROOT, "log", 1, key=uuid.UUID(int=1))
     await made.add_storage_node(A, 0, 9001)
@@ -76,9 +85,8 @@ async def cluster() -> Cluster:
     return made
 
 
-@pytest.fixture
-def admins(monkeypatch: pytest.MonkeyPatch) -> dict[str, Admin]:
-    """The connections to the storages A and B, which are observed as healthy up to `LAST`."""
+def observed_admins(patched: pytest.MonkeyPatch) -> dict[str, Admin]:
+    """Replace the connections to A and B, which are observed as healthy up to `LAST`."""
     found = {A: Admin(), B: Admin()}
     model = Model({A: 0, B: 1, C: 2}, {0: frozenset({A, B})})
     model.append(LAST + 1)
@@ -95,9 +103,19 @@ def admins(monkeypatch: pytest.MonkeyPatch) -> dict[str, Admin]:
     async def open_admin(storage: str, *_: object) -> Admin:
         return found[storage]
 
-    monkeypatch.setattr(replica_comparison, "ReplicaObserver", Observer)
-    monkeypatch.setattr(StorageAdmin, "open", open_admin)
+    patched.setattr(replica_comparison, "ReplicaObserver", Observer)
+    patched.setattr(StorageAdmin, "open", open_admin)
     return found
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    return await new_cluster()
+
+
+@pytest.fixture
+def admins(monkeypatch: pytest.MonkeyPatch) -> dict[str, Admin]:
+    return observed_admins(monkeypatch)
 
 
 async def test_equal_replicas_are_compared_to_the_end_in_slices(
@@ -129,6 +147,65 @@ async def test_comparison_ends_when_it_may_not_continue(
 ) -> None:
     await compare_replicas(cluster, PLAINTEXT, 0, may_continue=lambda: False)
     assert admins[A].requests == []
+
+
+@given(
+    differing=st.none() | st.integers(0, LAST),
+    slice_ids=st.integers(1, LAST + 1),
+    limits=st.tuples(st.integers(1, LAST + 1), st.integers(1, LAST + 1)),
+    pauses=st.randoms(use_true_random=False),
+)
+def test_comparison_in_parts_finds_the_same_difference_as_a_whole_one(
+    differing: int | None, slice_ids: int, limits: tuple[int, int], pauses: random.Random
+) -> None:
+    """Each part begins after what the part before has compared."""
+
+    async def compare() -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            made = await new_cluster()
+            storages = observed_admins(patched)
+            for storage, limit in zip((A, B), limits, strict=True):
+                storages[storage].ids_per_sum = limit
+            if differing is not None:
+                storages[B].data[differing] = b"y"
+            first_id = 0
+            while True:
+                result = await compare_replicas(
+                    made,
+                    PLAINTEXT,
+                    0,
+                    first_id=first_id,
+                    slice_ids=slice_ids,
+                    may_continue=answers_true_first(pauses),
+                )
+                assert not result.problems
+                assert not result.ends
+                if result.difference is not None or result.compared_until == LAST:
+                    break
+                assert result.compared_until >= first_id, "each part makes progress"
+                first_id = result.compared_until + 1
+            found = result.difference
+            assert (None if found is None else found.transaction_id) == differing
+
+    asyncio.run(compare())
+
+
+def answers_true_first(pauses: random.Random) -> Callable[[], bool]:
+    """Return a function that permits the first request, and then stops at random."""
+    answers = itertools.chain([True], iter(lambda: pauses.random() < 0.5, None))
+    return lambda: next(answers)
+
+
+async def test_slice_that_a_storage_did_not_answer_is_not_compared(
+    cluster: Cluster, admins: dict[str, Admin]
+) -> None:
+    admins[A].failure = ConnectionLost("the storage has ended")
+    reports: list[tuple[int, int]] = []
+    result = await compare_replicas(
+        cluster, PLAINTEXT, 0, on_compared=lambda at, end: reports.append((at, end))
+    )
+    assert (result.compared_until, result.difference) == (-1, None)
+    assert reports == [(-1, LAST)]
 
 
 async def test_partition_that_does_not_exist_cannot_be_compared(

@@ -16,7 +16,7 @@ from waltz.admin.core.steps import CopyReplica
 from waltz_operator.core.names import REPLACE_VOLUME_ANNOTATION, REPLACEMENT_ANNOTATION
 from waltz_operator.core.steps import CompareReplica, RecordReplacement
 from waltz_operator.core.volume_replacement import Phase, Replacement
-from waltz_operator.shell.environment import ComparedPart, Environment, ReplicaAccess
+from waltz_operator.shell.environment import Environment, ReplicaAccess
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.fencing import LeaderEnvironment
 from waltz_operator.shell.observer import observe
@@ -29,7 +29,7 @@ class Access:
     """A `ReplicaAccess` whose comparison returns ``part``; copies ask whether they may continue."""
 
     def __init__(self) -> None:
-        self.part = ComparedPart(ComparisonResult(9, None, {}, {}), 9)
+        self.part = ComparisonResult(9, 9, None, {}, {})
         self.asked: list[tuple[int, int]] = []
         self.answers: list[bool] = []
         self.before_answer: Callable[[], None] = lambda: None
@@ -41,7 +41,7 @@ class Access:
 
     async def compare(
         self, partition: int, first_id: int, may_continue: MayContinue
-    ) -> ComparedPart:
+    ) -> ComparisonResult:
         assert may_continue()
         self.asked.append((partition, first_id))
         return self.part
@@ -110,7 +110,7 @@ async def test_comparison_records_where_it_continues(
     last_compared: int, partition: int, next_id: int
 ) -> None:
     scene = Scene()
-    scene.access.part = ComparedPart(ComparisonResult(9, None, {}, {}), last_compared)
+    scene.access.part = ComparisonResult(9, last_compared, None, {}, {})
     at = Replacement(POD, ("uid",), Phase.COMPARE, 2, 3)
     await scene.executor.perform(CompareReplica("a", STORAGE, at))
     assert scene.access.asked == [(2, 3)]
@@ -121,19 +121,19 @@ async def test_comparison_records_where_it_continues(
     ("part", "reason"),
     [
         (
-            ComparedPart(ComparisonResult(9, Difference(6, ()), {}, {}), 7),
+            ComparisonResult(9, 7, Difference(6, ()), {}, {}),
             "transaction 6 is not the same on all storages",
         ),
-        (ComparedPart(ComparisonResult(9, None, {STORAGE: 5}, {}), 9), "it ends early"),
-        (ComparedPart(ComparisonResult(9, None, {}, {STORAGE: "down"}), 9), "down"),
+        (ComparisonResult(9, 9, None, {STORAGE: 5}, {}), "it ends early"),
+        (ComparisonResult(9, 9, None, {}, {STORAGE: "down"}), "down"),
         (
-            ComparedPart(ComparisonResult(9, None, {}, {"b:1": "down"}), 2),
+            ComparisonResult(9, 2, None, {}, {"b:1": "down"}),
             "no peer ",
         ),
     ],
 )
 async def test_comparison_that_finds_a_difference_or_no_peer_fails(
-    part: ComparedPart, reason: str
+    part: ComparisonResult, reason: str
 ) -> None:
     scene = Scene()
     scene.access.part = part

@@ -63,13 +63,15 @@ class Difference:
 class ComparisonResult:
     """The result of a comparison up to ``last_id``.
 
-    ``ends`` maps the storage of each replica that ends before ``last_id`` to the replica's last id.
-    ``problems`` maps the storage of each replica that could not be read to the reason. On the other
-    storages, all compared transactions before ``difference`` are the same; if ``difference`` is
-    None, all transactions up to ``last_id`` are the same.
+    ``compared_until`` is the last id up to which all transactions were compared and are the same:
+    less than ``last_id`` if the comparison has ended early. ``ends`` maps the storage of each
+    replica that ends before ``last_id`` to the replica's last id. ``problems`` maps the storage of
+    each replica that could not be read to the reason. On the other storages, all compared
+    transactions before ``difference`` are the same.
     """
 
     last_id: int
+    compared_until: int
     difference: Difference | None
     ends: Mapping[str, int]
     problems: Mapping[str, str]
@@ -107,6 +109,7 @@ class Comparison:
         """
         self._range_end = first_id - 1
         """The last id of the range to query next."""
+        self._may_pause = True
         self._difference: Difference | None = None
         self._ends: dict[str, int] = {}
         self._problems = {s: why for s, why in replicas.items() if isinstance(why, str)}
@@ -131,11 +134,23 @@ class Comparison:
     @property
     def result(self) -> ComparisonResult:
         """The result so far."""
-        return ComparisonResult(self._last_id, self._difference, self._ends, self._problems)
+        return ComparisonResult(
+            self._last_id, self._next_id - 1, self._difference, self._ends, self._problems
+        )
+
+    @property
+    def may_pause(self) -> bool:
+        """Whether a comparison that ends now can be continued after its result.
+
+        It cannot while answers were too short, or while a difference is being narrowed down: what
+        is known would be lost, and each continuation could end at the same point.
+        """
+        return self._may_pause
 
     def add_sums(self, answers: Mapping[str, RangeSum | str]) -> None:
         """Add the answers for `next_range`: each storage's checksum, or why it sent none."""
         assert self.next_range is not None
+        self._may_pause = False
         sums: dict[str, RangeSum] = {}
         for storage in self.storages:
             match answers[storage]:
@@ -164,6 +179,7 @@ class Comparison:
             # left the comparison meanwhile.
             self._differing_end = None
         if self._differing_end is None:
+            self._may_pause = True
             self._set_range(self._last_id)
         else:
             # The first half of a range that differs is the same, so the second half differs.
