@@ -285,7 +285,7 @@ ADMIN_BUGS = (
         Package.ADMIN,
         "self._last_id, self._next_id - 1, self._difference, self._ends, self._problems\n",
         "self._last_id, self._range_end, self._difference, self._ends, self._problems\n",
-        "The check of a new volume skips transactions that nobody has compared.",
+        "The check of a new volume skips transactions that were not compared.",
         nodes(
             _COMPARISON + "test_comparison_in_parts_finds_the_same_difference_as_a_whole_one",
             _COMPARISON + "test_slice_that_a_storage_did_not_answer_is_not_compared",

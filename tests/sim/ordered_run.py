@@ -29,6 +29,9 @@ _ORDERS_SECONDS = 200.0
 
 _SEGMENT_BYTES = 4_000
 _RESTART_SECONDS = 0.6
+_STEPS_WITH_FAULTS = 40
+"""In how many steps faults are injected. Then the orders must be executed: while the servers of a
+partition are killed all the time, a replica that is switched on again may never catch up."""
 _KILL_NODE_WITHIN_SECONDS = 0.02
 _KILL_ADMINISTRATOR_WITHIN_SECONDS = 0.1
 _FIRST_RECORD = ("0/0000000000000000000.seg", HEADER_BYTES)
@@ -48,6 +51,7 @@ class OrderedRun(SimCluster):
         # A replica can only be retired if a quorum stays, also while one storage is lost.
         self._replicas = 4 if lost and kind == "retire" else 3
         self._may_lose_storage = lost
+        self._steps_with_faults = 0
         self._lost: str | None = None
         """The storage that is down and is not started again by itself."""
         self.administrator: Administrator
@@ -166,6 +170,9 @@ class OrderedRun(SimCluster):
 
     def _inject_faults(self) -> None:
         """Kill a node or the administrator in the middle of the next step."""
+        if self._steps_with_faults == _STEPS_WITH_FAULTS:
+            return
+        self._steps_with_faults += 1
         soon = self.random.random() * _KILL_NODE_WITHIN_SECONDS
         if self.random.random() < 0.6:
             self.clock.after(soon, self.random.choice((self._kill_storage, self._kill_owner)))

@@ -348,7 +348,7 @@ class StoreSession:
             self.recovery.not_copied(r.storage, source)
             self._recover()
         else:
-            self._send_due(r)
+            self.pump()
 
     def _acknowledged(self, r: ReplicaSession, request: st.Request) -> None:
         """Commit the batches that a quorum has now, and send the next ones."""
@@ -394,6 +394,7 @@ class StoreSession:
             self.close(reason)
             return
         self._log(f"session {self.session_id} continues without {r.storage}: {reason}")
+        self.pump()
 
     def _log(self, text: str, level: LogLevel = LogLevel.WARNING) -> None:
         self._ready.add(WriteLog(level, f"partition {self.partition}: {text}"))
