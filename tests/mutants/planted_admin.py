@@ -32,8 +32,7 @@ ADMIN_BUGS = (
     Planted(
         "a replica that servers write is copied to",
         Package.ADMIN,
-        "if held.readable or held.writable:\n"
-        "    return SwitchOff(destination, (view.partition,))\n",
+        "if is_on:\n    return SwitchOff(destination, (view.partition,))\n",
         "",
         "A copy and a server write one replica at the same time.",
         nodes(
@@ -141,8 +140,8 @@ ADMIN_BUGS = (
     Planted(
         "records above the mark of a new replica stay",
         Package.ADMIN,
-        "if not needs_cut and lag <= observation.lag_allowed:\n",
-        "if lag <= observation.lag_allowed:\n",
+        "if not needs_cut and lag <= lag_allowed:\n",
+        "if lag <= lag_allowed:\n",
         "Servers trust records that were never committed.",
         nodes(
             "unit/admin/test_operations_health.py::test_new_replica_with_records_above_its_mark_is_cut_by_a_copy"

@@ -104,4 +104,106 @@ OUTER_BUGS = (
             "unit/operator/test_operator_main.py::test_lease_is_released_after_the_last_reconcile"
         ),
     ),
+    Planted(
+        "a client with a connection counts as idle",
+        Package.SERVER,
+        "return not self.connections and (self.bucket is None or self.bucket.is_full(now))\n",
+        "return self.bucket is None or self.bucket.is_full(now)\n",
+        "A client opens more connections than its quota allows.",
+        nodes(
+            "unit/server/test_server_client_quotas.py::test_client_with_a_connection_is_not_forgotten"
+        ),
+    ),
+    Planted(
+        "a refused peer may keep its connection",
+        Package.STORAGE,
+        "asyncio.get_running_loop().call_later(_REFUSED_SECONDS, connection.close, why)\n",
+        "",
+        "A peer without the right uses up the connections of a storage.",
+        nodes(
+            "unit/storage/test_storage_node.py::test_peer_is_refused_on_the_port_that_does_not_allow_its_name"
+        ),
+    ),
+    Planted(
+        "a storage with damaged partitions is ready",
+        Package.STORAGE,
+        "return healthy and not waiting, report\n",
+        "return not waiting, report\n",
+        "A rolling change goes on although a replica is away.",
+        nodes("unit/storage/test_storage_node.py::test_health_names_file_and_offset_of_damage"),
+    ),
+    Planted(
+        "a damaged control entry is that of no partition",
+        Package.STORAGE,
+        "is_assigned = any(isinstance(entry, str) or entry.info.assigned for entry in entries)\n",
+        "is_assigned = any(not isinstance(each, str) and each.info.assigned for each in entries)\n",
+        "`waltz disk flatten` succeeds although the log is lost.",
+        nodes(
+            "unit/storage/test_storage_flattening.py::test_directory_that_has_lost_its_log_and_its_control_entries_is_refused"
+        ),
+    ),
+    Planted(
+        "an older storage ends a read from replicas",
+        Package.CLIENT,
+        "except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):\n"
+        "    return None\n"
+        "assert isinstance(answer, StoredRecordListResponse)\n",
+        "except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure):\n"
+        "    return None\n"
+        "assert isinstance(answer, StoredRecordListResponse)\n",
+        "A read fails instead of using another replica.",
+        nodes(
+            "unit/client/test_client_replica_reader.py::test_replica_without_an_answer_is_replaced_by_the_other"
+        ),
+    ),
+    Planted(
+        "a session that has begun counts as opened",
+        Package.METADATA,
+        "return max((state.session_id for state in states), default=NO_SESSION)\n",
+        "return NO_SESSION if metadata is None else metadata.session_id\n",
+        "A rescue regards intact replicas as outdated.",
+        nodes(
+            "unit/metadata/test_metadata_cluster_backup.py::test_session_that_has_begun_and_not_opened_is_not_the_last_opened_one"
+        ),
+    ),
+    Planted(
+        "a partition with one switch off is available",
+        Package.PROTOCOL,
+        "return self.readable and self.writable\n",
+        "return self.readable or self.writable\n",
+        "No order switches the replica on again.",
+        nodes(
+            "unit/protocol/test_protocol_messages.py::test_partition_with_one_switch_off_is_not_available"
+        ),
+    ),
+    Planted(
+        "the end of a process is dated anew",
+        Package.LOCAL,
+        "return {name: known.get(name, now) for name, pid in pids.items() if pid is None}\n",
+        "return {name: now for name, pid in pids.items() if pid is None}\n",
+        "`waltz doctor` says that a problem has just begun.",
+        nodes(
+            "unit/local/test_local_plan.py::test_end_of_a_process_keeps_its_time_until_the_process_runs_again"
+        ),
+    ),
+    Planted(
+        "replicas that wait count as filled",
+        Package.OPERATOR,
+        "if num_done == len(partitions):\n",
+        "if num_done + len(waits) == len(partitions):\n",
+        "A replacement ends although replicas are missing.",
+        nodes(
+            "unit/operator/test_operator_healing.py::test_replicas_that_wait_for_a_source_are_not_compared_yet"
+        ),
+    ),
+    Planted(
+        "a filled replica is filled again for a small lag",
+        Package.ADMIN,
+        "lag_allowed = observation.lag_allowed * (_LAG_FACTOR_ON if was_filled else 1)\n",
+        "lag_allowed = observation.lag_allowed\n",
+        "With a fast log, a recovery never ends.",
+        nodes(
+            "sim/test_ordered_runs.py::test_orders_are_executed_while_nodes_are_killed[recover-False]"
+        ),
+    ),
 )

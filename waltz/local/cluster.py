@@ -31,6 +31,7 @@ from waltz.local.core.plan import (
     LocalClusterPlan,
     Shape,
     cluster_description,
+    end_times,
     server_settings,
     storage_settings,
 )
@@ -213,8 +214,7 @@ class LocalCluster:
         if self._lock is None:
             return
         pids = {**self.pids(), "supervisor": os.getpid()}
-        ended = (name for name, pid in pids.items() if pid is None)
-        self._ended_at = {name: self._ended_at.get(name, time.time()) for name in ended}
+        self._ended_at = end_times(self._ended_at, pids, time.time())
         description = cluster_description(
             self.plan, self.layout, pids, self.control, self._ended_at
         )

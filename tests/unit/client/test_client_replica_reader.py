@@ -14,6 +14,7 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT, ConnectionLost, RemoteFailure, RpcConnection
+from waltz.protocol import UnsupportedByPeer
 from waltz.protocol.storage import StoredRecordListRequest, StoredRecordListResponse
 from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz.testing.zookeeper import MemoryZooKeeper
@@ -113,7 +114,14 @@ async def test_cached_session_is_compared_with_the_metadata_after_the_answer(
 
 
 @pytest.mark.parametrize(
-    "answer", [RemoteFailure("refused"), ConnectionLost("gone"), TimeoutError(), NO_STORED_RECORDS]
+    "answer",
+    [
+        RemoteFailure("refused"),
+        ConnectionLost("gone"),
+        TimeoutError(),
+        UnsupportedByPeer("an older storage"),
+        NO_STORED_RECORDS,
+    ],
 )
 async def test_replica_without_an_answer_is_replaced_by_the_other(
     scene: Scene, answer: StoredBatch | Exception

@@ -13,6 +13,7 @@ from waltz.local import ClusterLayout, PlanError, Shape, wanted_shape
 from waltz.local.core.plan import (
     LocalClusterPlan,
     cluster_description,
+    end_times,
     server_settings,
     storage_settings,
 )
@@ -90,3 +91,11 @@ def test_ports_differ_and_are_free() -> None:
     assert len(set(ports)) == 30
     for port in ports[:3]:
         socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_end_of_a_process_keeps_its_time_until_the_process_runs_again() -> None:
+    ended = end_times({}, {"a": None, "b": 7}, 10.0)
+    assert ended == {"a": 10.0}
+    ended = end_times(ended, {"a": None, "b": None}, 20.0)
+    assert ended == {"a": 10.0, "b": 20.0}
+    assert end_times(ended, {"a": 8, "b": None}, 30.0) == {"b": 20.0}

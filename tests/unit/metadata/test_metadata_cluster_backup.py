@@ -84,6 +84,12 @@ def test_last_opened_session_is_the_highest_of_the_replicas() -> None:
     assert [_BACKUP.last_opened_session(partition) for partition in (0, 1)] == [9, -1]
 
 
+def test_session_that_has_begun_and_not_opened_is_not_the_last_opened_one() -> None:
+    begun = replace(_BACKUP.partitions[0], session_id=10)
+    backup = replace(_BACKUP, partitions={0: begun})
+    assert backup.last_opened_session(0) == 9
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

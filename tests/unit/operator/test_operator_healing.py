@@ -125,6 +125,27 @@ def test_long_replicas_are_copied_one_after_the_other_before_servers_use_them() 
     assert any(each.endswith("0 of 4 done, partition 0 is 50 % copied") for each in waits)
 
 
+def test_replicas_that_wait_for_a_source_are_not_compared_yet() -> None:
+    world = started()
+    world.lengthen_logs(4 * LAG_ALLOWED)
+    lose(world, "a-storage-0")
+    world.request("a-storage-0")
+    for _ in range(20):
+        replacement = world.replacement("a")
+        if replacement is not None and replacement.phase is Phase.FILL:
+            break
+        world.settle()
+        step(world)
+    assert world.replacement("a") == replacement
+    for pod in ("b-storage-0", "c-storage-0"):
+        world.stop_pod(pod)
+    for _ in range(4):
+        step(world)
+    found = world.replacement("a")
+    assert found is not None
+    assert found.phase is Phase.FILL
+
+
 def test_claim_and_pod_are_deleted_only_while_evictions_are_forbidden() -> None:
     world = started()
     world.request("a-storage-0")

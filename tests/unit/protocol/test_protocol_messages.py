@@ -487,3 +487,10 @@ def test_golden_frames_decode_to_their_examples() -> None:
     for name, messages, version, message, _ in golden_frames():
         body = bytes.fromhex(golden[name])[HEAD_BYTES:]
         assert messages.decode(body, version) == as_seen_at(message, version)
+
+
+@pytest.mark.parametrize("readable", [False, True])
+@pytest.mark.parametrize("writable", [False, True])
+def test_partition_with_one_switch_off_is_not_available(readable: bool, writable: bool) -> None:
+    state = PartitionState(0, 1, 2, 2, 2, 100, readable, writable)
+    assert state.available is (readable and writable)

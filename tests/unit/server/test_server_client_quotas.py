@@ -61,3 +61,13 @@ def test_idle_clients_are_forgotten() -> None:
         quotas.appended(f"client {number}", 10, float(number))
         quotas.leave(f"client {number}")
     assert len(quotas) <= 1000
+
+
+def test_client_with_a_connection_is_not_forgotten() -> None:
+    quotas = ClientQuotas(QuotaLimits(append_bytes_per_second=100, connections=1))
+    assert quotas.enter("a", 0.0)
+    for number in range(1000):
+        quotas.enter(f"other {number}", 1.0)
+    assert not quotas.enter("a", 1.0)
+    quotas.leave("a")
+    assert quotas.enter("a", 1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.logged_node import KEY, OPTIONS, PARTITIONS, LoggedNode, lengths, plain
 from waltz.testing.disk import MemoryDisk
-from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.control_format import CONTROL_FILE, HEADER_BYTES
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -186,6 +186,20 @@ def test_directory_that_has_lost_its_log_and_its_segments_is_refused(crashed: Pa
     with pytest.raises(DirectoryRefused, match="shows the key of the cluster"):
         flatten(crashed)
     assert (crashed / CATALOGUE_FILE).exists()
+
+
+def test_directory_that_has_lost_its_log_and_its_control_entries_is_refused(crashed: Path) -> None:
+    """A damaged entry may be that of an assigned partition."""
+    (crashed / WAL_FILE).unlink()
+    (crashed / CATALOGUE_FILE).unlink()
+    for path in (crashed / "2").iterdir():
+        path.unlink()
+    control = bytearray((crashed / CONTROL_FILE).read_bytes())
+    control[HEADER_BYTES:] = b"\xff" * (len(control) - HEADER_BYTES)
+    (crashed / CONTROL_FILE).write_bytes(control)
+    with pytest.raises(DirectoryRefused, match="shows the key of the cluster"):
+        flatten(crashed)
+    assert (crashed / CONTROL_FILE).read_bytes() == control
 
 
 def test_directory_without_partitions_that_has_lost_its_log_is_refused_and_unchanged(

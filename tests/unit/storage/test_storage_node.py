@@ -23,7 +23,7 @@ from waltz.admin import StorageAdmin
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.store import MetadataStore, SessionState
 from waltz.metadata.zookeeper_access import ZooKeeperAccess
-from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
+from waltz.net import PLAINTEXT, TCP, FrameHandler, ListenFailed, RemoteFailure, RpcConnection
 from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
@@ -31,6 +31,7 @@ from waltz.runtime.configuration import ConfigError, TlsSettings, read_settings
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.segment_format import HEADER_BYTES
+from waltz_storage.shell import connections
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import ClusterIdentity
 from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
@@ -127,8 +128,23 @@ async def test_connection_of_another_cluster_is_refused(node: StorageNode) -> No
             await RpcConnection.open_admin(admin_address(node), PLAINTEXT, identity)
 
 
+class SilentPeer(FrameHandler):
+    """The end of a connection that sends no request."""
+
+    def __init__(self) -> None:
+        self.is_lost = asyncio.Event()
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Ignore what the storage sends."""
+        return
+
+    def lost(self, reason: str) -> None:
+        """Note the end of the connection."""
+        self.is_lost.set()
+
+
 async def test_peer_is_refused_on_the_port_that_does_not_allow_its_name(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path, "authority")
     own = authority.issue("storage")
@@ -162,6 +178,11 @@ async def test_peer_is_refused_on_the_port_that_does_not_allow_its_name(
             with pytest.raises(RemoteFailure, match=r"; storage\.admin\.allowedNames must contain"):
                 await RpcConnection.open_admin(admin_address(node), tls, IDENTITY)
         assert caplog.text.count("refused a storage admin connection from 127.0.0.1:") == 2
+        monkeypatch.setattr(connections, "_REFUSED_SECONDS", 0.0)
+        silent = SilentPeer()
+        await TCP.dial(*address(node), STORAGE, silent, client)
+        async with asyncio.timeout(30):
+            await silent.is_lost.wait()
     finally:
         await node.stop()
 
@@ -386,6 +407,8 @@ async def test_health_names_file_and_offset_of_damage(tmp_path: Path) -> None:
             assert check["healthy"] is False
             assert check["refused"]["1"]["file"] == "1/0000000000000000000.idx"
             assert check["refused"]["1"]["offset"] == 0
+            async with http.get(f"http://127.0.0.1:{port}/ready") as answer:
+                assert answer.status == 503, "a storage that is not healthy is not ready"
             async with http.get(f"http://127.0.0.1:{port}/metrics") as answer:
                 gauges = (await answer.json())["gauges"]
             assert list(gauges["waltz-storage.refused-partitions"]["value"]) == ["1"]

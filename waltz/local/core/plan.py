@@ -234,6 +234,16 @@ def server_settings(
     }
 
 
+def end_times(
+    known: Mapping[str, float], pids: Mapping[str, int | None], now: float
+) -> dict[str, float]:
+    """Return when each process that does not run was found to have ended, in seconds since 1970.
+
+    ``known`` are the times found before; a process whose end is found now has ended at ``now``.
+    """
+    return {name: known.get(name, now) for name, pid in pids.items() if pid is None}
+
+
 def cluster_description(
     plan: LocalClusterPlan,
     layout: ClusterLayout,
