@@ -105,10 +105,11 @@ def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
     Each record must have the checksum that the storage wrote, and its data the checksum that the
     client sent. Raises RecordsDamaged.
     """
+    # First, because it needs memory, and so do the columns.
+    right = are_right(records, partition, first_id) if records.count else None
     split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
     data = split.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
-    right = are_right(records, partition, first_id) if records.count else None
     if right is None:
         ids = np.arange(first_id, first_id + records.count)
         right = (
