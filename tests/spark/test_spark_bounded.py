@@ -52,7 +52,7 @@ def test_worker_memory_is_bounded(
     finally:
         reader.close()
     assert rows == RECORDS
-    assert most < 28 * MB
+    assert most < 24 * MB
 
 
 @pytest.mark.slow

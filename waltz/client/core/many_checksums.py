@@ -32,9 +32,11 @@ from waltz.protocol.checksums import crc32
 Crcs = np.ndarray[Any, np.dtype[np.uint32]]
 """The checksums of several pieces, in the order of the pieces."""
 
-_POLYNOMIAL = 0xEDB88320
 _MAX_PADDING = 2
 """Padding may multiply the total length by at most this. Else pieces are checked one by one."""
+
+_ALL_BITS = 0xFFFF_FFFF
+_ZEROS = bytes(1 << 16)
 
 _BYTES = np.arange(256, dtype=np.uint32)
 """All values of one byte."""
@@ -91,13 +93,18 @@ def pieces_match(pieces: Any, crcs: Crcs) -> bool:
 @lru_cache(maxsize=128)
 def shift_by(size: int) -> CrcShift:
     """Return the shift by ``size`` bytes, 1 or more."""
-    if size == 1:
-        return CrcShift(_by_one_byte)
-    half = shift_by(size // 2)
-    if size % 2:
-        by_one = shift_by(1)
-        return CrcShift(lambda crcs: by_one(half(half(crcs))))
-    return CrcShift(lambda crcs: half(half(crcs)))
+    if size % 2 == 0:
+        half = shift_by(size // 2)
+        return CrcShift(lambda crcs: half(half(crcs)))
+    shifted_bits = [np.uint32(shifted(1 << bit, size)) for bit in range(32)]
+
+    def apply(crcs: Crcs) -> Crcs:
+        shifted_crcs = np.zeros_like(crcs)
+        for bit, shifted_bit in enumerate(shifted_bits):
+            shifted_crcs ^= shifted_bit * ((crcs >> np.uint32(bit)) & np.uint32(1))
+        return shifted_crcs
+
+    return CrcShift(apply)
 
 
 def concatenated(crcs: Crcs, size: int) -> int:
@@ -115,7 +122,12 @@ def concatenated(crcs: Crcs, size: int) -> int:
 
 def shifted(crc: int, size: int) -> int:
     """Return the checksum ``crc`` after the shift by ``size`` bytes, 0 or more."""
-    return int(_shift(np.array([crc], np.uint32), size)[0])
+    # One checksum needs no tables. `crc32` inverts all bits at its beginning and at its end, and a
+    # shift does not.
+    crc ^= _ALL_BITS
+    for start in range(0, size, len(_ZEROS)):
+        crc = crc32(_ZEROS[: size - start], crc)
+    return crc ^ _ALL_BITS
 
 
 def _shift(crcs: Crcs, size: int) -> Crcs:
@@ -138,10 +150,3 @@ def _crcs_of_zeros(sizes: np.ndarray[Any, Any]) -> Crcs:
     """Return the checksum of a piece of zeros for each of ``sizes``."""
     distinct_sizes, indices = np.unique(sizes, return_inverse=True)
     return np.array([crc32(bytes(size)) for size in distinct_sizes], np.uint32)[indices]
-
-
-def _by_one_byte(crcs: Crcs) -> Crcs:
-    """Shift each checksum by one byte, bit by bit."""
-    for _ in range(8):
-        crcs = (crcs >> np.uint32(1)) ^ (np.uint32(_POLYNOMIAL) * (crcs & np.uint32(1)))
-    return crcs
