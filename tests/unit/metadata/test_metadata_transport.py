@@ -52,6 +52,32 @@ async def register(cluster: Cluster, server: str) -> None:
     await cluster.store.create(path, data, ephemeral=True, sequence=True)
 
 
+class JoiningServer:
+    """A server with TLS that joins just before one operation of another connection.
+
+    `pause` is the ``pause`` of the other connection, ``at`` the number of its operation, from 1 on.
+    """
+
+    def __init__(self, cluster: Cluster, server: str, at: int) -> None:
+        self.has_joined = False
+        self._cluster = cluster
+        self._server = server
+        self._at = at
+        self._operations = 0
+
+    async def pause(self) -> None:
+        """Count an operation of the other connection, and join before the chosen one."""
+        self._operations += 1
+        if self._operations == self._at:
+            await self.join()
+
+    async def join(self) -> None:
+        """Register, and declare TLS again, as a server does."""
+        self.has_joined = True
+        await register(self._cluster, self._server)
+        await declare_transport(self._cluster, self._server, TLS, has_registered=True)
+
+
 async def join(
     zookeeper: MemoryZooKeeper, server: str, own: Transport, store: MemoryStore | None = None
 ) -> ServerMembership:
@@ -280,16 +306,8 @@ async def test_client_uses_tls_if_a_server_with_tls_registers_while_it_reads(
     await declare_transport(cluster, A, PLAIN)
     await register(cluster, A)
     await declare_transport(cluster, B, TLS)
-    operations = 0
-
-    async def register_before() -> None:
-        nonlocal operations
-        operations += 1
-        if operations == at:
-            await register(cluster, B)
-            await declare_transport(cluster, B, TLS, has_registered=True)
-
-    client = Cluster(zookeeper.connect(pause=register_before), ROOT)
+    joining = JoiningServer(cluster, B, at)
+    client = Cluster(zookeeper.connect(pause=joining.pause), ROOT)
     seen = await tls_of_cluster(client, None)
     # The operations are: the declaration, the assignment, the list of members, the one member.
     registered_before_the_list = at <= 3
@@ -355,20 +373,11 @@ async def test_plaintext_server_that_read_the_members_before_does_not_turn_tls_o
     The operations of the other one are: the declaration, the assignment, the list of members, the
     members, the write. The declaration of the server with TLS is there before, so it is equal.
     """
-    operations = 0
-
-    async def register_before() -> None:
-        nonlocal operations
-        operations += 1
-        if operations == at:
-            await register(cluster, A)
-            await declare_transport(cluster, A, TLS, has_registered=True)
-
     await declare_transport(cluster, A, TLS)
-    await declare_transport(Cluster(zookeeper.connect(pause=register_before), ROOT), B, PLAIN)
-    if operations < at:
-        await register(cluster, A)
-        await declare_transport(cluster, A, TLS, has_registered=True)
+    joining = JoiningServer(cluster, A, at)
+    await declare_transport(Cluster(zookeeper.connect(pause=joining.pause), ROOT), B, PLAIN)
+    if not joining.has_joined:
+        await joining.join()
     found = await declared(cluster)
     assert found is not None
     assert (found.clients, found.servers[A]) == (TLS, TLS)
