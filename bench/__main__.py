@@ -218,7 +218,9 @@ def _command(
         list[str] | None,
         typer.Option(help="With --interleave, run only this shape, such as 8x5. Repeatable."),
     ] = None,
-    size: Annotated[int | None, typer.Option(help="Measure only records of this size.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Measure only records of this size.")
+    ] = None,
     scale: Annotated[float, typer.Option(help="Multiply the number of records by this.")] = 1.0,
     everything: Annotated[
         bool,
