@@ -59,6 +59,7 @@ def running(tmp_path: Path) -> Iterator[LocalCluster]:
 def console(cluster: LocalCluster) -> Iterator[str]:
     """Run ``waltz console`` for the cluster; yield the address of its page."""
     command = [sys.executable, "-m", "waltz.cli", "console", "--port", "0", "--interval", "0.2"]
+    command += ["--min-disk-free", "0"]
     command += ["--cluster", str(cluster.layout.description)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:

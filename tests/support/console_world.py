@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from waltz.admin import HeldPartition
+from waltz.admin.core.health import MIN_DISK_FREE
 from waltz.admin.core.sample import Sample, ServerSample, StorageSample
 from waltz.admin.core.storage_figures import StorageFigures
 from waltz.console.core.history import History
@@ -89,7 +90,19 @@ def sample(
     )
 
 
-def view(now: Sample, before: Sample | None = None, history: History | None = None) -> ClusterView:
+def view(
+    now: Sample,
+    before: Sample | None = None,
+    history: History | None = None,
+    min_disk_free: float = MIN_DISK_FREE,
+) -> ClusterView:
     """Return the view of a sample."""
-    memory = history or History()
-    return view_cluster(NAMES, before, now, 1000.0, reached={}, history=memory)
+    return view_cluster(
+        NAMES,
+        before,
+        now,
+        1000.0,
+        reached={},
+        history=history or History(),
+        min_disk_free=min_disk_free,
+    )

@@ -9,7 +9,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from waltz.admin.core.health import Health, Severity, Statement, judge, unknown_health
+from waltz.admin.core.health import (
+    MIN_DISK_FREE,
+    Health,
+    Severity,
+    Statement,
+    judge,
+    unknown_health,
+)
 from waltz.admin.core.replica_states import view_partition
 from waltz.admin.core.sample_checks import check_sample
 from waltz.admin.inspection import query_servers
@@ -33,14 +40,15 @@ async def diagnose(
     tls: TlsConfig | None,
     *,
     timeout_seconds: float,
+    min_disk_free: float = MIN_DISK_FREE,
     network: Network = TCP,
 ) -> Health:
     """Return the health of a cluster.
 
     ``open_cluster`` opens a session with the ZooKeeper at ``zookeeper``. A process has
     ``timeout_seconds`` for an answer. Without ``tls``, the servers' declaration in ZooKeeper says
-    whether ports use TLS. Raises BadRoot, TlsConfigError and BadCredentials, which are about the
-    caller's own settings.
+    whether ports use TLS. ``min_disk_free`` is the percentage of a disk that must be free. Raises
+    BadRoot, TlsConfigError and BadCredentials, which are about the caller's own settings.
     """
     opened = False
     # For the session, for reading ZooKeeper, and for two rounds of queries.
@@ -48,7 +56,7 @@ async def diagnose(
     try:
         async with asyncio.timeout(limit), open_cluster() as cluster:
             opened = True
-            return await _diagnose(cluster, tls, timeout_seconds, network)
+            return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, network)
     except BadCredentials:
         raise  # A StoreError, too, but ZooKeeper was not even contacted.
     except ConnectFailed as problem:
@@ -82,7 +90,11 @@ def unusable_cluster(problem: Exception) -> Statement | None:
 
 
 async def _diagnose(
-    cluster: Cluster, own_tls: TlsConfig | None, timeout_seconds: float, network: Network
+    cluster: Cluster,
+    own_tls: TlsConfig | None,
+    timeout_seconds: float,
+    min_disk_free: float,
+    network: Network,
 ) -> Health:
     """Return the health of a cluster whose ZooKeeper answers; ``own_tls`` is the caller's TLS."""
     try:
@@ -102,7 +114,8 @@ async def _diagnose(
         if report.problem is None
     }
     partitions = [view_partition(None, now, p) for p in range(now.num_partitions)]
-    return judge(now, partitions, check_sample(now, reached))
+    findings = check_sample(now, reached)
+    return judge(now, partitions, findings, min_disk_free=min_disk_free)
 
 
 def _without_zookeeper(problem: str, answers: Mapping[str, str]) -> Statement:

@@ -40,6 +40,15 @@ AnswerTimeout = Annotated[
         "--timeout", "-t", min=0.1, help="Seconds without an answer until the command fails."
     ),
 ]
+MinDiskFree = Annotated[
+    float,
+    typer.Option(
+        metavar="PERCENT",
+        min=0,
+        max=100,
+        help="A storage's disk with less free space is a problem; 0: no disk is.",
+    ),
+]
 
 
 class OnOff(StrEnum):

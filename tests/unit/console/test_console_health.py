@@ -117,6 +117,11 @@ def test_full_disk_is_a_warning() -> None:
     assert [each.text for each in statements] == ["The disk of storage c:1 is 85 % full."]
 
 
+def test_health_with_a_smaller_minimum_of_free_space_is_healthy() -> None:
+    now = sample(storages={"c:1": storage(figures=StorageFigures(150, 1000))})
+    assert view(now, min_disk_free=15.0).health.statements == ()
+
+
 def test_unreached_storage_is_stated_for_its_partitions() -> None:
     now = sample()
     findings = check_sample(now, {3: {"a:1": True, "b:1": False, "c:1": True}})

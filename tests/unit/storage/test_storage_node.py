@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -469,6 +471,15 @@ async def test_free_bytes_and_size_of_the_disk_are_metrics(tmp_path: Path) -> No
         await node.stop()
     assert gauges["waltz-storage.disk-free-bytes"]["value"] == 30
     assert gauges["waltz-storage.disk-size-bytes"]["value"] == 100
+
+
+def test_disk_with_reserved_space_has_the_size_that_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(total=100, used=5, free=30)
+    )
+    assert StorageEnvironment().disk_space(tmp_path) == (30, 35)
 
 
 async def test_used_port_or_missing_directory_fails_start(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from waltz.admin.core.sample import Sample
 from waltz.admin.core.verification import Check, Finding
 from waltz.client.core.ranges import format_partitions
 
-_DISK_LOW = 0.2
-"""Free space below this part of a disk is reported, as by the alert of the Helm chart."""
+MIN_DISK_FREE = 20.0
+"""A disk with a smaller percentage of free space is reported, as by the Helm chart's alert."""
 
 _REMEDIES = {
     Check.ONE_SERVER: (
@@ -147,14 +147,21 @@ def unknown_health(*statements: Statement) -> Health:
 
 
 def judge(
-    now: Sample, partitions: Sequence[PartitionStatus], findings: Sequence[Finding]
+    now: Sample,
+    partitions: Sequence[PartitionStatus],
+    findings: Sequence[Finding],
+    *,
+    min_disk_free: float = MIN_DISK_FREE,
 ) -> Health:
-    """Return the health of the sampled cluster."""
+    """Return the health of the sampled cluster.
+
+    ``min_disk_free`` is the percentage of a disk that must be free.
+    """
     statements = (
         *_silent_processes(now),
         *_failed_checks(now, findings),
         *_damage(now, partitions),
-        *_full_disks(now),
+        *_full_disks(now, min_disk_free),
     )
     ordered = sorted(statements, key=lambda each: each.severity is not Severity.CRITICAL)
     state, headline = _headline(partitions, len(ordered))
@@ -313,15 +320,15 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                 yield Statement(Severity.CRITICAL, text, "Repair them", command)
 
 
-def _full_disks(now: Sample) -> Iterator[Statement]:
+def _full_disks(now: Sample, min_disk_free: float) -> Iterator[Statement]:
     """Yield a statement for each storage whose disk is almost full."""
     for storage, report in sorted(now.storages.items()):
         figures = report.figures
         if figures is None or figures.disk_free_bytes is None or not figures.disk_size_bytes:
             continue
-        free = figures.disk_free_bytes / figures.disk_size_bytes
-        if free < _DISK_LOW:
-            percent_full = 100 - int(100 * free)  # Rounded up: 99.5 % are shown as 100 %.
+        free = 100 * figures.disk_free_bytes / figures.disk_size_bytes
+        if free < min_disk_free:
+            percent_full = 100 - int(free)  # Rounded up: 99.5 % are shown as 100 %.
             yield Statement(
                 Severity.WARNING,
                 f"The disk of storage {storage} is {percent_full} % full.",

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from waltz.admin.core.health import MIN_DISK_FREE
 from waltz.cli.cluster_options import ClusterCommand, Target, target
-from waltz.cli.options import examples
+from waltz.cli.options import MinDiskFree, examples
 from waltz.cli.output import say
 from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.client import Client, connect
@@ -97,6 +98,7 @@ def console_command(
     timeout: Annotated[
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
     ] = 2.0,
+    min_disk_free: MinDiskFree = MIN_DISK_FREE,
 ) -> None:
     """Serve a web page that shows the cluster and its log, read-only, until Ctrl-C or SIGTERM.
 
@@ -106,23 +108,35 @@ def console_command(
     with exit_on_expected_error():
         check_installed("waltz console", "console", "aiohttp")
     where = target(context)
-    for option, names in (("--host", [host]), ("--allow-host", allow_host or [])):
-        for name in names:
-            if not name.strip() or "/" in name:
-                raise typer.BadParameter(
-                    f"{option} is {name!r}: it must be an address or a name, without http://"
-                )
+    _check_name("--host", host)
+    for name in allow_host or ():
+        _check_name("--allow-host", name)
     if (certificate is None) != (key is None):
         raise typer.BadParameter("--certificate and --key go together: give both or neither")
     tls = PLAINTEXT if certificate is None else TlsConfig(certificate=certificate, key=key)
     endpoint = _Endpoint(host, port, tuple(allow_host or ()), tls)
+    console_target = ConsoleTarget(
+        where.zookeeper,
+        where.root,
+        where.tls,
+        where.zookeeper_access,
+        interval=interval,
+        timeout_seconds=timeout,
+        min_disk_free=min_disk_free,
+    )
     with contextlib.suppress(KeyboardInterrupt):
-        run(_serve(where, endpoint, interval, timeout), seconds=None)
+        run(_serve(where, endpoint, console_target), seconds=None)
 
 
-async def _serve(
-    where: Target, endpoint: _Endpoint, interval: float, timeout_seconds: float
-) -> None:
+def _check_name(option: str, name: str) -> None:
+    """Raise BadParameter if the value of an option cannot be the name of a host."""
+    if not name.strip() or "/" in name:
+        raise typer.BadParameter(
+            f"{option} is {name!r}: it must be an address or a name, without http://"
+        )
+
+
+async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarget) -> None:
     """Serve the page until SIGTERM or SIGINT."""
     # Imported only here: the module needs aiohttp, which only the extra `console` installs.
     from waltz.console.shell.http import serve_console
@@ -133,7 +147,7 @@ async def _serve(
         where.tls.dialing_context()
     # To open a client takes several answers of ZooKeeper, so it may take longer than one answer.
     # With the added second, a short timeout is still long enough for that.
-    connect_seconds = timeout_seconds * 2 + 1
+    connect_seconds = console_target.timeout_seconds * 2 + 1
 
     def open_client() -> Opening[Client[bytes]]:
         return connect(
@@ -144,9 +158,6 @@ async def _serve(
             connect_timeout=connect_seconds,
         )
 
-    console_target = ConsoleTarget(
-        where.zookeeper, where.root, where.tls, where.zookeeper_access, interval, timeout_seconds
-    )
     reader = LogPageReader(open_client)
     poller = Poller(Source(console_target))
     async with contextlib.aclosing(poller), contextlib.aclosing(reader):

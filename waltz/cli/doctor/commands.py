@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from waltz.admin.core.health import MIN_DISK_FREE
 from waltz.admin.diagnosis import diagnose
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.doctor.rows import Diagnosis, diagnosis, text_lines
 from waltz.cli.fields import prints
 from waltz.cli.local_names import local_names
-from waltz.cli.options import examples
+from waltz.cli.options import MinDiskFree, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering, as_value
 from waltz.cli.running import open_cluster, run
@@ -35,6 +36,7 @@ def doctor_command(
     timeout: Annotated[
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
     ] = 3.0,
+    min_disk_free: MinDiskFree = MIN_DISK_FREE,
     output: Output = Format.TABLE,
 ) -> None:
     """Say what is wrong with the cluster, since when, and which command comes next.
@@ -51,6 +53,7 @@ def doctor_command(
             where.zookeeper,
             where.tls,
             timeout_seconds=timeout,
+            min_disk_free=min_disk_free,
         ),
         seconds=None,  # `diagnose` has its own limit, which grows with the timeout.
     )

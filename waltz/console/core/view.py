@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from waltz.admin.core.health import Health, Statement, judge, no_sample, unknown_health
+from waltz.admin.core.health import (
+    MIN_DISK_FREE,
+    Health,
+    Statement,
+    judge,
+    no_sample,
+    unknown_health,
+)
 from waltz.admin.core.replica_states import (
     PartitionState,
     PartitionStatus,
@@ -80,10 +87,12 @@ def view_cluster(
     *,
     reached: Reached,
     history: History,
+    min_disk_free: float = MIN_DISK_FREE,
 ) -> ClusterView:
     """Return the view of a sampled cluster.
 
     The sample ``now`` must have details: the health of partitions and the figures of storages.
+    ``min_disk_free`` is the percentage of a disk that must be free.
     """
     partitions = tuple(view_partition(before, now, p) for p in range(now.num_partitions))
     servers, storages = view_servers(now, partitions), view_storages(now)
@@ -91,7 +100,7 @@ def view_cluster(
         names=names,
         at=at,
         problem=None,
-        health=judge(now, partitions, check_sample(now, reached)),
+        health=judge(now, partitions, check_sample(now, reached), min_disk_free=min_disk_free),
         totals=_totals(partitions, servers, storages, history),
         partitions=partitions,
         servers=servers,

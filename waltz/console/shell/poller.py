@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waltz.admin import query_servers
-from waltz.admin.core.health import Severity, Statement
+from waltz.admin.core.health import MIN_DISK_FREE, Severity, Statement
 from waltz.admin.core.sample import Sample
 from waltz.admin.diagnosis import unusable_cluster
 from waltz.admin.monitoring import Monitor
@@ -57,7 +57,8 @@ class ConsoleTarget:
 
     A process has ``timeout_seconds`` for its answer. ZooKeeper has more: a connection takes several
     answers. ``interval`` is the least time in seconds between two samples. Without ``tls``, the
-    servers' declaration in ZooKeeper says whether ports use TLS.
+    servers' declaration in ZooKeeper says whether ports use TLS. ``min_disk_free`` is the
+    percentage of a storage's disk that must be free.
     """
 
     zookeeper: str
@@ -66,6 +67,7 @@ class ConsoleTarget:
     zookeeper_access: ZooKeeperAccess
     interval: float
     timeout_seconds: float
+    min_disk_free: float = MIN_DISK_FREE
 
 
 class Source:
@@ -240,5 +242,11 @@ class Poller:
         names = Names(self._source.name, target.root, target.zookeeper)
         before = self._history.add(sample, at)
         return view_cluster(
-            names, before, sample, at, reached=self._source.reached, history=self._history
+            names,
+            before,
+            sample,
+            at,
+            reached=self._source.reached,
+            history=self._history,
+            min_disk_free=target.min_disk_free,
         )

@@ -197,7 +197,7 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
     ),
     gauge(
         "waltz_storage_disk_size_bytes",
-        "size of the disk in bytes",
+        "size of the disk in bytes, without reserved space",
         "disk-size-bytes",
         lambda storage: storage.disk_size(),
     ),

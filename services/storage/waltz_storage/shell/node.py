@@ -60,9 +60,13 @@ EXIT_DISK_FAILED = 70
 
 
 def _disk_space(directory: Path) -> tuple[int, int]:
-    """Return the free and the total bytes of the disk of ``directory``."""
+    """Return the free bytes of the disk of ``directory``, and its size without reserved space.
+
+    Reserved space cannot be used by a storage. If it counted as part of the size, an almost empty
+    disk with much reserved space would be reported as almost full.
+    """
     usage = shutil.disk_usage(directory)
-    return usage.free, usage.total
+    return usage.free, usage.used + usage.free
 
 
 def _now_ms() -> int:
@@ -112,9 +116,9 @@ def _die(error: BaseException) -> None:
 class StorageEnvironment:
     """What a storage uses from its environment; a simulation replaces the defaults.
 
-    ``fail`` must end the node at once. ``disk_space`` returns the free and the total bytes of the
-    disk of a directory. ``clock`` returns seconds from any beginning, ``now_ms`` milliseconds since
-    1970. ``allocate_bytes`` is how many bytes at most a data file is allocated ahead.
+    ``fail`` must end the node at once. ``disk_space`` returns the free bytes of the disk of a
+    directory, and its size. ``clock`` returns seconds from any beginning, ``now_ms`` milliseconds
+    since 1970. ``allocate_bytes`` is how many bytes at most a data file is allocated ahead.
 
     The engine ``wal`` makes checkpoints on a thread if ``checkpoint_thread`` is set, otherwise only
     when its log is full. It writes data of at least ``direct_bytes`` to their file and not to its
