@@ -118,7 +118,7 @@ test-matrix: .venv
 	.venv/bin/nox --no-error-on-missing-interpreters
 
 e2e: .venv
-	.venv/bin/python -m pytest e2e --durations=0
+	.venv/bin/python -m e2e
 
 e2e-kind: images
 	e2e/kind

@@ -1,6 +1,7 @@
 """Define the fixtures: the cluster that most tests share, namespaces and witnesses.
 
-The shared cluster is installed by the commands of the README.
+The shared cluster is installed by the commands of the README. Tests that use it run one after the
+other. With ``-n 2``, tests of other namespaces run beside them, except those marked ``alone``.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from xdist.remote import Producer
 
 from e2e import installing, resources
 from e2e.kubectl import CommandFailed, Kubectl
 from e2e.operators import Operator
 from e2e.waiting import until
 from e2e.witnessing import Witness
+from tests.support.scheduling import Groups
 
 _TEST_SECONDS = 900
 _READY_SECONDS = 300.0
 _DELETION_SECONDS = 180.0
 _LOCK_SECONDS = 1800.0
+
+KEEP = "WALTZ_E2E_KEEP"
+"""The variable that is 1 if the shared cluster is kept after a session."""
 
 LOGS = Kubectl("logs")
 """The namespace of the shared cluster. The name of the cluster is ``log``."""
@@ -31,10 +37,29 @@ LOGS = Kubectl("logs")
 _LOCK = "waltz-e2e"
 _DEFAULT = Kubectl("default")
 
+_WITHOUT_OPERATOR = {"no_other_operator", "no_shared_operator"}
+"""Fixtures that stop the operator of all namespaces."""
+_ON_SHARED_CLUSTER = (
+    "test_console",
+    "test_external_zookeeper",
+    "test_first_start",
+    "test_rolling_changes",
+    "test_spark",
+    "test_spread",
+    "test_steady_state",
+    "test_zookeeper_members",
+)
+"""Files whose tests use or change the shared cluster."""
+
+
+def _is_worker() -> bool:
+    """Whether this process is a worker of pytest-xdist, which has the lock and the images."""
+    return "PYTEST_XDIST_WORKER" in os.environ
+
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Lock the Kubernetes cluster, because two sessions of these tests would disturb each other."""
-    if session.config.option.collectonly:
+    if session.config.option.collectonly or _is_worker():
         return
 
     def locked() -> bool:
@@ -55,17 +80,32 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Release the lock."""
-    if session.config.option.collectonly:
+    if session.config.option.collectonly or _is_worker():
         return
     by = _DEFAULT("get", "configmap", _LOCK, "--ignore-not-found", "-o", "jsonpath={.data.by}")
     if by == str(os.getpid()):
         _DEFAULT.delete("configmap", _LOCK)
 
 
+# Before pytest selects tests by their markers.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Set the timeout of tests on a real cluster."""
+    """Set the timeout of tests on a real cluster; mark those that stop the operator."""
     for item in items:
         item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
+        if not _WITHOUT_OPERATOR.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.alone)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
+    """Run the tests of a file, and of all files that share the cluster, on one worker."""
+    return Groups(config, log, _group)
+
+
+def _group(nodeid: str) -> str:
+    name = nodeid.partition(".py::")[0].removeprefix("e2e/")
+    return "shared cluster" if name in _ON_SHARED_CLUSTER else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +118,7 @@ class FirstStart:
 
 def _keeps_cluster() -> bool:
     """Whether the shared cluster is kept after this session, so that the next session uses it."""
-    return os.environ.get("WALTZ_E2E_KEEP") == "1"
+    return _is_worker() or os.environ.get(KEEP) == "1"
 
 
 @contextmanager
@@ -93,21 +133,22 @@ def _new_namespace() -> Iterator[Kubectl]:
 @pytest.fixture(scope="session")
 def images() -> None:
     """Load the images into the nodes."""
-    installing.load_images()
+    if not _is_worker():
+        installing.load_images()
 
 
 @pytest.fixture(scope="session")
 def first_start(images: None) -> Iterator[FirstStart]:
-    """Install and start the shared cluster by the README's commands."""
-    if _keeps_cluster() and LOGS.get("namespace", LOGS.namespace) is not None:
-        yield FirstStart(LOGS, 0.0)
-        return
-    started = time.monotonic()
-    installing.install()
-    LOGS.create_namespace()
-    LOGS.apply_file(resources.EXAMPLE)
-    LOGS.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
-    yield FirstStart(LOGS, time.monotonic() - started)
+    """Install and start the shared cluster by the README's commands, unless it has been kept."""
+    seconds = 0.0
+    if LOGS.get("namespace", LOGS.namespace) is None:
+        started = time.monotonic()
+        installing.install()
+        LOGS.create_namespace()
+        LOGS.apply_file(resources.EXAMPLE)
+        LOGS.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
+        seconds = time.monotonic() - started
+    yield FirstStart(LOGS, seconds)
     if not _keeps_cluster():
         LOGS.delete_namespace()
         installing.await_deleted_namespaces(_DELETION_SECONDS)

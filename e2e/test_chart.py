@@ -15,6 +15,8 @@ from e2e.operators import Operator
 from e2e.waiting import until
 from e2e.witnessing import Witness
 
+pytestmark = pytest.mark.alone
+
 _READY_SECONDS = 150.0
 _UNINSTALLED_SECONDS = 60.0
 _DELETED_SECONDS = 60.0

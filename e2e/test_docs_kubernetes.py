@@ -44,6 +44,7 @@ def test_commands_of_the_tutorial_print_the_output_that_it_shows(
     assert reader.follow(PAGES[_TUTORIAL], ON_KUBERNETES[_TUTORIAL]) > 7
 
 
+@pytest.mark.alone
 def test_commands_of_the_uninstall_section_print_the_output_that_it_shows(
     reader: Reader, operator: Operator
 ) -> None:

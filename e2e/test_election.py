@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from e2e import installing
 from e2e.operators import Operator
 from e2e.waiting import until
+
+pytestmark = pytest.mark.alone
 
 _REPLACED_SECONDS = 15.0
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from e2e.kubectl import Kubectl
 from e2e.operators import Operator
 from e2e.waiting import until
@@ -115,6 +117,8 @@ def test_log_loses_no_append_when_all_pods_are_killed_at_once(
     witness.await_progress(2 * _START_SECONDS)
 
 
+# The reconciles that it counts are those of this cluster.
+@pytest.mark.alone
 def test_paused_cluster_is_not_repaired(log: Kubectl, witness: Witness, operator: Operator) -> None:
     log.patch("waltzcluster", "log", {"spec": {"paused": True}})
     until(

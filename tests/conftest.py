@@ -10,7 +10,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
+
+from tests.support.scheduling import Groups
 
 # A deadline and the checks of speed fail on a busy machine. The examples of a test follow from its
 # name and its code: a failure can be repeated, and a run does not depend on earlier runs.
@@ -73,16 +74,9 @@ def pytest_xdist_auto_num_workers() -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups | None:
     """Run the tests in groups if ``--dist loadgroup`` is given."""
-    # pytest-xdist 3.8 has a scheduler for that option. It groups by node ids that it changes, and
-    # cannot change those of pytest 9.2.
-    return Groups(config, log) if config.getoption("dist") == "loadgroup" else None
-
-
-class Groups(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives whole groups of tests to workers: a file, or files that share something."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return _group(_name(nodeid))
+    if config.getoption("dist") != "loadgroup":
+        return None
+    return Groups(config, log, lambda nodeid: _group(_name(nodeid)))
 
 
 @pytest.hookimpl(trylast=True)
@@ -98,6 +92,7 @@ def _name(nodeid: str) -> str:
 
 
 def _group(name: str) -> str:
+    """Return the group of a test: its file, or the files that share something."""
     if name not in _ALONE:
         for group, members in _SHARING.items():
             if name.startswith(members):
