@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 
@@ -11,7 +13,7 @@ import pytest
 
 from tests.support.load import Load
 from tests.support.replicas import replicas_agree
-from waltz.local import LocalCluster, Shape
+from waltz.local import ClusterUnhealthy, LocalCluster, Shape
 
 RESUMES_WITHIN_S = 60.0
 SETTLES_WITHIN_S = 60.0
@@ -108,6 +110,19 @@ async def test_emptied_storage_does_not_count_towards_a_quorum(
         await load.check()
     await healthy.wait_until_healthy()
     await replicas_agree(healthy, SETTLES_WITHIN_S)
+
+
+async def test_wait_for_health_without_zookeeper_ends_with_the_reason(
+    healthy: LocalCluster,
+) -> None:
+    zookeeper = healthy.pids()["zookeeper"]
+    assert zookeeper is not None
+    os.kill(zookeeper, signal.SIGSTOP)
+    try:
+        with pytest.raises(ClusterUnhealthy, match="ZooKeeper does not answer"):
+            await healthy.wait_until_healthy(0.5)
+    finally:
+        os.kill(zookeeper, signal.SIGCONT)
 
 
 async def assert_no_progress(load: Load, seconds: float = 2.0) -> None:

@@ -203,7 +203,7 @@ OUTER_BUGS = (
         "lag_allowed = observation.lag_allowed\n",
         "With a fast log, a recovery never ends.",
         nodes(
-            "sim/test_ordered_runs.py::test_orders_are_executed_while_nodes_are_killed[recover-False]"
+            "unit/admin/test_operations_health.py::test_filled_replica_that_is_on_may_lag_ten_times_as_much"
         ),
     ),
 )

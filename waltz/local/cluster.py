@@ -229,15 +229,16 @@ class LocalCluster:
         Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a storage or a server has
         exited, and StoreError if ZooKeeper does not answer.
         """
-        deadline = time.monotonic() + timeout_s
-        async with self.metadata() as cluster:
-            while problem := await self._first_problem(cluster):
-                self._check_alive()
-                if time.monotonic() > deadline:
-                    raise ClusterUnhealthy(
-                        f"the cluster is not healthy after {timeout_s:g} s: {problem}"
-                    )
-                await asyncio.sleep(_HEALTHY_POLL_S)
+        problem: str | None = "ZooKeeper does not answer"
+        try:
+            async with asyncio.timeout(timeout_s), self.metadata() as cluster:
+                while problem := await self._first_problem(cluster):
+                    self._check_alive()
+                    await asyncio.sleep(_HEALTHY_POLL_S)
+        except TimeoutError:
+            raise ClusterUnhealthy(
+                f"the cluster is not healthy after {timeout_s:g} s: {problem}"
+            ) from None
 
     async def sync(self, name: str) -> None:
         """Make the storage ``name`` hold the partitions that ZooKeeper assigns to it.

@@ -20,7 +20,7 @@ from waltz.admin.core.replicas import (
     session_opens,
     unhealthy_reason,
 )
-from waltz.admin.core.steps import CopyReplica, SwitchOff, Wait
+from waltz.admin.core.steps import CopyReplica, Step, SwitchOff, Wait
 from waltz.metadata.core.formats import (
     NO_SESSION,
     UNRESOLVED,
@@ -172,6 +172,21 @@ def test_replica_that_servers_may_write_is_switched_off_before_a_copy() -> None:
     for switched_on in (replace(EMPTY, readable=True), replace(EMPTY, writable=True)):
         found = observed({NEW: switched_on})
         assert next_fill_step(found, VIEW, NEW) == SwitchOff(NEW, (0,))
+
+
+def test_filled_replica_that_is_on_may_lag_ten_times_as_much() -> None:
+    """Until servers use it again, it falls behind; another copy would only begin this anew."""
+    source = replace(COMPLETE, local_low_water_mark=200, max_transaction_id=300)
+
+    def step(lag: int, on: bool) -> Step | Wait | None:
+        end = source.local_low_water_mark - lag
+        held = HeldPartition(0, NO_SESSION, end, end, end, None, on, on)
+        return next_fill_step(observed({A: source, B: source, C: held}), VIEW, C)
+
+    assert step(10 * LAG, on=True) is None
+    assert step(10 * LAG + 1, on=True) == SwitchOff(C, (0,))
+    assert step(LAG, on=False) is None
+    assert step(LAG + 1, on=False) == CopyReplica(A, C, 0)
 
 
 def test_new_replica_with_records_above_its_mark_is_cut_by_a_copy() -> None:
