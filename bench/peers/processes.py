@@ -75,7 +75,7 @@ class Servers:
                 writer.close()
                 return
             await asyncio.sleep(0.05)
-        raise CommandFailed(f"{command[0]} does not listen on port {port}: {_end_of(log)}")
+        raise CommandFailed(f"{command[0]} does not listen on port {port}: {end_of(log)}")
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the servers and their children have used."""
@@ -109,7 +109,8 @@ class Servers:
         self.processes.clear()
 
 
-def _end_of(log: Path) -> str:
+def end_of(log: Path) -> str:
+    """Return the last lines of a log file."""
     return log.read_text(errors="replace")[-2000:].strip()
 
 
