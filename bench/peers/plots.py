@@ -49,7 +49,12 @@ def draw_rates(environment: Environment, results: Results, path: Path) -> None:
         panels[0].set_ylabel("acknowledged records per second (logarithmic)")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper right", ncols=len(peers), frameon=False)
-        figure.suptitle("Durable appends to three replicas: higher is better", fontweight="bold")
+        figure.suptitle(
+            "Durable appends to three replicas: higher is better",
+            fontweight="bold",
+            x=0.01,
+            horizontalalignment="left",
+        )
         _add_footer(figure, environment)
         figure.savefig(path)
 
