@@ -81,7 +81,9 @@ class _RunningEtcd(RunningPeer):
 
 async def _start_members(servers: Servers, home: Path) -> str:
     """Start the members, and return their addresses for clients."""
-    ports, peer_ports = free_ports(_MEMBERS), free_ports(_MEMBERS)
+    # All at once: two calls could return the same port.
+    both = free_ports(2 * _MEMBERS)
+    ports, peer_ports = both[:_MEMBERS], both[_MEMBERS:]
     members = [f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peer_ports)]
     for number, (port, peer_port) in enumerate(zip(ports, peer_ports, strict=True)):
         client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"

@@ -136,15 +136,18 @@ def broker_settings(number: int, ports: Sequence[int], voter_ports: Sequence[int
 
 async def _start_brokers(servers: Servers, home: Path, jars: Path) -> str:
     """Start the brokers, and return their addresses for clients."""
-    ports, voter_ports = free_ports(_BROKERS), free_ports(_BROKERS)
+    # All at once: two calls could return the same port.
+    both = free_ports(2 * _BROKERS)
+    ports, voter_ports = both[:_BROKERS], both[_BROKERS:]
     configs = []
     for number in range(_BROKERS):
         config = home / f"k{number}.properties"
-        logs = home / f"k{number}"
-        config.write_text(f"{broker_settings(number, ports, voter_ports)}log.dirs={logs}\n")
+        settings = broker_settings(number, ports, voter_ports)
+        config.write_text(f"{settings}log.dirs={home / f'k{number}'}\n")
+        configs.append(config)
+    for config in configs:
         format_logs = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", config)
         await run_command(*_java(jars, "256m", *format_logs))
-        configs.append(config)
     # A broker listens only when a majority of the controllers has elected a leader.
     starts = (
         servers.start(
