@@ -27,7 +27,7 @@ help:
 	@echo "make mutants   plant bugs into the product, each of which the simulator or a test must catch"
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"
 	@echo "make bench   measure throughput and latency of a local cluster"
-	@echo "make bench-peers   measure Waltz, NATS and PostgreSQL in turns, and write bench/RESULTS.md"
+	@echo "make bench-peers   measure Waltz, NATS, Kafka, etcd and PostgreSQL in turns, and write bench/RESULTS.md"
 	@echo "make bench-compare   compare the speed of this tree and BASE, the last recorded commit"
 	@echo "make bench-spark   measure how fast Spark reads a local cluster's log"
 	@echo "make spark-kills   kill KILLS=$(KILLS) tasks, executors and drivers while Spark writes"

@@ -9,67 +9,39 @@ import asyncio
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from bench.peers.measured import RECORDS, Description, Measured, Peer, PeerLoad, PeerMissing
+from bench.peers.etcd import Etcd
+from bench.peers.kafka import Kafka
+from bench.peers.measured import Peer
+from bench.peers.measuring import Extent, console, measure_peers
 from bench.peers.nats import Nats
-from bench.peers.plots import draw_rates
+from bench.peers.plots import draw_rates, draw_reads
 from bench.peers.postgresql import PostgreSql
 from bench.peers.processes import CommandFailed, run_command
-from bench.peers.report import Environment, Series, result_page
+from bench.peers.report import Environment, result_page
 from bench.peers.waltz_cluster import Waltz
 
-PEERS: Mapping[str, Peer] = {"waltz": Waltz(), "nats": Nats(), "postgresql": PostgreSql()}
+PEERS: Mapping[str, Peer] = {
+    "waltz": Waltz(),
+    "nats": Nats(),
+    "kafka": Kafka(),
+    "etcd": Etcd(),
+    "postgresql": PostgreSql(),
+}
 _RESULTS = Path(__file__).parents[1] / "RESULTS.md"
 
-console = Console(width=120)
 
+class Part(StrEnum):
+    """A part of the report."""
 
-async def _measure(
-    peers: Mapping[str, Peer], rounds: int, size: int, scale: float
-) -> tuple[list[Description], list[Series], dict[str, str]]:
-    """Measure all peers in turns.
-
-    Return the descriptions of the measured peers, the results, and why each other peer is missing.
-    """
-    described: dict[str, Description] = {}
-    missing: dict[str, str] = {}
-    for key, peer in peers.items():
-        try:
-            described[key] = await peer.describe()
-        except PeerMissing as why:
-            missing[key] = str(why)
-            console.print(f"{key} is not measured: {why}")
-    loads = [
-        PeerLoad(clients, window, size, max(clients * window, int(records * scale)), locks)
-        for locks in (False, True)
-        for (clients, window), records in RECORDS.items()
-    ]
-    measured: dict[tuple[PeerLoad, str], list[Measured]] = {
-        (load, key): [] for load in loads for key in described
-    }
-    for number in range(rounds):
-        # Only the peer that is measured runs: the others would take CPU time even when idle.
-        for key, description in described.items():
-            async with peers[key].start() as running:
-                for load in loads:
-                    result = await running.append(load)
-                    measured[load, key].append(result)
-                    console.print(
-                        f"round {number + 1} of {rounds}, {description.name}, {load.shape}, "
-                        f"{'one lock' if load.locks else 'no lock'}: {result.rate:,.0f} records/s, "
-                        f"p50 {result.p50_ms:.2f} ms, p99 {result.p99_ms:.2f} ms, "
-                        f"CPU {result.cpu_us:.0f} µs per record"
-                    )
-    series = [
-        Series(load.shape, load.locks, described[key].name, tuple(results))
-        for (load, key), results in measured.items()
-    ]
-    return list(described.values()), series, missing
+    APPENDS = "appends"
+    READS = "reads"
+    FOLLOWERS = "followers"
 
 
 def _machine() -> str:
@@ -97,24 +69,42 @@ def _command(
         list[str] | None,
         typer.Option(help=f"Measure only this one of {', '.join(PEERS)}. Repeatable."),
     ] = None,
+    part: Annotated[
+        list[Part] | None, typer.Option(help="Measure only this part. Repeatable.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="The number of rounds in turns.")] = 3,
-    size: Annotated[int, typer.Option(min=1, help="The bytes of a record.")] = 512,
+    size: Annotated[
+        int, typer.Option(min=8, help="The bytes of a record; the time of an append takes 8.")
+    ] = 512,
     scale: Annotated[float, typer.Option(help="Multiply the number of records by this.")] = 1.0,
     out: Annotated[Path, typer.Option(help="The file to write the results to.")] = _RESULTS,
 ) -> None:
-    """Measure Waltz, NATS JetStream and PostgreSQL in turns, each with three durable replicas.
+    """Measure Waltz and its alternatives in turns, each with three durable replicas.
 
-    A run with all peers and three rounds takes about ten minutes. Do nothing else on the machine.
+    A run with all peers and three rounds takes about 25 minutes. The first one takes some more, to
+    fetch and build what is missing. Do nothing else on the machine.
     """
     unknown = set(peer or ()) - set(PEERS)
     if unknown:
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: the peers are {', '.join(PEERS)}")
     chosen = {key: each for key, each in PEERS.items() if not peer or key in peer}
-    described, series, missing = asyncio.run(_measure(chosen, rounds, size, scale))
+    parts = set(part or Part)
+    measuring = measure_peers(
+        chosen,
+        Extent(rounds, size, scale),
+        appends=Part.APPENDS in parts,
+        reads=Part.READS in parts,
+        followers=Part.FOLLOWERS in parts and "waltz" in chosen,
+    )
+    report = asyncio.run(measuring)
     environment = asyncio.run(_environment(size, rounds))
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(result_page(environment, described, series, missing))
-    draw_rates(environment, series, out.parent / "results" / "rates.png")
+    out.write_text(result_page(environment, report))
+    pictures = out.parent / "results"
+    if report.appends:
+        draw_rates(environment, report.appends, pictures / "rates.png")
+    if report.reads:
+        draw_reads(environment, report.reads, pictures / "reads.png")
     console.print(f"written: {out}")
 
 

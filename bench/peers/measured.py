@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -15,6 +16,15 @@ RECORDS = {
     (4, 100): 60_000,
 }
 """The shapes (clients and window), each with the number of records of a run: a few seconds."""
+MOST_SECONDS = 3.0
+"""How long a run lasts at most at the peers whose load generators can end a run early.
+
+A peer with a tenth of the rate of the others would otherwise take most of the time of the report.
+"""
+READ_RECORDS = 300_000
+"""The number of records of the log that is read."""
+WARM_UP_SECONDS = 60.0
+"""How long a peer in Java gets load before its first run, because its code is compiled by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +73,34 @@ class Measured:
         return (self.client_seconds + self.server_seconds) / self.records * 1e6
 
 
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """The result of reading a log from its start to its end by one consumer.
+
+    ``client_seconds`` and ``server_seconds`` are CPU times.
+    """
+
+    seconds: float
+    records: int
+    client_seconds: float
+    server_seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of CPU per record, of all servers and the consumer together."""
+        return (self.client_seconds + self.server_seconds) / self.records * 1e6
+
+
 class PeerMissing(Exception):
-    """A program of a peer is not installed; the text says how to install it."""
+    """A program of a peer is not installed, or cannot be built; the text says what is missing.
+
+    The text stands in the report: it has no path of a machine.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +110,8 @@ class Description:
     name: str
     version: str
     durability: str
-    lock: str
-    """What refuses an append of a run with locks."""
+    lock: str | None
+    """What refuses an append of a run with locks; None: nothing can, so no run has locks."""
 
 
 class RunningPeer(abc.ABC):
@@ -83,7 +119,20 @@ class RunningPeer(abc.ABC):
 
     @abc.abstractmethod
     async def append(self, load: PeerLoad) -> Measured:
-        """Append the records of ``load`` to a new log."""
+        """Append the records of ``load`` to a new log. Raises CommandFailed."""
+
+    async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
+        """Fill a log with ``records`` records of ``size`` bytes, and read it.
+
+        Return a run for each way of reading, by its name; none if the peer is not measured so.
+        Raises CommandFailed.
+        """
+        del size, records
+        return {}
+
+    async def warm_up(self, scale: float) -> None:
+        """Put load on a peer that gets faster with time, for `WARM_UP_SECONDS` times ``scale``."""
+        del scale
 
 
 class Peer(abc.ABC):

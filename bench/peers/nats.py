@@ -1,26 +1,26 @@
 """NATS JetStream as a peer: three servers, a stream with three replicas. Starts processes.
 
 The server comes from the PATH, or is built from the Go modules that `nats_load/go.mod` pins. The
-load generator is always built. The built programs are kept in ``build/peers``.
+load generator is always built.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
-from bench.peers.measured import Description, Measured, Peer, PeerLoad, PeerMissing, RunningPeer
+from bench.peers.go_programs import go_program, go_server
+from bench.peers.measured import Description, Measured, Peer, PeerLoad, ReadRun, RunningPeer
 from bench.peers.processes import Servers, free_ports, run_command, running_servers
 
 _SOURCE = Path(__file__).parent / "nats_load"
-_BUILT = Path(__file__).parents[2] / "build" / "peers"
 _REPLICAS = 3
 
 
@@ -29,12 +29,12 @@ class Nats(Peer):
 
     @override
     async def describe(self) -> Description:
-        printed = await run_command(await _program("nats-server"), "--version")
-        await _program("nats_load")
+        await _load()
+        printed = await run_command(await _server(), "--version")
         return Description(
             "NATS JetStream",
             printed.strip().removeprefix("nats-server: "),
-            "2 of 3 servers have called fsync (sync_interval: always)",
+            "2 of 3 servers have called fsync (sync_interval: always; the default is two minutes)",
             "the expected last sequence of the writer's subject",
         )
 
@@ -56,20 +56,45 @@ class _RunningNats(RunningPeer):
     @override
     async def append(self, load: PeerLoad) -> Measured:
         before = self._servers.cpu_seconds()
-        printed = await run_command(
-            await _program("nats_load"),
-            f"-urls={','.join(self._urls)}",
-            f"-stream=s{next(self._streams)}",
+        result = await self._run(
+            "append",
+            f"s{next(self._streams)}",
+            load.size,
+            load.records,
             f"-clients={load.clients}",
             f"-window={load.window}",
-            f"-size={load.size}",
-            f"-records={load.records}",
             f"-locks={str(load.locks).lower()}",
         )
         # The servers have also used CPU time for the warm-up, which has a tenth of the records and
         # one more for each writer. The time for the latter is neglected.
         used = (self._servers.cpu_seconds() - before) / 1.1
-        return Measured(**json.loads(printed), server_seconds=used)
+        return Measured(**result, server_seconds=used)
+
+    @override
+    async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
+        stream = f"s{next(self._streams)}"
+        await self._run("fill", stream, size, records)
+        await self._run("read", stream, size, records)  # The run that counts finds a warm server.
+        before = self._servers.cpu_seconds()
+        result = await self._run("read", stream, size, records)
+        used = self._servers.cpu_seconds() - before
+        return {"ordered consumer, in Go": ReadRun(**result, server_seconds=used)}
+
+    async def _run(
+        self, mode: str, stream: str, size: int, records: int, *options: str
+    ) -> dict[str, Any]:
+        """Run the load generator and return its result."""
+        printed = await run_command(
+            await _load(),
+            f"-mode={mode}",
+            f"-urls={','.join(self._urls)}",
+            f"-stream={stream}",
+            f"-size={size}",
+            f"-records={records}",
+            *options,
+        )
+        result: dict[str, Any] = json.loads(printed)
+        return result
 
 
 async def _start_servers(servers: Servers, home: Path) -> list[str]:
@@ -85,25 +110,13 @@ async def _start_servers(servers: Servers, home: Path) -> list[str]:
             f"jetstream {{ store_dir: {json.dumps(str(home / f'n{number}'))}, "
             "sync_interval: always }\n"
         )
-        await servers.start(
-            [await _program("nats-server"), "-c", config], port, home / f"n{number}.log"
-        )
+        await servers.start([await _server(), "-c", config], port, home / f"n{number}.log")
     return [f"nats://127.0.0.1:{port}" for port in ports]
 
 
-async def _program(name: str) -> Path:
-    """Return the path of a program; build the program if it is missing. Raises PeerMissing."""
-    if name == "nats-server" and (found := shutil.which(name)):
-        return Path(found)
-    built = _BUILT / name
-    if built.exists():
-        return built
-    go = shutil.which("go")
-    if go is None:
-        raise PeerMissing(
-            "NATS is measured by programs in Go: install Go 1.25 or later, so that they are built"
-        )
-    built.parent.mkdir(parents=True, exist_ok=True)
-    package = "." if name == "nats_load" else "github.com/nats-io/nats-server/v2"
-    await run_command(go, "build", "-o", built, package, cwd=_SOURCE)
-    return built
+async def _server() -> Path:
+    return await go_server("nats-server", _SOURCE, "github.com/nats-io/nats-server/v2")
+
+
+async def _load() -> Path:
+    return await go_program("nats_load", _SOURCE)

@@ -13,13 +13,22 @@ import resource
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from typing_extensions import override
 
-from bench.peers.measured import Description, Measured, Peer, PeerLoad, PeerMissing, RunningPeer
+from bench.peers.measured import (
+    Description,
+    Measured,
+    Peer,
+    PeerLoad,
+    PeerMissing,
+    ReadRun,
+    RunningPeer,
+)
 from bench.peers.postgresql_programs import find_program
 from bench.peers.processes import Servers, free_ports, run_command, running_servers
 
@@ -125,6 +134,24 @@ class _RunningPostgreSql(RunningPeer):
         seconds = committed / float(rate[1])
         return Measured(seconds, committed, p50, p99, client, used)
 
+    @override
+    async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
+        await self._create_tables()
+        data = random.Random(7).randbytes(size).hex()
+        await self._sql(
+            f"INSERT INTO log (data) SELECT '\\x{data}' FROM generate_series(1, {records})",
+            "VACUUM ANALYZE log",
+        )
+        copy = "COPY (SELECT id, data FROM log ORDER BY id) TO STDOUT (FORMAT binary)"
+        await self._sql_to_nowhere(copy)  # The run that counts finds its pages in memory.
+        before, client_before = self._servers.cpu_seconds(), _children_seconds()
+        begun = time.perf_counter()
+        await self._sql_to_nowhere(copy)
+        seconds = time.perf_counter() - begun
+        used = self._servers.cpu_seconds() - before
+        client = _children_seconds() - client_before
+        return {"binary COPY, by psql": ReadRun(seconds, records, client, used)}
+
     async def _run_pgbench(self, load: PeerLoad, records: int, logs: Path) -> str:
         """Append ``records`` records; write the latencies to files in the folder ``logs``.
 
@@ -168,6 +195,13 @@ class _RunningPostgreSql(RunningPeer):
         commands = [part for statement in statements for part in ("-c", statement)]
         printed = await run_command(_program("psql"), "-XAtq", *commands, env=self._environment())
         return printed.strip()
+
+    async def _sql_to_nowhere(self, statement: str) -> None:
+        """Run a statement at the primary; psql receives its output and throws it away."""
+        await run_command(
+            *(_program("psql"), "-XAtq", "-o", os.devnull, "-c", statement),
+            env=self._environment(),
+        )
 
     def _environment(self) -> dict[str, str]:
         primary = {"PGHOST": "127.0.0.1", "PGPORT": str(self._ports[0]), "PGUSER": "postgres"}

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from bench.cpu_times import cpu_time
 
-_START_SECONDS = 60.0
+_START_SECONDS = 180.0
+"""How long a server may take to listen: three brokers in Java need a minute on a busy machine."""
 _END_SECONDS = 20.0
 
 
@@ -75,7 +76,7 @@ class Servers:
                 writer.close()
                 return
             await asyncio.sleep(0.05)
-        raise CommandFailed(f"{command[0]} does not listen on port {port}: {_end_of(log)}")
+        raise CommandFailed(f"{command[0]} does not listen on port {port}: {end_of(log)}")
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the servers and their children have used."""
@@ -109,7 +110,8 @@ class Servers:
         self.processes.clear()
 
 
-def _end_of(log: Path) -> str:
+def end_of(log: Path) -> str:
+    """Return the last lines of a log file."""
     return log.read_text(errors="replace")[-2000:].strip()
 
 

@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.peers.measured import Description, Measured
+from bench.followers import APPEND_INTERVAL_SECONDS, FollowerRun
+from bench.following import SLOW_PAUSE_SECONDS
+from bench.peers.measured import MOST_SECONDS, Description, Measured, ReadRun
 
 OURS = "Waltz"
 
@@ -39,13 +41,35 @@ class Series:
 Results = Sequence[Series]
 
 
-def result_page(
-    environment: Environment,
-    peers: Sequence[Description],
-    results: Results,
-    missing: Mapping[str, str],
-) -> str:
-    """Return the page. ``missing`` has the peers that were not measured, and why."""
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The rounds of one way of reading at one peer."""
+
+    peer: str
+    reader: str
+    rounds: tuple[ReadRun, ...]
+
+    def median(self, figure: Callable[[ReadRun], float]) -> float:
+        """Return the median of a figure over the rounds."""
+        return statistics.median(map(figure, self.rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured. ``missing`` has the peers that were not measured, and why.
+
+    ``followers`` has the rounds of each number of followers of Waltz.
+    """
+
+    peers: Sequence[Description]
+    appends: Results
+    reads: Sequence[Reads]
+    followers: Sequence[Sequence[FollowerRun]]
+    missing: Mapping[str, str]
+
+
+def result_page(environment: Environment, report: Report) -> str:
+    """Return the page."""
     parts = [
         "# Waltz beside its alternatives",
         f"Written by `make bench-peers` on {environment.date}, at commit {environment.commit}. "
@@ -54,25 +78,107 @@ def result_page(
         "when the system has acknowledged it, and each system flushes to disk before that. "
         f"Medians of {environment.rounds} rounds in turns. Compare the proportions: another "
         "machine gives other values.",
-        _peer_table(peers),
+        _peer_table(report.peers),
     ]
-    parts += [f"Not measured: **{name}**: {why}." for name, why in sorted(missing.items())]
+    parts += [f"Not measured: **{name}**: {why}." for name, why in sorted(report.missing.items())]
     for locks in (False, True):
-        chosen = [series for series in results if series.locks is locks]
+        chosen = [series for series in report.appends if series.locks is locks]
         if chosen:
             title = "Each append under one lock" if locks else "Appends without a lock"
             parts += [f"## {title}", _rate_table(chosen)]
             parts += [text for text in (verdict(chosen), _detail_table(chosen)) if text]
+    if report.appends:
+        parts.append("![Records per second for each shape](results/rates.png)")
+    if report.reads:
+        parts += _reads_section(environment, report.reads)
+    if report.followers:
+        parts += _followers_section(report.followers)
     parts += [
-        "![Records per second for each shape](results/rates.png)",
         "## How to repeat it",
-        "`make bench-peers`, on a machine that does nothing else. PostgreSQL comes from the PATH "
-        "or from Debian's package, NATS from the PATH or, with Go, from its modules. "
-        "`python -m bench.peers --help` has the options.",
+        "`make bench-peers`, on a machine that does nothing else. The first run also fetches and "
+        "builds what is missing, into `build/peers`. Each system comes from the PATH if it is "
+        "there. Otherwise NATS and etcd are built from their Go modules (Go 1.26), Maven fetches "
+        "Kafka (Java 17, with its compiler), and PostgreSQL comes from Debian's package. A system "
+        "that cannot be had is left out. `python -m bench.peers --help` has the options.",
         "What this does not show: a network (all is loopback), several disks (all replicas share "
-        "one), and more than two cores (servers and load share them).",
+        f"one), and more cores than those of the machine (servers and load share them). A run of "
+        f"Kafka and etcd ends after {MOST_SECONDS:.0f} seconds, even if it has fewer records than "
+        "those of the other systems. Kafka gets load for a minute before its first run, and gets "
+        "faster for some minutes more.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _reads_section(environment: Environment, reads: Sequence[Reads]) -> list[str]:
+    """Return the section about reading a log from its start."""
+    rows = [
+        (
+            each.peer,
+            each.reader,
+            f"{each.median(lambda r: r.rate):,.0f}",
+            f"{each.median(lambda r: r.cpu_us):.2f}",
+            f"{min(r.rate for r in each.rounds):,.0f} to {max(r.rate for r in each.rounds):,.0f}",
+        )
+        for each in reads
+    ]
+    most = max(run.records for each in reads for run in each.rounds)
+    parts = [
+        "## Reading a log",
+        f"One consumer reads {most:,} records of {environment.size} bytes from the start of the "
+        "log, shortly after they were written, so from memory. Each reads everything once before "
+        "the run that counts. Each consumer is the usual one of its system, in the language named; "
+        "psql throws the rows away. etcd is not read: it keeps keys, not a log.",
+        _table(("System", "Read by", "Rows/s", "CPU µs per row", "Rates"), rows),
+    ]
+    return [*parts, *reading_verdict(reads), "![Rows per second](results/reads.png)"]
+
+
+def reading_verdict(reads: Sequence[Reads]) -> list[str]:
+    """Return one paragraph that compares our best reader with each other one; none without both."""
+    rates = {(each.peer, each.reader): each.median(lambda r: r.rate) for each in reads}
+    ours = {reader: rate for (peer, reader), rate in rates.items() if peer == OURS}
+    if not ours or len(ours) == len(rates):
+        return []
+    best = max(ours, key=lambda reader: ours[reader])
+    lines = []
+    for (peer, reader), rate in rates.items():
+        ratio = ours[best] / rate
+        if peer == OURS:
+            continue
+        if ratio >= 1:
+            lines.append(
+                f"- {OURS} ({best}) is ahead of {peer} ({reader}), with {ratio:.2f} × its rate."
+            )
+        else:
+            lines.append(
+                f"- **{peer} is ahead** ({reader}); {OURS} ({best}) has {ratio:.2f} × its rate."
+            )
+    return ["\n".join(lines)]
+
+
+def _followers_section(followers: Sequence[Sequence[FollowerRun]]) -> list[str]:
+    """Return the section about the latency of deliveries to followers."""
+    rows = []
+    for rounds in followers:
+        figures: tuple[Callable[[FollowerRun], float], ...] = (
+            lambda r: r.delivered_p50_ms,
+            lambda r: r.delivered_p99_ms,
+            lambda r: r.acknowledged_p50_ms,
+            lambda r: r.acknowledged_p99_ms,
+        )
+        medians = [f"{statistics.median(map(figure, rounds)):.1f}" for figure in figures]
+        rows.append((str(rounds[0].followers), str(rounds[0].slow), *medians))
+    head = ("Followers", "Slow ones beside them", "Delivered p50 ms", "p99 ms")
+    return [
+        f"## Followers of {OURS}",
+        "From the call of an append until a follower has the record (*delivered*), and until the "
+        f"appending client has its answer (*acknowledged*). One client begins an append every "
+        f"{APPEND_INTERVAL_SECONDS * 1000:.0f} ms; each follower streams the log with its data, "
+        "over a connection of its own. A slow follower reads from the start of the log and pauses "
+        f"{SLOW_PAUSE_SECONDS:.0f} s after each batch of up to 1,000 records. All followers of a "
+        "kind are one process in Python, on the same cores.",
+        _table((*head, "Acknowledged p50 ms", "p99 ms"), rows),
+    ]
 
 
 def verdict(results: Results) -> str:
@@ -93,7 +199,7 @@ def verdict(results: Results) -> str:
 
 
 def _peer_table(peers: Sequence[Description]) -> str:
-    rows = [(p.name, p.version, p.durability, p.lock) for p in peers]
+    rows = [(p.name, p.version, p.durability, p.lock or "none") for p in peers]
     return _table(("System", "Version", "On disk at the acknowledgement", "Lock"), rows)
 
 

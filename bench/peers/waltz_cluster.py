@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from typing_extensions import override
 
 from bench.cluster import MeasuredCluster, measured_cluster
-from bench.peers.measured import Description, Measured, Peer, PeerLoad, RunningPeer
+from bench.peers.measured import Description, Measured, Peer, PeerLoad, ReadRun, RunningPeer
+from bench.streaming import measure_reads
 
 
 class Waltz(Peer):
@@ -50,3 +51,15 @@ class _RunningWaltz(RunningPeer):
             result.cpu_seconds,
             used.server_seconds + used.storage_seconds,
         )
+
+    @override
+    async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
+        # The log may have records from other runs, of the same size: the first ones are read.
+        await self._cluster.put_load(4, 100, size, records, locks=False)
+        runs = {}
+        for read in await measure_reads(self._cluster, records):
+            servers = read.server_seconds + read.storage_seconds
+            runs[read.name] = ReadRun(
+                records / read.rate, records, read.client_seconds * records, servers * records
+            )
+        return runs

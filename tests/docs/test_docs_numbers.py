@@ -10,7 +10,8 @@ from docs.reference import HERE
 
 _ROW = re.compile(r"^\| ([\d,]+) [x×] ([\d,]+) \| (.*) \|$", re.MULTILINE)
 """A row of a table whose first column is a shape: clients × open appends."""
-_SYSTEMS = ("Waltz", "NATS JetStream", "PostgreSQL")
+_HEAD = re.compile(r"^\| Clients × [^|]+ \| (.*) \|$", re.MULTILINE)
+"""The first row of such a table."""
 
 Rows = dict[tuple[str, str], list[list[str]]]
 """The cells after the first column, of each row with a shape."""
@@ -23,16 +24,25 @@ def rows(text: str) -> Rows:
     return found
 
 
+def columns(text: str) -> list[str]:
+    """Return the names of the columns after the first one, of the first table of shapes."""
+    head = _HEAD.search(text)
+    assert head is not None
+    return head[1].split(" | ")
+
+
 def measured(title: str) -> dict[tuple[str, str], dict[str, tuple[float, float]]]:
     """Return each system's rate and median latency in a section of bench/RESULTS.md, by shape."""
     results = (HERE.parent / "bench/RESULTS.md").read_text()
     _, _, section = results.partition(f"\n## {title}\n")
+    section = section.partition("\n## ")[0]
+    systems = [name.removesuffix(", records/s") for name in columns(section)]
     numbers = {}
-    for shape, (rates, *details) in rows(section.partition("\n## ")[0]).items():
+    for shape, (rates, *details) in rows(section).items():
         latencies = {system: float(median) for system, median, *_ in details}
         numbers[shape] = {
             system: (float(rate.replace(",", "")), latencies[system])
-            for system, rate in zip(_SYSTEMS, rates, strict=True)
+            for system, rate in zip(systems, rates, strict=True)
         }
     return numbers
 
@@ -53,9 +63,14 @@ def check(cell: str, rate: float, latency: float) -> None:
 
 def test_numbers_on_the_choosing_page_are_those_of_the_benchmark() -> None:
     plain, locked = measured("Appends without a lock"), measured("Each append under one lock")
-    page = rows((HERE / "choosing.md").read_text())
-    assert page.keys() == plain.keys() == locked.keys()
-    for shape, [[waltz, with_lock, nats, postgresql]] in page.items():
-        for cell, system in zip((waltz, nats, postgresql), _SYSTEMS, strict=True):
+    page = (HERE / "choosing.md").read_text()
+    names = columns(page)
+    assert names[:2] == ["Waltz, no lock", "Waltz, one lock each"]
+    others = [name.removesuffix(", no lock") for name in names[2:]]
+    shapes = rows(page)
+    assert shapes.keys() == plain.keys() == locked.keys()
+    for shape, [[waltz, with_lock, *cells]] in shapes.items():
+        assert {"Waltz", *others} == plain[shape].keys()
+        for cell, system in zip([waltz, *cells], ["Waltz", *others], strict=True):
             check(cell, *plain[shape][system])
         check(with_lock, *locked[shape]["Waltz"])

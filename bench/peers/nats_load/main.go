@@ -1,4 +1,5 @@
-// Load generator for NATS JetStream: appends records to a replicated stream, prints a line of JSON.
+// Load generator for NATS JetStream: appends records to a replicated stream, or reads them. Prints a
+// line of JSON.
 //
 // bench/peers/nats.py starts it. A record counts when JetStream has acknowledged it. The connections
 // go to the leader of the stream, so that no record takes a way through another server.
@@ -28,23 +29,25 @@ import (
 const wrongLastSequence = 10164
 
 type settings struct {
+	mode                           string
 	urls                           []string
 	stream                         string
 	clients, window, size, records int
 	locks                          bool
 }
 
-// result has the names of the Python class Measured.
+// result has the names of the Python classes Measured and ReadRun; the latter has no latencies.
 type result struct {
 	Seconds    float64 `json:"seconds"`
 	Records    int     `json:"records"`
-	P50        float64 `json:"p50_ms"`
-	P99        float64 `json:"p99_ms"`
+	P50        float64 `json:"p50_ms,omitempty"`
+	P99        float64 `json:"p99_ms,omitempty"`
 	CPUSeconds float64 `json:"client_seconds"`
 }
 
 func main() {
 	var s settings
+	flag.StringVar(&s.mode, "mode", "append", "append; fill for a quick append; read")
 	urls := flag.String("urls", "", "the servers, in the order of their names n0, n1, …")
 	flag.StringVar(&s.stream, "stream", "", "the stream to create and to append to")
 	flag.IntVar(&s.clients, "clients", 1, "the number of connections")
@@ -54,6 +57,12 @@ func main() {
 	flag.BoolVar(&s.locks, "locks", false, "append only if the last record of the writer is known")
 	flag.Parse()
 	s.urls = strings.Split(*urls, ",")
+	run := map[string]func(context.Context, settings) (result, error){
+		"append": appendRecords, "fill": fill, "read": read,
+	}[s.mode]
+	if run == nil {
+		log.Fatalf("nats_load: unknown mode %q", s.mode)
+	}
 	found, err := run(context.Background(), s)
 	if err != nil {
 		log.Fatalf("nats_load: %v", err)
@@ -63,9 +72,9 @@ func main() {
 	}
 }
 
-// run creates the stream, appends some records to warm up, and then measures s.records records.
+// appendRecords creates the stream, appends some records to warm up, and measures s.records records.
 // bench/peers/nats.py relies on the size of the warm-up: a tenth of s.records, and one per writer.
-func run(ctx context.Context, s settings) (result, error) {
+func appendRecords(ctx context.Context, s settings) (result, error) {
 	leader, err := createStream(ctx, s)
 	if err != nil {
 		return result{}, err
@@ -86,8 +95,7 @@ func run(ctx context.Context, s settings) (result, error) {
 			writers = append(writers, &writer{js: js, subject: subject, locks: s.locks})
 		}
 	}
-	data := make([]byte, s.size)
-	rand.New(rand.NewSource(7)).Read(data)
+	data := randomData(s.size)
 	if err := appendAll(ctx, writers, data, s.records/10+len(writers)); err != nil {
 		return result{}, err
 	}
@@ -201,6 +209,13 @@ func (w *writer) append(ctx context.Context, data []byte) error {
 func isWrongSequence(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) && refused.ErrorCode == wrongLastSequence
+}
+
+// randomData returns the data of every record.
+func randomData(size int) []byte {
+	data := make([]byte, size)
+	rand.New(rand.NewSource(7)).Read(data)
+	return data
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }

@@ -1,0 +1,150 @@
+"""Measure the time from an append to its delivery to many followers, beside slow ones or not.
+
+Starts processes, touches the network. `following` is the program of the followers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+
+import waltz
+from bench.cluster import MeasuredCluster
+from bench.following import PARTITION, Following, stamped
+
+FOLLOWERS = (1, 10, 100)
+"""The numbers of followers that are measured."""
+SLOW = 64
+"""The number of slow followers beside them."""
+APPEND_INTERVAL_SECONDS = 0.03
+"""The time between two appends, which do not wait for each other.
+
+A process in Python delivers some ten thousand records per second to 100 clients. A shorter interval
+would measure how long records wait in that process.
+"""
+APPENDS = 150
+"""The number of appends whose latencies count."""
+OLD_RECORDS = 200_000
+"""How many records the log has before the first run: slow followers do not reach its end."""
+_WARM_UP_APPENDS = 30
+"""The number of appends before those that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerRun:
+    """The latencies of one run, in milliseconds.
+
+    ``delivered`` is the time from the call of the append until a follower has the record, over all
+    records and followers; ``acknowledged`` that until the appending client has its answer.
+    """
+
+    followers: int
+    slow: int
+    delivered_p50_ms: float
+    delivered_p99_ms: float
+    acknowledged_p50_ms: float
+    acknowledged_p99_ms: float
+
+
+def percentile_ms(seconds: Sequence[float], percent: int) -> float:
+    """Return a percentile of times, in milliseconds."""
+    return sorted(seconds)[min(len(seconds) - 1, len(seconds) * percent // 100)] * 1000
+
+
+async def measure_followers(
+    cluster: MeasuredCluster, followers: int, slow: int, size: int, appends: int = APPENDS
+) -> FollowerRun:
+    """Append ``appends`` records of ``size`` bytes at a steady rate; return the latencies.
+
+    ``followers`` clients stream the records, each over its own connection. ``slow`` others stream
+    the log from its start, slower than they could.
+    """
+    local = cluster.local
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            waltz.connect(local.zookeeper, root=local.root, tls=local.tls)
+        )
+        first = await client.high_water_mark(PARTITION) + 1
+        last = first + _WARM_UP_APPENDS + appends - 1
+        quick = Following(local.zookeeper, local.root, followers, first, last, slow=False)
+        if slow:
+            slow_ones = Following(local.zookeeper, local.root, slow, 0, 0, slow=True)
+            await stack.enter_async_context(_running(slow_ones))
+        process = await stack.enter_async_context(_running(quick))
+        acknowledged = await _append_steadily(client, size, _WARM_UP_APPENDS + appends)
+        delivered = json.loads(await _line(process))
+    # Each follower gets the records in the same order, so the first ones are those of the warm-up.
+    count = _WARM_UP_APPENDS + appends
+    assert len(delivered) == followers * count, f"{len(delivered)} records were delivered"
+    counted = [
+        age
+        for begin in range(0, len(delivered), count)
+        for age in delivered[begin + _WARM_UP_APPENDS : begin + count]
+    ]
+    answered = acknowledged[_WARM_UP_APPENDS:]
+    return FollowerRun(
+        followers,
+        slow,
+        percentile_ms(counted, 50),
+        percentile_ms(counted, 99),
+        percentile_ms(answered, 50),
+        percentile_ms(answered, 99),
+    )
+
+
+async def _append_steadily(client: waltz.Client, size: int, count: int) -> list[float]:
+    """Begin an append in each interval; return how long each took to be acknowledged."""
+
+    async def append() -> float:
+        begun = time.perf_counter()
+        await client.append(PARTITION, stamped(size))
+        return time.perf_counter() - begun
+
+    begun, tasks = time.perf_counter(), []
+    for number in range(count):
+        # Counted from the start: an append that begins late does not delay the later ones.
+        await asyncio.sleep(begun + number * APPEND_INTERVAL_SECONDS - time.perf_counter())
+        tasks.append(asyncio.create_task(append()))
+    return await asyncio.gather(*tasks)
+
+
+@contextlib.asynccontextmanager
+async def _running(load: Following) -> AsyncIterator[Process]:
+    """Run a process of followers; the context begins when it is ready, and its end ends it.
+
+    Raises RuntimeError if a follower fails.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.following", json.dumps(asdict(load))),
+        stdin=PIPE,
+        stdout=PIPE,
+        limit=1 << 26,  # The list of latencies is one line.
+    )
+    try:
+        ready = await _line(process)
+        assert ready == b"ready\n", f"the followers printed {ready!r}"
+        yield process
+    except BaseException:
+        # Without the rest of the appends, quick followers would wait for ever.
+        process.kill()
+        await process.wait()
+        raise
+    assert process.stdin is not None
+    process.stdin.close()
+    if await process.wait():
+        raise RuntimeError(f"the followers ended with {process.returncode}")
+
+
+async def _line(process: Process) -> bytes:
+    """Return the next line that the process prints; fail if it has ended."""
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        raise RuntimeError("the followers ended before their results")
+    return line

@@ -1,0 +1,56 @@
+"""Talk to a load generator that takes commands from its standard input. Starts processes.
+
+Each command is a line, and so is each answer, an object of JSON. The program ends when its input
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from bench.peers.processes import CommandFailed, end_of
+
+
+class LoadProgram:
+    """A load generator that runs; its messages go to the file ``log``."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    async def command(self, *words: object) -> dict[str, Any]:
+        """Send a command and return its answer. Raises CommandFailed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        line = " ".join(map(str, words))
+        # A program that has ended closes its input; what it printed last says why.
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(f"{line}\n".encode())
+            await self._process.stdin.drain()
+        answer = await self._process.stdout.readline()
+        if not answer:
+            raise CommandFailed(f"the load generator ended at {line!r}: {end_of(self._log)}")
+        fields: dict[str, Any] = json.loads(answer)
+        return fields
+
+
+@contextlib.asynccontextmanager
+async def load_program(*command: str | Path, log: Path) -> AsyncIterator[LoadProgram]:
+    """Start a load generator; the end of the context ends it."""
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *map(str, command), stdin=PIPE, stdout=PIPE, stderr=errors
+        )
+    try:
+        yield LoadProgram(process, log)
+    finally:
+        # The program may wait for its peer for ever, so it does not get the time to end by itself.
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
