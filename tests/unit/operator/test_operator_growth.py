@@ -304,7 +304,7 @@ def test_restart_for_a_file_system_waits_until_all_other_replicas_are_healthy() 
     assert not any(isinstance(each, ReplacePod) for each in planned(world).steps)
 
 
-def test_pods_without_their_set_are_deleted_with_the_cluster_and_with_their_pool() -> None:
+def test_pods_without_their_set_are_deleted_with_the_cluster() -> None:
     world = started(storages=1)
     world.specify_size("a", "3Gi")
     step(world)
@@ -317,6 +317,30 @@ def test_pods_without_their_set_are_deleted_with_the_cluster_and_with_their_pool
         steps = step(world).steps
         deleted |= {each.key for each in steps if isinstance(each, DeleteObject)}
     assert ObjectKey("Pod", "a-storage-0") in deleted
+
+
+def test_pods_without_their_set_are_deleted_with_their_pool() -> None:
+    world = started(storages=1)
+    world.pools["d"] = pool_resource("d")
+    assert world.cluster is not None
+    world.cluster["spec"]["pools"] = ["b", "c", "d"]
+    for _ in range(80):
+        world.settle()
+        decided = planned(world)
+        if any(isinstance(each, DeleteObject) and each.key == _SET for each in decided.steps):
+            break
+        step(world)
+    world.orphan(_SET)
+    pod = ObjectKey("Pod", "a-storage-0")
+    deleted = [
+        each.key
+        for _ in range(2)
+        for each in step(world).steps
+        if isinstance(each, DeleteObject) and each.key.kind == "Pod"
+    ]
+    assert deleted == [pod]
+    reach(world)
+    assert not world.pools["a"]["metadata"]["labels"]
 
 
 def test_preview_names_the_growth_and_ends_complete() -> None:
