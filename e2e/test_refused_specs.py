@@ -315,10 +315,15 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
         {"port": 7000},
         "port cannot change, because a storage's host:port is its identity: create a new",
     ),
-    "the size of volumes": (
-        pool(),
-        {"volumes": {"data": {"size": "2Gi"}}},
-        "the size of existing volumes cannot be changed here: create a new StoragePool with the",
+    "a smaller volume": (
+        sized("2Gi"),
+        {"volumes": {"data": {"size": "1Gi"}}},
+        "volumes.data.size cannot be reduced, because a volume never shrinks: create a new",
+    ),
+    "the size of ZooKeeper's volumes": (
+        cluster(),
+        {"zookeeper": {"managed": {"volume": {"size": "9Gi"}}}},
+        "zookeeper.managed.volume.size cannot change: the operator resizes only the volumes of",
     ),
     "the class of volumes": (
         pool(),
@@ -352,6 +357,27 @@ def test_change_of_an_immutable_field_is_refused(refused: Kubectl, case: str) ->
         assert sentence in " ".join(str(refusal.value).split())
     finally:
         refused.delete(kind, name)
+
+
+def test_larger_size_is_accepted_and_taken_back_only_until_a_claim_requests_it(
+    refused: Kubectl,
+) -> None:
+    refused.apply(sized("1Gi"))
+    try:
+        for size in ("2Gi", "2048Mi", "3Gi"):
+            refused.patch("storagepool", "a", {"spec": sized(size)["spec"]})
+        with pytest.raises(CommandFailed, match=r"volumes\.data\.size cannot be reduced"):
+            refused.patch("storagepool", "a", {"spec": sized("2Gi")["spec"]})
+        # The operator reports what the claims request; no operator reconciles this pool.
+        requested = json.dumps({"status": {"requestedSizes": {"data": "2Gi"}}})
+        refused(
+            "patch", "storagepool", "a", "--subresource=status", "--type=merge", "-p", requested
+        )
+        refused.patch("storagepool", "a", {"spec": sized("2Gi")["spec"]})
+        with pytest.raises(CommandFailed, match=r"volumes\.data\.size cannot be reduced"):
+            refused.patch("storagepool", "a", {"spec": sized("1Gi")["spec"]})
+    finally:
+        refused.delete("storagepool", "a")
 
 
 def test_valid_resource_is_accepted(refused: Kubectl) -> None:

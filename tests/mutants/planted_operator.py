@@ -132,11 +132,41 @@ OPERATOR_BUGS = (
     Planted(
         "a stateful set is scaled down while ZooKeeper does not answer",
         Package.OPERATOR,
-        '0 if live is None else live["spec"].get("replicas", 0))',
+        'int(live["spec"].get("replicas", 0)))',
         "0)",
         "A storage that holds transactions is removed.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_stateful_set_keeps_its_pods_while_zookeeper_does_not_answer"
+        ),
+    ),
+    Planted(
+        "a stateful set is deleted without its pods while one of them does not run",
+        Package.OPERATOR,
+        'return f"pod {absent[0]} does not run" if absent else None',
+        "return None",
+        "The pod is not started again until the set exists.",
+        nodes(
+            "unit/operator/test_operator_growth.py::test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current"
+        ),
+    ),
+    Planted(
+        "a stateful set that is created again ends pods while ZooKeeper does not answer",
+        Package.OPERATOR,
+        "return max(pool.spec.storages, _pods_of_pool(pool, observed))",
+        "return pool.spec.storages",
+        "A storage that holds transactions is removed.",
+        nodes(
+            "unit/operator/test_operator_growth.py::test_set_without_pods_is_created_again_while_zookeeper_does_not_answer"
+        ),
+    ),
+    Planted(
+        "a pod is restarted again and again for a file system that no start resizes",
+        Package.OPERATOR,
+        "return created is not None and time is not None and created < time",
+        "return True",
+        "The storage never serves for long.",
+        nodes(
+            "unit/operator/test_operator_growth.py::test_pod_whose_restart_has_not_resized_its_file_system_is_not_restarted_again"
         ),
     ),
     Planted(

@@ -131,13 +131,27 @@ class FaultyKube:
             self._remove(kind, name)
         self._faults.after()
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+    async def patch_refusal(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> str | None:
         """See Kube."""
         self._faults.before()
-        found = self._world.objects.get(ObjectKey(kind, name))
+        assert kind == "PersistentVolumeClaim", "only claims are asked about"
+        return self._world.growth_refusal(name, change["spec"]["resources"]["requests"]["storage"])
+
+    async def delete(
+        self, kind: str, namespace: str, name: str, uid: str, *, orphan: bool = False
+    ) -> None:
+        """See Kube."""
+        self._faults.before()
+        key = ObjectKey(kind, name)
+        found = self._world.objects.get(key)
         if found is not None and found["metadata"]["uid"] == uid:
             self._before = deepcopy(self._world.objects)
-            del self._world.objects[ObjectKey(kind, name)]
+            if orphan:
+                self._world.orphan(key)
+            else:
+                del self._world.objects[key]
         self._faults.after()
 
     def _find(self, kind: str, name: str) -> dict[str, Any] | None:

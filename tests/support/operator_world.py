@@ -328,6 +328,17 @@ class World:
             live = self.objects[manifest.key] = {"metadata": {"uid": f"uid-{self._uids}"}}
         _merge(live, manifest.body)
 
+    def orphan(self, key: ObjectKey) -> None:
+        """Delete a workload; its pods stay without an owner."""
+        del self.objects[key]
+        for other, live in self.objects.items():
+            if other.kind == "Pod" and other.name.startswith(f"{key.name}-"):
+                live["metadata"]["ownerReferences"] = []
+
+    def growth_refusal(self, claim: str, size: str) -> str | None:
+        """Return why the API server would refuse that a claim requests ``size``."""
+        return None
+
     def _issue(self) -> None:
         labels = names.labels("log", Component.CLUSTER)
         for name in ("log-authority", "log-tls"):

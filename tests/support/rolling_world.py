@@ -241,8 +241,14 @@ class RollingWorld(World):
         self._uids += 1
         labels = {**template["metadata"]["labels"], REVISION_LABEL: _revision(live)}
         (container,) = template["spec"]["containers"]
+        owner = {"kind": "StatefulSet", "name": live["metadata"]["name"]}
         self.objects[ObjectKey("Pod", name)] = {
-            "metadata": {"name": name, "uid": f"uid-{self._uids}", "labels": labels},
+            "metadata": {
+                "name": name,
+                "uid": f"uid-{self._uids}",
+                "labels": labels,
+                "ownerReferences": [owner],
+            },
             "spec": {"containers": [{"image": container["image"]}]},
             "status": {},
         }

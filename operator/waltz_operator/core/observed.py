@@ -86,6 +86,9 @@ class ObservedCluster:
     only while pods of ZooKeeper are outdated, and None if it is unknown.
     ``lost_seconds`` has the pods whose volume is lost, each with the seconds since the status of
     its pool first reported the loss.
+    ``growth_refusals`` has volume claims that the API server would not enlarge as their pool
+    specifies, each with its reason. ``file_system_seconds`` has the claims whose file system waits
+    for its resize, each with the seconds since it began to wait.
     """
 
     objects: Mapping[ObjectKey, LiveObject]
@@ -94,6 +97,8 @@ class ObservedCluster:
     deleting_seconds: float = 0.0
     zookeeper_leader: str | None = None
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
+    growth_refusals: Mapping[str, str] = field(default_factory=dict)
+    file_system_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
         """Iterate over the objects of a kind; with ``component``, only over that component's."""

@@ -103,6 +103,14 @@ def is_ready(pod: LiveObject) -> bool:
     return _condition(pod, "Ready").get("status") == "True"
 
 
+def is_orphaned(pod: LiveObject) -> bool:
+    """Return whether a pod belongs to no workload, so that only the operator can end it.
+
+    The StatefulSet of such a pod was deleted without its pods, and was not created again.
+    """
+    return not pod["metadata"].get("ownerReferences")
+
+
 def pod_failure(pod: LiveObject) -> str | None:
     """Return why a pod does not start or ends again and again, None if nothing is known."""
     for container in (pod.get("status") or {}).get("containerStatuses") or ():

@@ -1,4 +1,6 @@
-"""Derive the statuses of a cluster and its pools from the observed state and the plan. Pure.
+"""Derive the status of a cluster from the observed state and the plan. Pure.
+
+`core.pool_status` derives those of its pools.
 
 The conditions of a cluster:
 
@@ -32,10 +34,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from waltz.admin.core.replicas import PartitionView, quorum, unhealthy_reason
-from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
-from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import (
     ClusterPresent,
     LiveObject,
@@ -43,25 +43,22 @@ from waltz_operator.core.observed import (
     ZooKeeperUnreachable,
 )
 from waltz_operator.core.planning.rolls import RollStopped, roll_states
-from waltz_operator.core.planning.znodes import groups_of, is_metadata_lost
+from waltz_operator.core.planning.znodes import is_metadata_lost
 from waltz_operator.core.pods_of_sets import pod_failure
 from waltz_operator.core.resources import (
     ClusterStatus,
     Condition,
-    LostVolume,
-    PoolStatus,
     StoragePool,
 )
 from waltz_operator.core.spread import describe_shared_nodes
 from waltz_operator.core.steps import ClusterPlan
-from waltz_operator.core.volume_replacement import volume_losses
 
-_MAX_MESSAGE_CHARACTERS = 1000
+MAX_MESSAGE_CHARACTERS = 1000
 _MAX_REASONS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
+class Statement:
     """A condition without its times; ``holds`` is None if it is unknown."""
 
     kind: str
@@ -88,7 +85,7 @@ def cluster_status(
     is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
-    present = _own_metadata(desired, observed)
+    present = own_metadata(desired, observed)
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     num_servers = 0 if present is None else len(present.servers)
     message = _message(plan, observed, failure)
@@ -110,7 +107,7 @@ def cluster_status(
     return ClusterStatus(
         observed_generation=reconciled_generation,
         conditions=tuple(
-            _condition(old.conditions, each, reconciled_generation, now) for each in statements
+            condition(old.conditions, each, reconciled_generation, now) for each in statements
         ),
         # A key in the status shows that the cluster existed before, so its znodes are never created
         # again. The key of another cluster at this root would show the same for a new cluster.
@@ -133,46 +130,19 @@ def failed_status(
     ``old`` are its conditions so far. The caller must write only these two fields: the other fields
     of the result are defaults.
     """
-    message = message[:_MAX_MESSAGE_CHARACTERS]
+    message = message[:MAX_MESSAGE_CHARACTERS]
     statements = (
-        _Statement("Ready", None, reason, message),
-        _Statement("Healthy", None, reason, message),
-        _Statement("Reconciled", False, reason, message),
+        Statement("Ready", None, reason, message),
+        Statement("Healthy", None, reason, message),
+        Statement("Reconciled", False, reason, message),
     )
     old, replaced = tuple(old), {statement.kind for statement in statements}
     kept = tuple(each for each in old if each.type not in replaced)
-    failed = tuple(_condition(old, each, generation, now) for each in statements)
+    failed = tuple(condition(old, each, generation, now) for each in statements)
     return ClusterStatus(conditions=failed + kept, message=message)
 
 
-def pool_status(
-    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool, now: str
-) -> PoolStatus:
-    """Return the status of one of the cluster's pools."""
-    generation, old = pool.metadata.generation, pool.status
-    present = _own_metadata(desired, observed)
-    name = pool.metadata.name
-    live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
-    ready_pods = 0 if live is None else (live.get("status") or {}).get("readyReplicas", 0)
-    ready = ready_pods >= pool.spec.storages
-    message = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
-    lost = old.lost_volumes
-    if present is not None:
-        lost = _lost_volumes(desired, observed, present, pool, now)
-    statement = _Statement("Ready", ready, "AllServe" if ready else "SomeMissing", message)
-    group = None if present is None else groups_of(desired, present.maps).get(name)
-    return PoolStatus(
-        observed_generation=generation,
-        conditions=(_condition(old.conditions, statement, generation, now),),
-        cluster=desired.name,
-        group=group,
-        storages=f"{ready_pods}/{pool.spec.storages}",
-        lost_volumes=lost,
-        message=message,
-    )
-
-
-def _own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
+def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
     """Return the metadata of this cluster; None if it is not observed, or another cluster's.
 
     The partitions and servers of another cluster at this root say nothing about this cluster.
@@ -182,23 +152,6 @@ def _own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
             return present
         case _:
             return None
-
-
-def _lost_volumes(
-    desired: DesiredCluster,
-    observed: ObservedCluster,
-    present: ClusterPresent,
-    pool: StoragePool,
-    now: str,
-) -> tuple[LostVolume, ...]:
-    """Return the pods of a pool whose volume is lost; a known loss keeps its time."""
-    since = {lost.pod: lost.since for lost in pool.status.lost_volumes}
-    name = pool.metadata.name
-    return tuple(
-        LostVolume(pod=loss.pool_pod.pod, since=since.get(loss.pool_pod.pod, now))
-        for loss in volume_losses(desired, observed, present)
-        if loss.pool_pod.pool.metadata.name == name
-    )
 
 
 def has_quorum(present: ClusterPresent, view: PartitionView) -> bool:
@@ -232,7 +185,7 @@ def _ready_and_healthy(
     all_served: bool,
     is_reconciled_or_changing: bool,
     message: str,
-) -> tuple[_Statement, _Statement]:
+) -> tuple[Statement, Statement]:
     """Return the statements of Ready and Healthy.
 
     ``all_served``: whether every partition has a quorum and a server.
@@ -242,8 +195,8 @@ def _ready_and_healthy(
     if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
         existed_before = desired.cluster.status.cluster_key != ""
         holds = None if existed_before else False
-        ready = _Statement("Ready", holds, "ZooKeeperUnreachable", message)
-        return ready, _Statement("Healthy", holds, "ZooKeeperUnreachable", message)
+        ready = Statement("Ready", holds, "ZooKeeperUnreachable", message)
+        return ready, Statement("Healthy", holds, "ZooKeeperUnreachable", message)
     is_ready = all_served and is_reconciled_or_changing and not plan.problems
     is_healthy = is_ready and not plan.waits
     if desired.cluster.spec.paused:
@@ -257,8 +210,8 @@ def _ready_and_healthy(
     else:
         reason = "Reconciling" if all_served or plan.steps else "NoQuorum"
     return (
-        _Statement("Ready", is_ready, reason, message),
-        _Statement("Healthy", is_healthy, "AllWell" if is_healthy else "SomethingMissing", message),
+        Statement("Ready", is_ready, reason, message),
+        Statement("Healthy", is_healthy, "AllWell" if is_healthy else "SomethingMissing", message),
     )
 
 
@@ -269,24 +222,24 @@ def _reconciled(
     *,
     is_reconciled: bool,
     message: str,
-) -> _Statement:
+) -> Statement:
     """Return the statement of Reconciled.
 
     ``is_reconciled``: whether the present generation of the spec is reconciled. A paused cluster
     has a generation that is not, because ``spec.paused`` was set.
     """
     if desired.cluster.spec.paused and not is_reconciled:
-        return _Statement("Reconciled", False, "Paused", message)
+        return Statement("Reconciled", False, "Paused", message)
     if failure is not None:
-        return _Statement("Reconciled", False, "StepFailed", message)
+        return Statement("Reconciled", False, "StepFailed", message)
     if plan.problems:
-        return _Statement("Reconciled", False, "NeedsAttention", message)
+        return Statement("Reconciled", False, "NeedsAttention", message)
     if plan.steps or plan.change is not None:
-        return _Statement("Reconciled", False, "Reconciling", message)
-    return _Statement("Reconciled", True, "NothingToDo", "")
+        return Statement("Reconciled", False, "Reconciling", message)
+    return Statement("Reconciled", True, "NothingToDo", "")
 
 
-def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
+def _updated(desired: DesiredCluster, observed: ObservedCluster) -> Statement:
     """Return the statement of Updated: whether every pod runs the current version, and starts."""
     outdated = []
     for live in _workloads(observed):
@@ -296,7 +249,7 @@ def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
             outdated.append(f"{name} has {updated} of {wanted} pods of its current version")
     failing = _pod_failures(observed)
     if not outdated and not failing:
-        return _Statement("Updated", True, "AllPodsCurrent", "")
+        return Statement("Updated", True, "AllPodsCurrent", "")
     stopped = [
         str(each) for each in roll_states(desired, observed) if isinstance(each, RollStopped)
     ]
@@ -304,7 +257,7 @@ def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
     # A stopped roll comes first, because it is why the other pods stay outdated.
     texts_of_reasons = {"RollStopped": stopped, "PodsOutdated": outdated, "PodsFailing": failing}
     reason = next(name for name, texts in texts_of_reasons.items() if texts)
-    return _Statement("Updated", False, reason, "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS])
+    return Statement("Updated", False, reason, "; ".join(reasons)[:MAX_MESSAGE_CHARACTERS])
 
 
 def _count_updated(observed: ObservedCluster) -> str:
@@ -325,29 +278,29 @@ def _updated_pods(live: LiveObject) -> tuple[int, int]:
 
 def _spread(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent | None
-) -> _Statement:
+) -> Statement:
     """Return the statement of Spread: true if no node has copies that must not be lost together.
 
     Unknown if the replicas are not observed.
     """
     if present is None:
         message = "the replicas of the partitions are not observed"
-        return _Statement("Spread", None, "NotObserved", message)
+        return Statement("Spread", None, "NotObserved", message)
     if shared := describe_shared_nodes(desired, observed, present):
-        message = "; ".join(shared)[:_MAX_MESSAGE_CHARACTERS]
-        return _Statement("Spread", False, "CopiesShareNode", message)
-    return _Statement("Spread", True, "CopiesOnDifferentNodes", "")
+        message = "; ".join(shared)[:MAX_MESSAGE_CHARACTERS]
+        return Statement("Spread", False, "CopiesShareNode", message)
+    return Statement("Spread", True, "CopiesOnDifferentNodes", "")
 
 
-def _changing(plan: ClusterPlan) -> _Statement:
+def _changing(plan: ClusterPlan) -> Statement:
     """Return the statement of Changing."""
     change = plan.change
     if change is None:
-        return _Statement("Changing", False, "NoChange", "")
+        return Statement("Changing", False, "NoChange", "")
     reasons = [*plan.problems, *plan.waits][:_MAX_REASONS]
     parts = [f"{change.progress}; {change.quorum_sentence}", *reasons]
-    message = "; ".join(parts)[:_MAX_MESSAGE_CHARACTERS]
-    return _Statement("Changing", True, change.kind.value, message)
+    message = "; ".join(parts)[:MAX_MESSAGE_CHARACTERS]
+    return Statement("Changing", True, change.kind.value, message)
 
 
 def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
@@ -366,7 +319,7 @@ def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) 
         parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
     else:
         parts = [str(step) for step in plan.steps[:1]]
-    return "; ".join(parts)[:_MAX_MESSAGE_CHARACTERS]
+    return "; ".join(parts)[:MAX_MESSAGE_CHARACTERS]
 
 
 def _pod_failures(observed: ObservedCluster) -> list[str]:
@@ -379,8 +332,8 @@ def _pod_failures(observed: ObservedCluster) -> list[str]:
     return list(failures.values())[:_MAX_REASONS]
 
 
-def _condition(
-    old: Iterable[Condition], statement: _Statement, generation: int, now: str
+def condition(
+    old: Iterable[Condition], statement: Statement, generation: int, now: str
 ) -> Condition:
     """Return the condition of a statement; its time changes only if its status changes."""
     status = "Unknown" if statement.holds is None else str(statement.holds)

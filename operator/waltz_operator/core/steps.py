@@ -93,6 +93,40 @@ class DeleteObject:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowVolume:
+    """Let a volume claim request ``size``; Kubernetes then enlarges the volume.
+
+    The step is a compare-and-set of the claim's version. A late write could otherwise request a
+    size that the spec no longer has, and a volume never shrinks.
+    """
+
+    claim: str
+    version: str
+    size: str
+
+    def __str__(self) -> str:
+        return f"volume {self.claim} grows to {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanPods:
+    """Delete the StatefulSet with this uid and leave its pods, which run on without it.
+
+    Kubernetes changes no claim template of an existing StatefulSet. The next plan creates it again,
+    and the new one adopts the pods.
+    """
+
+    workload: str
+    uid: str
+
+    def __str__(self) -> str:
+        return (
+            f"StatefulSet {self.workload} is deleted without its pods; it is created again with "
+            "the new size of its volumes"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReplacePod:
     """Delete the pod with this uid, so that its StatefulSet creates it with the current version."""
 
@@ -227,7 +261,8 @@ class CompareReplica:
 
 
 PoolStep = ClaimPool | ReleasePool
-ObjectStep = ApplyObject | DeleteObject | ReplacePod | IssueCertificates
+VolumeStep = GrowVolume | OrphanPods
+ObjectStep = ApplyObject | DeleteObject | ReplacePod | IssueCertificates | VolumeStep
 KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | RecordReplacement
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | CompareReplica | EmptyVolume | ReplicaStep
@@ -240,6 +275,8 @@ EVENT_REASONS: dict[type, str] = {
     RemoveFinalizer: "RemoveFinalizer",
     ApplyObject: "ApplyObject",
     DeleteObject: "DeleteObject",
+    GrowVolume: "GrowVolume",
+    OrphanPods: "OrphanPods",
     ReplacePod: "ReplacePod",
     IssueCertificates: "IssueCertificates",
     CreateMetadata: "CreateMetadata",

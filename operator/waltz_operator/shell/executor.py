@@ -51,9 +51,11 @@ from waltz_operator.core.steps import (
     DeleteMetadata,
     DeleteObject,
     EmptyVolume,
+    GrowVolume,
     IssueCertificates,
     KubernetesStep,
     MetadataStep,
+    OrphanPods,
     PoolStep,
     RecordReplacement,
     ReleasePool,
@@ -61,6 +63,7 @@ from waltz_operator.core.steps import (
     ReplacePod,
     Step,
 )
+from waltz_operator.core.volume_growth import size_request
 from waltz_operator.core.volume_replacement import record_annotations
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority
 from waltz_operator.shell.environment import Environment
@@ -119,6 +122,8 @@ class Executor:
                         ApplyObject()
                         | ClaimPool()
                         | DeleteObject()
+                        | GrowVolume()
+                        | OrphanPods()
                         | ReplacePod()
                         | AddFinalizer()
                         | IssueCertificates()
@@ -172,6 +177,11 @@ class Executor:
                 await self._kube.delete(key.kind, namespace, key.name, uid)
             case ReplacePod(pod, uid):
                 await self._kube.delete("Pod", namespace, pod, uid)
+            case GrowVolume(claim, version, size):
+                growth = {"metadata": {"resourceVersion": version}, **size_request(size)}
+                await self._kube.patch("PersistentVolumeClaim", namespace, claim, growth)
+            case OrphanPods(workload, uid):
+                await self._kube.delete("StatefulSet", namespace, workload, uid, orphan=True)
             case AddFinalizer():
                 finalizers = [*metadata.finalizers, FINALIZER]
                 await _patch(self._kube, "WaltzCluster", metadata, finalizers)

@@ -77,10 +77,18 @@ class LeaderKube:
         _check(self._may_write)
         await self._kube.patch(kind, namespace, name, change, part=part)
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+    async def patch_refusal(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> str | None:
+        """See Kube."""
+        return await self._kube.patch_refusal(kind, namespace, name, change)
+
+    async def delete(
+        self, kind: str, namespace: str, name: str, uid: str, *, orphan: bool = False
+    ) -> None:
         """See Kube."""
         _check(self._may_write)
-        await self._kube.delete(kind, namespace, name, uid)
+        await self._kube.delete(kind, namespace, name, uid, orphan=orphan)
 
 
 class LeaderEnvironment:

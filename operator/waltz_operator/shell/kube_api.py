@@ -26,6 +26,10 @@ _PLURALS = {"NetworkPolicy": "networkpolicies"}
 _TIMEOUT_SECONDS = 30.0
 """The time limit of a request, and of the end of a watch."""
 
+_MERGE_PATCH = "application/merge-patch+json"
+_REFUSALS = (403, 422)
+"""The statuses with which the API server refuses what it has understood: forbidden, invalid."""
+
 _WATCH_SECONDS = 240
 """The time after which the API server ends a watch."""
 
@@ -40,6 +44,14 @@ class NoKubeConfig(KubeError):
 
 class Conflict(KubeError):
     """The object has changed since it was read, or exists already: read it again."""
+
+
+class Refused(KubeError):
+    """The API server refused the request by its rules or rights; ``reason`` is its message."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Kube(Protocol):
@@ -72,8 +84,21 @@ class Kube(Protocol):
         Conflict if the object has another version.
         """
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object if it exists and has this uid; an empty ``uid`` means any."""
+    async def patch_refusal(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> str | None:
+        """Return why the API server would refuse a patch; nothing is changed.
+
+        None if it would not, or if it cannot say.
+        """
+
+    async def delete(
+        self, kind: str, namespace: str, name: str, uid: str, *, orphan: bool = False
+    ) -> None:
+        """Delete the object if it exists and has this uid; an empty ``uid`` means any.
+
+        With ``orphan``, the objects that it owns stay without an owner.
+        """
 
 
 @asynccontextmanager
@@ -144,12 +169,34 @@ class ApiServer:
     ) -> None:
         """See Kube."""
         path = path_of(kind, namespace, name) + (f"/{part}" if part else "")
-        content_type = "application/merge-patch+json"
-        await self._call("PATCH", path, body=change, content_type=content_type)
+        await self._call("PATCH", path, body=change, content_type=_MERGE_PATCH)
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+    async def patch_refusal(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> str | None:
         """See Kube."""
-        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        path, query = path_of(kind, namespace, name), [("dryRun", "All")]
+        # Status 400: a webhook of the cluster cannot answer without changing something. Then, and
+        # if the object was deleted, only the patch itself shows what the API server says.
+        allowed = (400, 404)
+        try:
+            await self._call(
+                "PATCH",
+                path,
+                query=query,
+                body=change,
+                content_type=_MERGE_PATCH,
+                allowed=allowed,
+            )
+        except Refused as refused:
+            return refused.reason
+        return None
+
+    async def delete(
+        self, kind: str, namespace: str, name: str, uid: str, *, orphan: bool = False
+    ) -> None:
+        """See Kube."""
+        body: dict[str, Any] = {"propagationPolicy": "Orphan" if orphan else "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
         path = path_of(kind, namespace, name)
@@ -219,6 +266,8 @@ class ApiServer:
             return response.status, None
         if response.status == 409:
             raise Conflict(f"{method} {path}: {_message(text)}")
+        if response.status in _REFUSALS:
+            raise Refused(f"{method} {path}: {response.status} {_message(text)}", _message(text))
         if response.status >= 300:
             raise KubeError(f"{method} {path}: {response.status} {_message(text)}")
         try:

@@ -36,6 +36,12 @@ from waltz_operator.core.observed import (
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.workloads import needed_keys
 from waltz_operator.core.resources import TlsMode
+from waltz_operator.core.volume_growth import (
+    VolumeGrowth,
+    growths_to_ask_about,
+    size_request,
+    volume_growths,
+)
 from waltz_operator.shell.certificates import days_left
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube
@@ -69,6 +75,7 @@ async def observe(
     # A secret may have changed since the last observation: the certificates are read again.
     environment.forget_certificates(desired)
     objects = await _objects(desired, kube)
+    growths = volume_growths(desired, ObservedCluster(objects, ZooKeeperUnreachable("not needed")))
     return ObservedCluster(
         objects={key: _redacted(key, live) for key, live in objects.items()},
         metadata=_unready_zookeeper(desired, objects) or await _metadata(desired, environment),
@@ -76,6 +83,12 @@ async def observe(
         deleting_seconds=_deleting_seconds(desired, now),
         zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
         lost_seconds=_lost_seconds(desired, now),
+        growth_refusals=await _growth_refusals(desired, kube, growths),
+        file_system_seconds={
+            growth.claim: (now - datetime.datetime.fromisoformat(since)).total_seconds()
+            for growth in growths
+            if (since := growth.pending_since) is not None
+        },
     )
 
 
@@ -238,6 +251,30 @@ def _deleting_seconds(desired: DesiredCluster, now: datetime.datetime) -> float:
     if deleted is None:
         return 0.0
     return (now - datetime.datetime.fromisoformat(deleted)).total_seconds()
+
+
+async def _growth_refusals(
+    desired: DesiredCluster, kube: Kube, growths: tuple[VolumeGrowth, ...]
+) -> dict[str, str]:
+    """Return the volume claims that the API server would not enlarge, each with the reason.
+
+    It is asked before the plan is made, because a step that fails would delay all steps after it.
+    The answer covers the StorageClass, which an operator of one namespace may not read, and quotas.
+    """
+    asked = growths_to_ask_about(growths)
+    answers = await asyncio.gather(
+        *(
+            kube.patch_refusal(
+                "PersistentVolumeClaim", desired.namespace, each.claim, size_request(each.wanted)
+            )
+            for each in asked
+        )
+    )
+    return {
+        each.claim: reason
+        for each, reason in zip(asked, answers, strict=True)
+        if reason is not None
+    }
 
 
 def _lost_seconds(desired: DesiredCluster, now: datetime.datetime) -> dict[str, float]:

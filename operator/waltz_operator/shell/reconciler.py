@@ -20,8 +20,9 @@ from waltz_operator.core import planning
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL
 from waltz_operator.core.observed import LiveObject, ObservedCluster
+from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
-from waltz_operator.core.status import cluster_status, failed_status, pool_status
+from waltz_operator.core.status import cluster_status, failed_status
 from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, ShapeChange, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.controller import ReconcileResult

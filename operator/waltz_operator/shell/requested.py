@@ -158,7 +158,15 @@ class RequestedKube:
         """See Kube."""
         self._refuse()
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> NoReturn:
+    async def patch_refusal(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
+    ) -> str | None:
+        """See Kube."""
+        return await self._kube.patch_refusal(kind, namespace, name, change)
+
+    async def delete(
+        self, kind: str, namespace: str, name: str, uid: str, *, orphan: bool = False
+    ) -> NoReturn:
         """See Kube."""
         self._refuse()
 

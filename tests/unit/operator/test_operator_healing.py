@@ -15,7 +15,7 @@ from waltz.admin.core.steps import CopyReplica, CreateReplicas, SwitchOn
 from waltz_operator.core.names import REPLACEMENT_ANNOTATION
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.planning import plan
-from waltz_operator.core.status import pool_status
+from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.steps import (
     ClusterPlan,
     CompareReplica,

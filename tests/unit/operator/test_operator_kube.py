@@ -104,6 +104,32 @@ async def test_delete_has_the_uid_as_precondition_and_ignores_missing_objects(
     await kube.delete("Pod", "logs", "x", "uid-1")
 
 
+async def test_deletion_can_leave_the_owned_objects(kube: ApiServer, recorder: Recorder) -> None:
+    await kube.delete("StatefulSet", "logs", "x", "uid-1")
+    await kube.delete("StatefulSet", "logs", "x", "uid-1", orphan=True)
+    policies = [json.loads(each.body)["propagationPolicy"] for each in recorder.requests]
+    assert policies == ["Background", "Orphan"]
+
+
+async def test_refusal_of_a_patch_is_asked_for_without_changing_anything(
+    kube: ApiServer, recorder: Recorder
+) -> None:
+    change = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
+    assert await kube.patch_refusal("PersistentVolumeClaim", "logs", "x", change) is None
+    method, path, query, form, sent = recorder.requests[0]
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/logs/persistentvolumeclaims/x")
+    assert (query, form) == ({"dryRun": "All"}, "application/merge-patch+json")
+    assert json.loads(sent) == change
+    recorder.answer = {"message": "the class does not allow it"}
+    for status, reason in ((403, "the class does not allow it"), (400, None), (404, None)):
+        recorder.status = status
+        found = await kube.patch_refusal("PersistentVolumeClaim", "logs", "x", change)
+        assert found == reason
+    recorder.status = 500
+    with pytest.raises(KubeError):
+        await kube.patch_refusal("PersistentVolumeClaim", "logs", "x", change)
+
+
 async def test_patch_of_status_uses_the_subresource(kube: ApiServer, recorder: Recorder) -> None:
     await kube.patch("WaltzCluster", "a", "x", {"status": {"message": "m"}}, part="status")
     method, path, _, form, sent = recorder.requests[0]

@@ -34,7 +34,9 @@ class ReadOnlyKube(FaultyKube):
     ) -> None:
         raise AssertionError(f"{name} was patched")
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+    async def delete(
+        self, kind: str, namespace: str, name: str, uid: str, *, orphan: bool = False
+    ) -> None:
         raise AssertionError(f"{name} was deleted")
 
 

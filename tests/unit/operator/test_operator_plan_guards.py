@@ -16,7 +16,8 @@ from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete, ClusterPresent, ZooKeeperUnreachable
 from waltz_operator.core.planning import plan
-from waltz_operator.core.status import cluster_status, has_quorum, pool_status
+from waltz_operator.core.pool_status import pool_status
+from waltz_operator.core.status import cluster_status, has_quorum
 from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,

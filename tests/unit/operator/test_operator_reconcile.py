@@ -38,10 +38,14 @@ _NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 class Operation:
     """A simulated world, and operators that reconcile it until they are killed."""
 
-    def __init__(self, faults: Faults, *, pools: int = 3, partitions: int = 3) -> None:
-        names = list("abcde"[:pools])
-        resource = cluster_resource(pools=names, partitions=partitions)
-        self.world = World(resource, [pool_resource(name) for name in names])
+    def __init__(
+        self, faults: Faults, *, pools: int = 3, partitions: int = 3, world: World | None = None
+    ) -> None:
+        if world is None:
+            names = list("abcde"[:pools])
+            resource = cluster_resource(pools=names, partitions=partitions)
+            world = World(resource, [pool_resource(name) for name in names])
+        self.world = world
         self.znodes = StoredZnodes(self.world)
         self.kube = FaultyKube(self.world, faults)
         self.environment = FakeEnvironment(self.znodes, faults)

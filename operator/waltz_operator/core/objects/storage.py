@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from waltz_operator.core import names
@@ -48,8 +49,16 @@ def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest,
     return (manifest(pool, "Service", names.storage_set(pool_name), object_labels, service),)
 
 
-def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Manifest:
+def storage_set(
+    cluster: WaltzCluster,
+    pool: StoragePool,
+    replicas: int,
+    sizes: Mapping[str, str] | None = None,
+) -> Manifest:
     """Return the StatefulSet of a pool with ``replicas`` storages.
+
+    ``sizes`` are the sizes in its claim templates, by kind of volume; those of the pool if missing.
+    Kubernetes does not change the templates of an existing StatefulSet.
 
     Its pods start in parallel. A changed template takes effect only when a pod is deleted: a
     rolling update by Kubernetes does not check quorums and could stop two replicas of a partition.
@@ -77,7 +86,11 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
                 pool=pool,
             ),
             "volumeClaimTemplates": [
-                claim_template(kind, volume, object_labels)
+                claim_template(
+                    kind,
+                    volume.model_copy(update={"size": (sizes or {}).get(kind, volume.size)}),
+                    object_labels,
+                )
                 for kind, volume in pool.spec.volumes.by_kind.items()
             ],
         }

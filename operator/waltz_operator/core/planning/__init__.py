@@ -6,7 +6,7 @@ performed before, which operator performed them, or after which step that operat
 operator: ``workloads`` plans Kubernetes objects, ``znodes`` the metadata and the registration of
 storages, ``replicas`` the assignment of partitions, ``shape`` changes of pools and storages,
 ``rolls`` the replacement of outdated pods, ``healing`` the replacement of lost volumes,
-``deletion`` the deletion of a cluster.
+``volume_sizes`` their growth, ``deletion`` the deletion of a cluster.
 
 Invariants of every plan:
 
@@ -33,6 +33,10 @@ tests/unit/operator/test_operator_disruption.py).
 replica of all partitions is healthy, and never together with another storage. A version whose pod
 does not start replaces one pod only (`rolls`,
 tests/unit/operator/test_operator_roll_properties.py).
+
+*Growth.* No pod is stopped because its volumes grow, except one whose file system has waited for
+its resize too long. A StatefulSet is deleted without its pods only while all of them run its
+current version (tests/unit/operator/test_operator_growth_properties.py).
 
 *Healing.* The volume of one storage at a time is replaced, and only while every replica on all
 other storages is healthy, apart from storages that have lost their replicas, too. No volume claim

@@ -22,6 +22,7 @@ from waltz_operator.core.observed import (
     ZooKeeperUnreachable,
 )
 from waltz_operator.core.planning.znodes import is_own_incomplete_metadata
+from waltz_operator.core.pods_of_sets import is_orphaned
 from waltz_operator.core.resources import Disposal, ObjectMeta
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -102,7 +103,10 @@ def _processes(
     workloads = tuple(_deletable(desired, observed.of_kind(kind, component)))
     if workloads:
         return _delete(kind, workloads)
-    num_pods = len(list(observed.of_kind("Pod", component)))
+    pods = list(observed.of_kind("Pod", component))
+    if orphans := [pod for pod in _deletable(desired, pods) if is_orphaned(pod)]:
+        return _delete("Pod", orphans)
+    num_pods = len(pods)
     if num_pods and observed.deleting_seconds < WAIT_LIMIT_SECONDS:
         return wait(f"{num_pods} pods of the {component.value} are shutting down")
     return None

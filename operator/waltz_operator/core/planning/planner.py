@@ -16,6 +16,7 @@ from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.healing import healed_storages, plan_healing
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.rolls import plan_roll
+from waltz_operator.core.planning.volume_sizes import plan_growth, plan_recreation
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
 from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
 from waltz_operator.core.steps import (
@@ -42,12 +43,15 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         return ClusterPlan((AddFinalizer(),))
     pool_claims = _plan_pool_claims(desired)
     metadata, permissions = _plan_metadata(desired, observed)
-    result = pool_claims + plan_workloads(desired, observed, permissions) + metadata
+    workloads = plan_workloads(desired, observed, permissions)
+    result = pool_claims + workloads + plan_growth(desired, observed) + metadata
     if result.steps:
         # A pod is replaced only when nothing else changes: the decision depends on objects, budgets
         # and assignments that are as the plan wants them.
         return result
-    return plan_roll(desired, observed) + result
+    # For the same reason, a StatefulSet is created again only when nothing else changes.
+    result += plan_recreation(desired, observed)
+    return result if result.steps else plan_roll(desired, observed) + result
 
 
 def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:

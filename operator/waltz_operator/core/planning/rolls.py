@@ -38,7 +38,7 @@ one, and a server hands its partitions over when it is stopped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, address_of
@@ -49,6 +49,7 @@ from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.pods_of_sets import PodSet, SetPod, pods_of_set
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, ReplacePod, wait
+from waltz_operator.core.volume_growth import pods_to_restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,12 +291,21 @@ def evictions_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> st
 def _storage_sets(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> list[tuple[StoragePool, PodSet]]:
-    """Return the claimed pools whose StatefulSet exists, each with its pods."""
+    """Return the claimed pools whose StatefulSet exists, each with its pods.
+
+    A pod that must start again counts as outdated, so that its restart follows the same rules: a
+    file system of its volumes is resized only then (`volume_growth`).
+    """
     result = []
+    restarts = pods_to_restart(desired, observed)
     for pool in desired.own_pools:
         key = ObjectKey("StatefulSet", names.storage_set(pool.metadata.name))
         if (pod_set := _own_pod_set(desired, observed, key)) is not None:
-            result.append((pool, pod_set))
+            pods = (
+                replace(pod, is_current=pod.is_current and pod.name not in restarts)
+                for pod in pod_set.pods
+            )
+            result.append((pool, replace(pod_set, pods=tuple(pods))))
     return result
 
 

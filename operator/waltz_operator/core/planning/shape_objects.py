@@ -15,6 +15,7 @@ from waltz_operator.core.names import POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
 from waltz_operator.core.planning.shape_removal import registered_storages
+from waltz_operator.core.pods_of_sets import is_orphaned
 from waltz_operator.core.resources import Disposal, StoragePool
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -79,7 +80,17 @@ def _plan_retired_pool(
     )
     if deletions:
         return ClusterPlan(deletions, change=change)
-    if pods := _of_pool(observed, "Pod", name):
+    pods = _of_pool(observed, "Pod", name)
+    orphans = tuple(
+        _delete("Pod", pod)
+        for pod in pods
+        if is_orphaned(pod)
+        and is_ours(pod, desired.name)
+        and not pod["metadata"].get("deletionTimestamp")
+    )
+    if orphans:
+        return ClusterPlan(orphans, change=change)
+    if pods:
         return ClusterPlan(waits=(f"{len(pods)} pods of pool {name} shut down",), change=change)
     claims = [
         _delete("PersistentVolumeClaim", claim)

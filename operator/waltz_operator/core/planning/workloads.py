@@ -30,6 +30,7 @@ from waltz_operator.core.objects.zookeeper import SWITCH_KEY
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster, ZooKeeperUnreachable
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
+from waltz_operator.core.planning.volume_sizes import template_sizes
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -83,10 +84,13 @@ def plan_workloads(
     result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
     result += plan_released_objects(desired, observed)
     for pool in _pools(desired, observed):
-        exists = ObjectKey("StatefulSet", names.storage_set(_name(pool))) in observed.objects
+        live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
+        # Pods without their StatefulSet run already: an operator was stopped while it enlarged
+        # their volumes (`volume_sizes`). Without a set, none of them would start again.
+        exists = live is not None or _pods_of_pool(pool, observed) > 0
         if exists or (permissions.storages and is_tls_ready):
             num_pods = _num_pods(pool, observed, permissions.registered)
-            wanted = storage_set(desired.cluster, pool, num_pods)
+            wanted = storage_set(desired.cluster, pool, num_pods, template_sizes(live))
             result += _apply(desired, observed, (wanted,)) + _await_pods(observed, wanted)
     servers = server_deployment(desired.cluster)
     if servers.key in observed.objects or (permissions.servers and is_tls_ready):
@@ -295,13 +299,28 @@ def _num_pods(
 
     It is at least large enough for the highest registered storage, because that storage may hold
     committed transactions (test_stateful_set_is_never_scaled_below_registered). While the
-    registered storages are unknown (``registered`` is None), the StatefulSet does not shrink.
+    registered storages are unknown (``registered`` is None), the StatefulSet does not shrink, and
+    one that is created again has all pods that exist.
     """
     if registered is not None:
         ordinals = (ordinal_of(pool, storage) for storage in registered)
         return max([pool.spec.storages, *(n + 1 for n in ordinals if n is not None)])
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
-    return max(pool.spec.storages, 0 if live is None else live["spec"].get("replicas", 0))
+    if live is None:
+        return max(pool.spec.storages, _pods_of_pool(pool, observed))
+    return max(pool.spec.storages, int(live["spec"].get("replicas", 0)))
+
+
+def _pods_of_pool(pool: StoragePool, observed: ObservedCluster) -> int:
+    """Return the number of replicas with which a StatefulSet keeps all pods of a pool."""
+    prefix = f"{names.storage_set(_name(pool))}-"
+    ordinals = (
+        pod["metadata"]["name"].removeprefix(prefix)
+        for pod in observed.of_kind("Pod", Component.STORAGE)
+        if pod["metadata"]["name"].startswith(prefix)
+        and not pod["metadata"].get("deletionTimestamp")
+    )
+    return max((int(each) + 1 for each in ordinals if each.isdecimal()), default=0)
 
 
 def _await_pods(observed: ObservedCluster, wanted: Manifest) -> ClusterPlan:

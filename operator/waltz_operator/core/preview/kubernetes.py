@@ -1,8 +1,8 @@
 """Simulate what Kubernetes does with the objects of a cluster: applies, pods and claims. Pure.
 
 Every pod that is created starts, and is ready at once. Pods that existed before stay as they were
-observed. A StatefulSet creates the claims of its pods and never deletes one. A Deployment has no
-simulated pods: its status counts all of them as ready and current.
+observed. A StatefulSet creates the claims of its pods and never deletes one. A volume grows at
+once. A Deployment has no simulated pods: its status counts all of them as ready and current.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def with_applied(objects: Objects, wanted: Manifest) -> dict[ObjectKey, LiveObje
     live = objects.get(key)
     if live is None:
         metadata = {**wanted.body["metadata"], "uid": f"{_NEW}{key.kind}-{key.name}"}
-        status = {"updateRevision": digest(wanted.body)} if key.kind == "StatefulSet" else {}
+        revision = _revision_of_pods(objects, key.name) or digest(wanted.body)
+        status = {"updateRevision": revision} if key.kind == "StatefulSet" else {}
         return {**objects, key: {**wanted.body, "metadata": metadata, "status": status}}
     merged = _merged(live, wanted.body)
     if key.kind == "StatefulSet" and _changes_template(live, wanted):
@@ -52,6 +53,16 @@ def with_pods(objects: Objects, names: Iterable[str]) -> dict[ObjectKey, LiveObj
         if (live := result.get(ObjectKey("StatefulSet", name))) is not None:
             _run_set(result, name, live)
     return result
+
+
+def with_claim_size(objects: Objects, claim: str, size: str) -> dict[ObjectKey, LiveObject]:
+    """Return the objects after a volume has grown to ``size``, which its claim requests."""
+    key = ObjectKey("PersistentVolumeClaim", claim)
+    grown = {
+        "spec": {"resources": {"requests": {"storage": size}}},
+        "status": {"phase": "Bound", "capacity": {"storage": size}, "conditions": []},
+    }
+    return {**objects, key: _merged(objects[key], grown)}
 
 
 def without_set(objects: Objects, name: str) -> dict[ObjectKey, LiveObject]:
@@ -95,14 +106,30 @@ def _pods(objects: Objects, name: str) -> Iterator[tuple[ObjectKey, int]]:
             yield key, int(ordinal)
 
 
+def _revision_of_pods(objects: Objects, name: str) -> str | None:
+    """Return the revision of the pods that a StatefulSet left behind, None without such pods.
+
+    They have the template of the set that is created again, because a set is deleted without its
+    pods only while all of them are current.
+    """
+    labels = (objects[pod]["metadata"].get("labels") or {} for pod, _ in _pods(objects, name))
+    return next((each[REVISION_LABEL] for each in labels if REVISION_LABEL in each), None)
+
+
 def _started_pod(live: LiveObject, name: str, revision: str | None) -> dict[str, Any]:
     """Return a ready pod of the StatefulSet ``live``."""
     metadata = live["spec"]["template"]["metadata"]
     labels = dict(metadata.get("labels") or {})
     if revision is not None:
         labels[REVISION_LABEL] = revision
+    owner = {"kind": "StatefulSet", "name": live["metadata"]["name"]}
     return {
-        "metadata": {"name": name, "labels": labels, "uid": f"{_NEW}Pod-{name}-{revision}"},
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "uid": f"{_NEW}Pod-{name}-{revision}",
+            "ownerReferences": [owner],
+        },
         "spec": {},
         "status": {
             "containerStatuses": [{"started": True, "state": {"running": {}}}],
@@ -118,7 +145,9 @@ def _missing_claims(objects: Objects, live: LiveObject, pod: str) -> dict[Object
         key = ObjectKey("PersistentVolumeClaim", f"{template['metadata']['name']}-{pod}")
         if key not in objects:
             metadata = {**template["metadata"], "name": key.name, "uid": f"{_NEW}{key.name}"}
-            claims[key] = {"metadata": metadata, "spec": template["spec"]}
+            capacity = template["spec"]["resources"]["requests"]
+            status = {"phase": "Bound", "capacity": capacity}
+            claims[key] = {"metadata": metadata, "spec": template["spec"], "status": status}
     return claims
 
 

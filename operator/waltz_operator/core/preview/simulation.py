@@ -39,6 +39,7 @@ from waltz_operator.core.preview.kubernetes import (
     is_new,
     set_of_pod,
     with_applied,
+    with_claim_size,
     with_pods,
     without_set,
 )
@@ -53,7 +54,9 @@ from waltz_operator.core.steps import (
     DeleteMetadata,
     DeleteObject,
     EmptyVolume,
+    GrowVolume,
     IssueCertificates,
+    OrphanPods,
     RecordReplacement,
     ReleasePool,
     RemoveFinalizer,
@@ -109,6 +112,11 @@ def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
             return replace(_with_objects(cluster, objects), changed_sets=changed)
         case DeleteObject(key, _):
             return _after_deletion(cluster, key)
+        case GrowVolume(claim, _, size):
+            return _with_objects(cluster, with_claim_size(cluster.observed.objects, claim, size))
+        case OrphanPods(workload, _):
+            key = ObjectKey("StatefulSet", workload)
+            return _with_objects(cluster, _without(cluster.observed.objects, key))
         case IssueCertificates():
             return _with_certificates(cluster)
         case CreateMetadata() | DeleteMetadata():

@@ -18,6 +18,7 @@ from waltz_operator.core.resources.pool import (
     PoolStatus,
     StoragePool,
     StoragePoolSpec,
+    VolumeSizes,
 )
 
 GROUP = "waltz.dev"
@@ -38,6 +39,7 @@ __all__ = [
     "StoragePool",
     "StoragePoolSpec",
     "TlsMode",
+    "VolumeSizes",
     "WaltzCluster",
     "WaltzClusterSpec",
 ]

@@ -97,12 +97,6 @@ class Volume(Model):
             json_schema_extra=checked(
                 QUANTITY_RULE,
                 rule(
-                    "!isQuantity(self) || !isQuantity(oldSelf) "
-                    "|| quantity(self) == quantity(oldSelf)",
-                    "the size of existing volumes cannot be changed here: create a new StoragePool "
-                    "with the size that you want",
-                ),
-                rule(
                     "!isQuantity(self) || quantity(self).isGreaterThan(quantity('0'))",
                     "the size of a volume must be greater than 0, such as 10Gi",
                 ),

@@ -45,8 +45,28 @@ class LostVolume(Model):
     """When the operator saw the loss first, in UTC."""
 
 
+SizeText = Annotated[str, Field(max_length=64)]
+"""A size as Kubernetes reports it. It is bounded, because the cost of rules about it is."""
+
+
+class VolumeSizes(Model):
+    """A size of each volume that the pods of a pool have, such as `10Gi`. Without one, empty."""
+
+    data: SizeText = ""
+    """The size of the volumes for partitions."""
+
+    meta: SizeText = ""
+    """The size of the volumes for control files."""
+
+    wal: SizeText = ""
+    """The size of the volumes for write-ahead logs."""
+
+
 class StorageVolumes(Model):
-    """The volumes of a pool's pods, and what happens to them when they are no longer used."""
+    """The volumes of a pool's pods, and what happens to them when they are no longer used.
+
+    A larger size enlarges the existing volumes, without a restart, if their class allows it.
+    """
 
     data: Volume
     """The volume for partitions."""
@@ -201,7 +221,7 @@ class PoolStatus(Model):
     """The last generation of the spec that the operator has read."""
 
     conditions: Conditions = ()
-    """The condition Ready."""
+    """The conditions Ready and Resized."""
 
     cluster: str = ""
     """The WaltzCluster that uses the pool."""
@@ -215,8 +235,32 @@ class PoolStatus(Model):
     lost_volumes: tuple[LostVolume, ...] = ()
     """The pods whose volume is lost."""
 
+    requested_sizes: VolumeSizes = VolumeSizes()
+    """The largest size that the volume claims of the pool's pods request, for each kind of volume.
+    The spec cannot go below it."""
+
     message: str = ""
-    """The number of storages that are ready, if some are not ready; otherwise empty."""
+    """The number of storages that are ready, if some are not ready, and the volumes that do not
+    have their size yet; otherwise empty."""
+
+
+def _never_smaller(kind: str) -> dict[str, str]:
+    """Return the rule that a size is not less than before, or than every volume claim requests.
+
+    A size that no claim requests yet may be taken back: the StorageClass may refuse to grow.
+    """
+    new, old = f"self.spec.volumes.{kind}.size", f"oldSelf.spec.volumes.{kind}.size"
+    requested = f"self.status.requestedSizes.{kind}"
+    return rule(
+        f"!has(self.spec.volumes.{kind}) || !has(oldSelf.spec.volumes.{kind}) "
+        f"|| !isQuantity({new}) || !isQuantity({old}) "
+        f"|| !quantity({new}).isLessThan(quantity({old})) "
+        f"|| (has(self.status) && has(self.status.requestedSizes) "
+        f"&& has({requested}) && isQuantity({requested}) "
+        f"&& !quantity({new}).isLessThan(quantity({requested})))",
+        f"volumes.{kind}.size cannot be reduced, because a volume never shrinks: create a new "
+        "StoragePool with smaller volumes, and name it in spec.pools in place of this one",
+    )
 
 
 class StoragePool(Model):
@@ -236,4 +280,5 @@ class StoragePool(Model):
             "the pool's name becomes part of its pods' host names: lower-case letters, digits and "
             "hyphens only, and a letter first",
         ),
+        *(_never_smaller(kind) for kind in ("data", "meta", "wal")),
     )

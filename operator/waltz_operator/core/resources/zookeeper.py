@@ -42,7 +42,7 @@ class ManagedZooKeeper(Model):
     """The number of ZooKeeper members, 1 or 3. It cannot be changed."""
 
     volume: Volume = Volume(size="5Gi")
-    """The volume of each member."""
+    """The volume of each member. Its size cannot be changed."""
 
     resources: Resources = Resources(requests={"cpu": "50m", "memory": "384Mi"})
     """The resource requests and limits of each member. If unset, 50m of CPU and 384Mi of memory are
@@ -80,6 +80,12 @@ class ManagedZooKeeper(Model):
         rule(
             "self.scheduling.zone == oldSelf.scheduling.zone",
             "zookeeper.managed.scheduling.zone cannot change, because the volumes belong to a zone",
+        ),
+        rule(
+            "!isQuantity(self.volume.size) || !isQuantity(oldSelf.volume.size) "
+            "|| quantity(self.volume.size) == quantity(oldSelf.volume.size)",
+            "zookeeper.managed.volume.size cannot change: the operator resizes only the volumes of "
+            "StoragePools",
         ),
     )
 

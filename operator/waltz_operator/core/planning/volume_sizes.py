@@ -1,0 +1,129 @@
+"""Plan the growth of volumes whose pool specifies a larger size, without a restart. Pure.
+
+First every claim requests the new size. If the API server would refuse that, nothing is changed,
+and a wait says how to get larger volumes. Then the StatefulSet, whose claim templates Kubernetes
+does not change, is deleted without its pods and created again, so that later pods get volumes of
+the new size, too. The growth itself is followed until every volume has its size.
+
+The StatefulSet is deleted only while nothing depends on it: all of its pods run its current version
+(test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current). Until it exists again,
+Kubernetes would not replace a pod, and the roll would not know which pods are outdated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import Component, storage_set
+from waltz_operator.core.objects import ObjectKey, is_ours
+from waltz_operator.core.objects.manifest import amount
+from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
+from waltz_operator.core.planning.rolls import is_rolling
+from waltz_operator.core.pods_of_sets import pods_of_set
+from waltz_operator.core.resources import StoragePool
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, GrowVolume, OrphanPods, wait
+from waltz_operator.core.volume_growth import (
+    GrowthState,
+    refusal_text,
+    refused_kinds,
+    volume_growths,
+)
+from waltz_operator.core.volume_replacement import is_replacing
+
+
+def template_sizes(live: LiveObject | None) -> Mapping[str, str]:
+    """Return the sizes in the claim templates of a StatefulSet, by kind of volume.
+
+    The result is empty without a StatefulSet, or if its templates were edited into something else.
+    """
+    templates = () if live is None else live["spec"].get("volumeClaimTemplates") or ()
+    try:
+        return {
+            each["metadata"]["name"]: str(each["spec"]["resources"]["requests"]["storage"])
+            for each in templates
+        }
+    except (KeyError, TypeError):
+        return {}
+
+
+def plan_growth(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the requests for larger volumes, and the growths that are not complete."""
+    growths, result = volume_growths(desired, observed), EMPTY_PLAN
+    for pool in desired.wanted_pools:
+        name = pool.metadata.name
+        refused = refused_kinds(growths, observed, name)
+        for growth, reason in refused.values():
+            result += wait(refusal_text(growth, reason))
+        for growth in growths:
+            if growth.pool != name or growth.kind in refused:
+                continue
+            if growth.state is GrowthState.NOT_REQUESTED:
+                step = GrowVolume(growth.claim, growth.version, growth.wanted)
+                result += ClusterPlan((step,))
+            else:
+                result += wait(str(growth))
+    return result
+
+
+def plan_recreation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the deletion of one StatefulSet whose templates have other sizes than its pool.
+
+    Its pods stay. `workloads` creates it again.
+    """
+    result = EMPTY_PLAN
+    for pool in desired.wanted_pools:
+        live = _outdated_set(desired, observed, pool)
+        if live is None:
+            continue
+        obstacle = _obstacle(desired, observed, live)
+        metadata = live["metadata"]
+        if obstacle is None:
+            return result + ClusterPlan((OrphanPods(metadata["name"], metadata.get("uid", "")),))
+        result += wait(
+            f"StatefulSet {metadata['name']} gets the new size of its volumes later: {obstacle}"
+        )
+    return result
+
+
+def _outdated_set(
+    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
+) -> LiveObject | None:
+    """Return the StatefulSet of a pool if only its templates lack the specified sizes.
+
+    None while a volume does not request its size: the templates follow the volumes.
+    """
+    name = pool.metadata.name
+    live = observed.objects.get(ObjectKey("StatefulSet", storage_set(name)))
+    if live is None or not is_ours(live, desired.name):
+        return None
+    if live["metadata"].get("deletionTimestamp"):
+        return None
+    sizes = template_sizes(live)
+    if all(
+        amount(sizes.get(kind, volume.size)) == amount(volume.size)
+        for kind, volume in pool.spec.volumes.by_kind.items()
+    ):
+        return None
+    not_requested = (GrowthState.NOT_REQUESTED, GrowthState.NOT_BOUND)
+    if any(g.pool == name and g.state in not_requested for g in volume_growths(desired, observed)):
+        return None
+    return live
+
+
+def _obstacle(desired: DesiredCluster, observed: ObservedCluster, live: LiveObject) -> str | None:
+    """Return why a StatefulSet must not be deleted now; None if its pods do not need it."""
+    match observed.metadata:
+        case ClusterPresent() as present if present.key == desired.key:
+            pass
+        case _:
+            return "the cluster's metadata is not observed"
+    if is_replacing(desired):
+        return "a volume is being replaced"
+    if is_rolling(desired, observed, Component.STORAGE):
+        return "pods of storages are outdated"
+    pod_set = pods_of_set(live, observed)
+    if not pod_set.is_processed:
+        return "Kubernetes has not processed its current version yet"
+    absent = (*pod_set.absent, *(pod.name for pod in pod_set.pods if not pod.is_started))
+    return f"pod {absent[0]} does not run" if absent else None

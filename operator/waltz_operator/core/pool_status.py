@@ -1,0 +1,111 @@
+"""Derive the status of a pool from the observed state. Pure.
+
+The conditions of a pool:
+
+* *Ready* is true while as many of its storages are ready as its spec has.
+* *Resized* is true while every volume has at least the size of the spec. Its reason is
+  ResizeRefused if the API server would refuse to enlarge a volume, and Resizing otherwise.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.core import names
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import POOL_LABEL, Component
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
+from waltz_operator.core.planning.znodes import groups_of
+from waltz_operator.core.pods_of_sets import is_ready
+from waltz_operator.core.resources import LostVolume, PoolStatus, StoragePool
+from waltz_operator.core.status import (
+    MAX_MESSAGE_CHARACTERS,
+    Statement,
+    condition,
+    own_metadata,
+)
+from waltz_operator.core.volume_growth import (
+    refusal_text,
+    refused_kinds,
+    requested_sizes,
+    volume_growths,
+)
+from waltz_operator.core.volume_replacement import volume_losses
+
+
+def pool_status(
+    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool, now: str
+) -> PoolStatus:
+    """Return the status of one of the cluster's pools.
+
+    ``now`` is the present time in UTC, as in a condition.
+    """
+    generation, old = pool.metadata.generation, pool.status
+    present = own_metadata(desired, observed)
+    name = pool.metadata.name
+    ready_pods = _count_ready_pods(observed, name)
+    ready = ready_pods >= pool.spec.storages
+    missing = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
+    lost = old.lost_volumes
+    if present is not None:
+        lost = _lost_volumes(desired, observed, present, pool, now)
+    resized = _resized(desired, observed, pool)
+    statements = (
+        Statement("Ready", ready, "AllServe" if ready else "SomeMissing", missing),
+        resized,
+    )
+    message = "; ".join(text for text in (missing, resized.message) if text)
+    group = None if present is None else groups_of(desired, present.maps).get(name)
+    return PoolStatus(
+        observed_generation=generation,
+        conditions=tuple(condition(old.conditions, each, generation, now) for each in statements),
+        cluster=desired.name,
+        group=group,
+        storages=f"{ready_pods}/{pool.spec.storages}",
+        lost_volumes=lost,
+        requested_sizes=requested_sizes(desired, observed, pool),
+        message=message[:MAX_MESSAGE_CHARACTERS],
+    )
+
+
+def _count_ready_pods(observed: ObservedCluster, pool: str) -> int:
+    """Return how many storages of a pool are ready.
+
+    While the StatefulSet is created again, its pods run on and it counts none of them.
+    """
+    live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(pool)))
+    status = None if live is None else live.get("status")
+    if status:
+        return int(status.get("readyReplicas", 0))
+    pods = observed.of_kind("Pod", Component.STORAGE)
+    return sum(is_ready(pod) for pod in pods if pod["metadata"]["labels"].get(POOL_LABEL) == pool)
+
+
+def _resized(desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool) -> Statement:
+    """Return the statement of Resized."""
+    name = pool.metadata.name
+    all_growths = volume_growths(desired, observed)
+    growths = tuple(each for each in all_growths if each.pool == name)
+    if not growths:
+        return Statement("Resized", True, "AllResized", "")
+    refused = refused_kinds(growths, observed, name)
+    texts = [refusal_text(growth, reason) for growth, reason in refused.values()]
+    texts += [str(growth) for growth in growths if growth.kind not in refused]
+    reason = "ResizeRefused" if refused else "Resizing"
+    return Statement("Resized", False, reason, "; ".join(texts)[:MAX_MESSAGE_CHARACTERS])
+
+
+def _lost_volumes(
+    desired: DesiredCluster,
+    observed: ObservedCluster,
+    present: ClusterPresent,
+    pool: StoragePool,
+    now: str,
+) -> tuple[LostVolume, ...]:
+    """Return the pods of a pool whose volume is lost; a known loss keeps its time."""
+    since = {lost.pod: lost.since for lost in pool.status.lost_volumes}
+    name = pool.metadata.name
+    return tuple(
+        LostVolume(pod=loss.pool_pod.pod, since=since.get(loss.pool_pod.pod, now))
+        for loss in volume_losses(desired, observed, present)
+        if loss.pool_pod.pool.metadata.name == name
+    )
