@@ -97,7 +97,7 @@ def test_make_targets_in_pages_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OWN + sorted(ELSEWHERE))
-def test_page_whose_commands_need_the_repository_says_so_above_the_first(name: str) -> None:
+def test_page_whose_commands_need_the_repository_names_it_above_the_first(name: str) -> None:
     text = PAGES[name].read_text()
     shells = (b for b in blocks(PAGES[name]) if b.language in {CONSOLE, "sh"})
     first = next((block.text for block in shells if _IN_A_CHECKOUT.search(block.text)), None)

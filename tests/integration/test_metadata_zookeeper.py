@@ -29,7 +29,7 @@ async def store(zookeeper: str) -> AsyncIterator[KazooStore]:
     await connected.close()
 
 
-async def test_storage_operations_are_read_back(store: KazooStore, zk_root: str) -> None:
+async def test_changes_of_storages_are_read_back(store: KazooStore, zk_root: str) -> None:
     await create_cluster(store, zk_root, "test", 3, key=uuid.uuid4())
     cluster = Cluster(store, zk_root)
     await asyncio.gather(*(cluster.add_storage_node(f"host{n}:1", n, 9000) for n in range(3)))

@@ -451,7 +451,7 @@ OPERATOR_BUGS = (
         "if False:\n",
         "All processes refuse each other's certificates.",
         nodes(
-            "unit/operator/test_operator_observer.py::test_issue_creates_no_authority_while_certificates_of_a_lost_one_exist"
+            "unit/operator/test_operator_observer.py::test_issue_certificates_creates_no_authority_while_certificates_of_a_lost_one_exist"
         ),
     ),
     Planted(

@@ -68,7 +68,7 @@ RANGE_BUGS = (
         "if self._next_id is None:\n",
         "Records that another owner committed meanwhile are missing in the memory.",
         nodes(
-            "unit/server/test_server_recent_records.py::test_batch_that_does_not_follow_replaces_all_others"
+            "unit/server/test_server_recent_records.py::test_batch_after_a_gap_replaces_all_others"
         ),
     ),
     Planted(

@@ -38,7 +38,7 @@ READ_BUGS = (
         "After a restart of a storage one replica does the work of three, for long.",
         nodes(
             "unit/server/test_server_choose_replica.py::"
-            "test_choose_replica_that_was_away_gets_only_its_share"
+            "test_choose_replica_returned_replica_gets_only_its_share"
         ),
     ),
     Planted(

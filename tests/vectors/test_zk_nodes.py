@@ -66,7 +66,7 @@ def check_phase(entries: Phase, found: dict[str, Node], counted: Callable[[str],
             assert found[path].cversion == entry["cversion"], path
 
 
-def test_znodes_of_all_phases_decode_and_encode_to_the_same_bytes(phases: dict[str, Phase]) -> None:
+def test_recorded_znodes_decode_and_encode_to_the_same_bytes(phases: dict[str, Phase]) -> None:
     seen = 0
     for phase, entries in phases.items():
         for path, entry in entries.items():

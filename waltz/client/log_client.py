@@ -175,9 +175,9 @@ class LogClient(ClientBase[DataT]):
         """Prepare ``partition`` for appends; return the largest id known to be in its log.
 
         Without this call, the first append mounts the partition after its high-water mark. With a
-        ``mark``, the first mount is after this transaction; a server of a protocol version before 6
-        sends every later one. If the log ends before ``mark``, because the mark belongs to another
-        log, appends raise ClientAhead.
+        ``mark``, the first mount is after this transaction: a server of a protocol version before 6
+        then feeds all later transactions. If the log ends before ``mark``, because the mark belongs
+        to another log, appends raise ClientAhead.
 
         Raises:
             AnswerLate: ``timeout`` passed.

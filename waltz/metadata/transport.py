@@ -64,7 +64,8 @@ async def _members(cluster: Cluster) -> Collection[str]:
         membership = await until_answered(cluster.store, cluster.membership)
     except (MalformedMetadata, NoCluster) as problem:
         log.warning(
-            "TLS: failed to read which servers are registered: %s; using what was declared last",
+            "TLS: failed to read which servers are registered: %s; using the TLS setting that they "
+            "declared last",
             problem,
         )
         return ()

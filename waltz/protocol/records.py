@@ -16,9 +16,6 @@ from waltz.protocol.checksums import crc32
 NO_TRANSACTION = -1
 """The high-water mark (last committed transaction id) of an empty log; ids begin at 0."""
 
-MAX_DATA_BYTES = 1 << 30
-"""The upper bound of a record's data. A larger length in a stored record is damage."""
-
 _REQ_ID = struct.Struct(">iiii")
 WIRE_HEAD = struct.Struct(">qiiiiii")
 """The fields before a record's data: transaction id, request id (four ints), header, data length.

@@ -42,8 +42,8 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         """Create the write's ledger before its first task runs.
 
-        A task of a write without an id that finds no ledger appends nothing: to the task, the
-        write has ended (`LedgerStore`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
+        If the option with the write's id is not set, a task that finds no ledger appends nothing:
+        the write has ended (`LedgerStore`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
         """
         self._location = location
         self._columns = columns

@@ -184,12 +184,15 @@ class DeleteMetadata:
 class RecordReplacement:
     """Record the progress of a volume replacement in the pool.
 
-    ``replacement`` is None if the replacement is complete, postponed or obsolete. If it is
-    postponed, ``request`` is the name of the pod: the step writes a request for this pod, in place
-    of any other request of the pool, so that the replacement begins again later.
-    ``pod_has_left``: the replacement is obsolete, because the pool no longer has the pod. When a
-    replacement begins, the step removes the request. The step is a compare-and-set of the pool's
-    version.
+    ``replacement`` is the progress. None removes the record, in three cases:
+
+    * The replacement is complete: ``request`` is None, and ``pod_has_left`` is false.
+    * It is postponed: ``request`` is the name of the pod. The step writes a request for this pod,
+      in place of any other request of the pool, so that the replacement begins again later.
+    * It is obsolete, because the pool no longer has the pod: ``pod_has_left`` is true.
+
+    When a replacement begins, the step removes the request. The step is a compare-and-set of the
+    pool's version.
     """
 
     pool: str
@@ -198,6 +201,7 @@ class RecordReplacement:
     pod_has_left: bool = False
 
     def __str__(self) -> str:
+        # A recorded phase begins now. From the second on, the text says what the one before did.
         match self.replacement:
             case None if self.request is not None:
                 return (

@@ -82,7 +82,7 @@ async def copy(source: Source, destination: Destination, *, overwrite: bool = Fa
     )
 
 
-async def test_copy_continues_at_the_mark_up_to_the_session_of_the_source() -> None:
+async def test_copy_begins_at_the_mark_and_ends_where_the_session_of_the_source_began() -> None:
     destination = Destination(mark=4, last=6)
     await copy(Source(last=12), destination)
     assert destination.cut_to == 4

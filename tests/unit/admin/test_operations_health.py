@@ -93,7 +93,7 @@ def test_replica_with_every_transaction_committed_before_the_observation_is_heal
     assert unhealthy_reason(replace(observation, commit_bounds={0: 100}), VIEW, C) is not None
 
 
-def test_end_of_a_replica_outside_the_session_makes_no_other_one_unhealthy() -> None:
+def test_longer_log_of_a_replica_outside_the_session_makes_no_other_replica_unhealthy() -> None:
     """Its last transactions may never have been committed."""
     former = replace(COMPLETE, session_id=SESSION - 1, max_transaction_id=200)
     assert unhealthy_reason(observed({C: former}), VIEW, A) is None

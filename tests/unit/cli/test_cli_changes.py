@@ -207,7 +207,7 @@ def test_copy_into_a_switched_off_replica_names_its_destination(model: Model) ->
     assert (found["object"], found["partitions"], found["outcome"]) == (A, [0], "changed")
 
 
-def test_deleted_cluster_is_a_change_of_its_root(zookeeper: MemoryZooKeeper) -> None:
+def test_cluster_delete_reports_a_change_of_the_root(zookeeper: MemoryZooKeeper) -> None:
     planned = value("cluster", "delete", "orders", "--dry-run")
     assert planned["outcome"] == "planned"
     deleted = value("cluster", "delete", "orders", "--yes")

@@ -118,7 +118,7 @@ def layout(tmp_path: Path) -> ClusterLayout:
     return layout
 
 
-def test_local_names_follow_from_the_description(layout: ClusterLayout) -> None:
+def test_local_names_come_from_the_description_file(layout: ClusterLayout) -> None:
     found = local_names(named_cluster(cluster=layout.directory))
     assert sorted(found.names.values()) == ["server/0", "server/1", "storage/0", "zookeeper"]
     assert found.ended == {"server/1": None}

@@ -34,7 +34,7 @@ def test_first_profile_is_in_use_and_names_the_cluster() -> None:
     assert named_cluster("z:9").zookeeper == "z:9"
 
 
-def test_added_and_used_profiles_are_changes_with_their_steps() -> None:
+def test_profile_add_and_use_report_changes_with_their_steps() -> None:
     added = json.loads(waltz("add", "staging", "-z", "zk:1", "-o", "json").stdout)
     assert (added["action"], added["object"]) == ("profile add", "staging")
     assert (added["outcome"], added["steps"][1:]) == ("changed", ["use profile staging"])

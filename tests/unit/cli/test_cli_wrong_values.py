@@ -66,7 +66,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReplicaObserver, "__init__", hasty)
 
 
-def test_each_group_has_twenty_wrong_lines() -> None:
+def test_wrong_lines_are_at_least_twenty_for_each_command_group() -> None:
     assert LINES.keys() == ROOT_COMMAND.commands.keys()
     counts = {group: len({line for line, _ in lines}) for group, lines in LINES.items()}
     assert {group: count for group, count in counts.items() if count < 20} == {}

@@ -166,7 +166,7 @@ def test_feed_is_requested_again_after_each_suspension() -> None:
     assert [s.number for s in wire.settled] == list(range(37))
 
 
-def test_append_without_mark_has_the_mark_fed() -> None:
+def test_append_without_a_mark_has_the_last_fed_transaction_as_its_mark() -> None:
     wire = mounted()
     wire.server.fill(3)
     wire.server.feed()

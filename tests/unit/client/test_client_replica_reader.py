@@ -86,7 +86,7 @@ async def scene() -> Scene:
     return scene
 
 
-async def test_answer_of_the_present_session_is_returned(scene: Scene) -> None:
+async def test_replica_answer_in_the_present_session_is_returned(scene: Scene) -> None:
     assert await scene.replicas.read_records(WANTED) == FOUND
     (request,) = scene.requests()
     assert (request.session_id, request.first_id, request.last_id) == (4, 5, 9)

@@ -23,7 +23,9 @@ def transaction(request: pytest.FixtureRequest) -> Transaction[bytes]:
     return found
 
 
-def test_transaction_has_its_fields(transaction: Transaction[bytes]) -> None:
+def test_transaction_matches_by_position_and_shows_its_fields(
+    transaction: Transaction[bytes],
+) -> None:
     match transaction:
         case Transaction(partition, number, req_id, header, data):
             assert (partition, number, req_id, header, data) == (2, 9, REQ_ID, 5, b"data")

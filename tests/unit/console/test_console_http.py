@@ -115,7 +115,7 @@ async def test_page_of_empty_log_and_beyond_the_end_is_empty() -> None:
         assert (beyond["records"], beyond["high_water_mark"]) == ([], 2)
 
 
-async def test_page_is_bounded_in_bytes_and_says_so() -> None:
+async def test_page_beyond_the_bound_in_bytes_is_cut_and_marked() -> None:
     async with filled(8, size=400_000) as (_, served):
         _, page = await served.get("/api/log/0?first=0&count=8")
         assert page["is_truncated"] is True
@@ -216,7 +216,7 @@ async def test_only_known_names_are_served() -> None:
             assert (status, "not served here" in answer["error"]) == (403, True)
 
 
-async def test_other_sites_get_no_values() -> None:
+async def test_api_request_from_another_site_is_refused() -> None:
     async with console() as served:
         for site in ("cross-site", "same-site"):
             headers = {"Sec-Fetch-Site": site}

@@ -67,7 +67,7 @@ def test_silent_storage_has_no_numbers() -> None:
     assert (shown.totals.healthy_replicas, shown.totals.unknown_replicas) == (4, 2)
 
 
-def test_replica_of_a_storage_without_admin_port_says_so() -> None:
+def test_replica_of_a_storage_without_admin_port_has_that_reason() -> None:
     now = sample()
     silent = view(sample(storages={"b:1": SILENT})).partitions[0].replicas[1]
     assert silent.reason == "the storage does not answer"

@@ -261,9 +261,7 @@ def test_up_whose_supervisor_gives_no_reason_names_its_log(
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/waltz"])
-def test_up_in_impossible_directory_says_so_and_names_the_option(
-    tmp_path: Path, place: str
-) -> None:
+def test_up_in_impossible_directory_fails_and_names_the_option(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / place
     result = CliRunner().invoke(app, ["local", "up", "--dir", str(path)])

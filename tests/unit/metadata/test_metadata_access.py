@@ -147,7 +147,7 @@ async def test_rescued_cluster_has_the_access_rules_of_the_backup(cluster: Clust
     assert read.value == AccessRules((READER,))
 
 
-async def test_follower_waits_for_the_next_change(cluster: Cluster) -> None:
+async def test_follow_access_rules_waits_for_the_next_change(cluster: Cluster) -> None:
     followed: list[AccessRules | None] = []
 
     async def follow() -> None:

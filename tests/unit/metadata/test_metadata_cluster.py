@@ -268,7 +268,7 @@ async def test_write_overtaken_by_another_process_conflicts(
         await writing
 
 
-async def test_storage_operations_are_read_back(zookeeper: MemoryZooKeeper) -> None:
+async def test_changes_of_storages_are_read_back(zookeeper: MemoryZooKeeper) -> None:
     cluster = await new_cluster(zookeeper.connect())
     await cluster.add_storage_node("a:1", 0, 9001)
     await cluster.add_storage_node("b:1", 0, 9002)

@@ -61,7 +61,7 @@ async def test_probe_of_a_zookeeper_server_without_connection_says_why(
     assert answers == {"a:1": answer, "[2001:db8::1]:2": answer}
 
 
-async def test_probe_of_an_unknown_host_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_probe_of_an_unknown_host_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

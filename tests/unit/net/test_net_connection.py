@@ -592,7 +592,7 @@ async def test_dial_error_of_the_system_names_the_reason(
         await dial("10.0.0.1", 1, CLIENT_SERVER, Recorder(), PLAINTEXT)
 
 
-async def test_dial_of_an_unknown_name_says_so() -> None:
+async def test_dial_of_an_unknown_name_reports_it() -> None:
     with pytest.raises(DialFailed, match=r"^cannot reach no-host\.invalid:1: [A-Z]") as caught:
         await dial("no-host.invalid", 1, CLIENT_SERVER, Recorder(), PLAINTEXT)
     assert "Unknown error" not in str(caught.value)

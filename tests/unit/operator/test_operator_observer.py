@@ -91,7 +91,9 @@ async def test_step_at_a_storage_with_an_unusable_tls_secret_fails(
 
 
 @pytest.mark.parametrize("data", _SECRETS)
-async def test_issue_with_an_unusable_authority_fails(data: dict[str, str] | None) -> None:
+async def test_issue_certificates_with_an_unusable_authority_fails(
+    data: dict[str, str] | None,
+) -> None:
     world = world_with_secret("log-authority", data)
     environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
     kube = cast(Kube, FaultyKube(world, Faults()))
@@ -99,7 +101,9 @@ async def test_issue_with_an_unusable_authority_fails(data: dict[str, str] | Non
         await Executor(world.desired(), kube, environment).perform(IssueCertificates(renew=True))
 
 
-async def test_issue_creates_no_authority_while_certificates_of_a_lost_one_exist() -> None:
+async def test_issue_certificates_creates_no_authority_while_certificates_of_a_lost_one_exist() -> (
+    None
+):
     world = world_with_secret("log-tls", {"ca.crt": _JUNK, "tls.crt": _JUNK, "tls.key": _JUNK})
     environment = cast(Environment, FakeEnvironment(StoredZnodes(world), Faults()))
     kube = cast(Kube, FaultyKube(world, Faults()))

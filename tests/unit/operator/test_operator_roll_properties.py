@@ -176,7 +176,7 @@ def test_roll_takes_no_second_copy_away_and_ends(seed: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 2**32))
-def test_more_rolls_take_no_second_copy_away_and_end(seed: int) -> None:
+def test_more_rolls_end_and_take_no_second_copy_away(seed: int) -> None:
     check_roll(seed)
 
 

@@ -140,7 +140,7 @@ async def member(answer: bytes) -> AsyncIterator[tuple[str, int]]:
         yield "127.0.0.1", server.sockets[0].getsockname()[1]
 
 
-async def test_leader_is_the_only_member_whose_answer_says_so() -> None:
+async def test_find_leader_returns_the_only_member_in_mode_leader() -> None:
     async with member(b"Zxid: 0x5\nMode: leader\n") as leader, member(b"Mode: follower\n") as other:
         assert await find_leader([other, leader]) == "127.0.0.1"
         assert await find_leader([other]) is None

@@ -51,7 +51,7 @@ def test_removed_group_is_gone_and_can_be_added_again() -> None:
     assert metrics.http_form()["gauges"]["a.x"] == {"value": 3}
 
 
-def test_http_form_is_sorted_by_name() -> None:
+def test_metrics_http_form_is_sorted_by_name() -> None:
     metrics = JsonMetrics(Clock())
     for group in ("b", "a", "c"):
         metrics.add(group, "x", JsonKind.GAUGE, lambda: 0)

@@ -230,7 +230,7 @@ def test_wrong_file_of_service_is_answered_by_one_line(
 
 
 @pytest.mark.parametrize("process", ["server", "storage"])
-def test_wrong_settings_of_service_are_answered_by_one_line(
+def test_wrong_settings_of_a_process_are_reported_in_one_line(
     process: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert len(SETTINGS[process]) >= 20

@@ -26,7 +26,7 @@ def test_choose_replica_faster_replica_gets_more_reads() -> None:
     assert _reads([fast, slow], 30) == {"fast": 20, "slow": 10}
 
 
-def test_choose_replica_that_was_away_gets_only_its_share() -> None:
+def test_choose_replica_returned_replica_gets_only_its_share() -> None:
     replicas = [_replica("a"), _replica("b"), _replica("late", ReplicaStage.RECOVERING)]
     assert _reads(replicas, 600) == {"a": 300, "b": 300}
     replicas[2].stage = ReplicaStage.ACTIVE

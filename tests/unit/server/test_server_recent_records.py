@@ -62,7 +62,7 @@ def test_whole_batch_is_returned_without_a_copy() -> None:
     assert recent.get(5, PLENTY) is only
 
 
-def test_batch_that_does_not_follow_replaces_all_others() -> None:
+def test_batch_after_a_gap_replaces_all_others() -> None:
     recent = RecentRecords(1 << 20)
     recent.put(0, batch(0, 1, 1))
     recent.put(5, batch(5, 1))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
+from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, ReplicaState
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
-from waltz_server.core.replication.replica_roles import NEVER
 from waltz_server.core.replication.session_recovery import SessionRecovery
 
 _OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
@@ -17,9 +16,9 @@ _OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
     [
         (ReplicaState(5, 10), 5, 10),
         (ReplicaState(5, 10), 6, 10),
-        (ReplicaState(NEVER, 10), 6, 10),
+        (ReplicaState(NO_SESSION, 10), 6, 10),
         (ReplicaState(7, 10), 6, 10),
-        (ReplicaState(NEVER, 30), 6, 20),
+        (ReplicaState(NO_SESSION, 30), 6, 20),
         (ReplicaState(8, UNRESOLVED), 6, 20),
     ],
 )

@@ -268,7 +268,7 @@ sys.stdin.read()
 """
 
 
-def test_directory_in_use_is_refused_in_any_pair(tmp_path: Path) -> None:
+def test_pair_with_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     data, meta, third = (tmp_path / name for name in ("data", "meta", "third"))
     for each in (data, meta, third):
         each.mkdir()

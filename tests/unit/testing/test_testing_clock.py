@@ -37,7 +37,7 @@ def test_timeout_expires_at_its_virtual_time() -> None:
     assert run(work()) == pytest.approx(30)
 
 
-def test_wait_without_any_timer_raises() -> None:
+def test_virtual_time_wait_without_a_timer_raises() -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 

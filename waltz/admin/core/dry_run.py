@@ -57,6 +57,7 @@ def forecast(order: Order, observation: ReplicaObservation) -> Forecast:
             case (Done() | Wait() | Refuse()) as end:
                 return Forecast(tuple(steps), end)
             case DropReplicas(final=True) as step:
+                # The order ends with this step, because no observation would show its effect.
                 return Forecast((*steps, step), Done())
             case step:
                 steps.append(step)

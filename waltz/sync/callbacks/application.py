@@ -42,8 +42,8 @@ class Application(abc.ABC, Generic[DataT]):
         mounts the partition again after a delay. After ClientFailed it does not.
         """
         log.error(
-            "partition %d: %s: %s; the transactions before %d are applied, and the client "
-            "continues there unless it has failed",
+            "partition %d: %s: %s; the client continues with transaction %d, unless the client has "
+            "failed: all transactions before it are applied",
             partition,
             type(error).__name__,
             error,

@@ -381,7 +381,8 @@ def _plan_comparison(
     remaining = [partition for partition in partitions if partition >= replacement.partition]
     if not remaining:
         return ClusterPlan((RecordReplacement(pool_pod.pool.metadata.name, None),))
-    # The record has the number after the last compared partition: it may be on other storages only.
+    # After each compared partition, the record has the next number, whether or not this storage has
+    # that partition. If it has not, the next one is compared from its beginning.
     first_id = replacement.next_id if remaining[0] == replacement.partition else 0
     at = replace(replacement, partition=remaining[0], next_id=first_id)
     step = CompareReplica(pool_pod.pool.metadata.name, pool_pod.storage, at)

@@ -81,7 +81,8 @@ def _title(planned: Round) -> str | None:
     The title is that of the change under way. A round already has its change while its steps only
     prepare it; then the title is that of the preparation.
     """
-    # Steps of every stage cause such rounds: the disruption budgets follow the replicas' health.
+    # A round that only changes existing objects may follow any step: many steps change the health
+    # of replicas, and the operator then changes the disruption budgets.
     if all(isinstance(step, ApplyObject) and not step.new for step in planned.steps):
         return None
     if planned.change is None or all(isinstance(step, _PREPARING) for step in planned.steps):

@@ -30,9 +30,10 @@ from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 _WAL_BYTES = 16 * BLOCK_BYTES
-"""The size of the log, if one must be made.
+"""The size of the log, if `_start_and_stop` must create one.
 
-That is only if a storage stopped cleanly here between the check of the key and the start.
+That is only necessary if a storage was still running here when `flatten_directories` read the key,
+and has stopped cleanly since: its segment files then need no log.
 """
 
 
@@ -125,13 +126,16 @@ def _check_log_is_named(directories: Directories) -> None:
 
 
 def _check_nothing_lost(disk: Disk, data: Path, meta: Path | None) -> None:
-    """Raise DirectoryRefused if the log is lost or damaged. No file shows the key of the cluster.
+    """Raise DirectoryRefused if the log is lost or damaged, in a directory that shows no key.
 
-    ``disk`` is the directory ``data``. The files of an assigned partition have the key: on the
-    disk, or else in the log. An entry that is damaged (a text) may be that of an assigned
-    partition. Without partitions, the catalogue says that there was a log: a crash leaves no
-    catalogue without its log (see `remove_log_files`). The control file may then have the inverted
-    key, which nothing distinguishes from a key. Raises CannotInspect, OSError.
+    This is called if no file but the control file shows the key of the cluster. ``disk`` is the
+    directory ``data``. The files of an assigned partition have the key: on the disk, or else in the
+    log. So if a partition is assigned, its files are in a log that is lost. An entry that is
+    damaged (a text) may be that of an assigned partition. Without partitions, the catalogue says
+    that there was a log: a crash leaves no catalogue without its log (see `remove_log_files`). The
+    key in the control file may then be the inverted one, which says that the segments need the log
+    (see `flatten_directories`): without the log, nothing shows which of the two it is. Raises
+    CannotInspect, OSError.
     """
     entries = read_control(data, meta).entries.values()
     is_assigned = any(isinstance(entry, str) or entry.info.assigned for entry in entries)

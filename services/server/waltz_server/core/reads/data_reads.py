@@ -4,7 +4,8 @@ When a client reads a transaction of a recent batch, all transactions of this ba
 transaction that is not in memory is read from a replica. Such a read requests consecutive
 transactions, its *window*. It serves all requests for transactions in its window. The window also
 has transactions that no request wants yet, because most clients read forward. A failure is not
-cached, so that a client can repeat a request that came too early.
+cached, so that a client can repeat a request that came too early. A *record tail* is the part of a
+record that answers contain: header, data length, data and checksum.
 
 A request begins at the end of the *queue* of its connection. At the front of the queue it is
 answered from memory, or it leaves the queue and *waits* for the read of its transaction. When the
@@ -248,8 +249,8 @@ class DataReads:
     def _serve(self, peer: Peer, records: Mapping[int, bytes] | None = None) -> None:
         """Answer the queued requests of a connection, or let them wait for reads.
 
-        Stop at a bound of the module: see its docstring. ``records`` has the record tails (see
-        `data_cache`) of a read that has just ended.
+        Stop at a bound of the module: see its docstring. ``records`` has the record tails
+        of a read that has just ended.
         """
         client = self._clients.get(peer)
         if client is None:

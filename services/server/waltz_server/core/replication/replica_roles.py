@@ -40,10 +40,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
-
-NEVER = -1
-"""Session id of a replica that never took part in a session."""
+from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, ReplicaState
 
 
 class RecoveryCase(Enum):
@@ -132,7 +129,7 @@ def classify(
     # * The replica is older than its metadata: its disk may have a resolved mark.
     # * The metadata name the session on the disk: it opened, so it had resolved its mark.
     # Otherwise the mark may be of an earlier assignment, or an interim mark of a failed session.
-    mark_confirmed = entry is not None and session != NEVER and session == entry.session_id
+    mark_confirmed = entry is not None and session != NO_SESSION and session == entry.session_id
     mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or mark_confirmed
     interim_mark = None
     if role is VoteRole.CLEAN and cut_at is not None:
@@ -168,7 +165,7 @@ def _rule_for(
         # A session that never opened has begun to copy records to the replica. The vote of that
         # session may have counted these copies, so they must not be cut off.
         return VoteRole.CLEAN, RecoveryCase.FILLED, None
-    if entry.session_id == NEVER:
+    if entry.session_id == NO_SESSION:
         # The replica may hold records of an earlier assignment. Above its own low-water mark they
         # may differ from the log.
         known_up_to = _proven_up_to(low_water_mark, entry.closing_mark)

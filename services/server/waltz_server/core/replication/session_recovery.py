@@ -52,12 +52,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz_server.core.replication.lost_metadata import names_no_replica, older_than_replica
 from waltz_server.core.replication.mark_vote import decided_position
 from waltz_server.core.replication.recovering_replica import RecoveringReplica
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, cut_log
-from waltz_server.core.replication.replica_roles import NEVER, RecoveryCase, VoteRole, classify
+from waltz_server.core.replication.replica_roles import RecoveryCase, VoteRole, classify
 
 
 class SessionRecovery:
@@ -390,11 +390,11 @@ class SessionRecovery:
         if r is not None and r.recovered:
             return ReplicaState(self.session_id, UNRESOLVED)
         if r is not None and r.marked:
-            # The new session is on its disk. An emptied disk has an older session than this state.
+            # Later sessions recognise an emptied disk: it has an older session than this state.
             return ReplicaState(self.session_id, mark)
         entry = self._replica_states.get(replica)
         if entry is None:
-            return ReplicaState(NEVER, mark)
+            return ReplicaState(NO_SESSION, mark)
         if entry.closing_mark == UNRESOLVED:
             return ReplicaState(entry.session_id, mark)
         return entry

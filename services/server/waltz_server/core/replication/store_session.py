@@ -222,8 +222,8 @@ class StoreSession:
 
     def _recover(self) -> None:
         """Request the next steps; once a quorum has recovered, have the metadata written."""
-        contradiction = self.recovery.contradiction
-        if contradiction is not None:
+        # A replica contradicts the metadata if these were lost, or restored from an older backup.
+        if (contradiction := self.recovery.contradiction) is not None:
             if self.phase is SessionPhase.RECOVERING:
                 self.close(closed_by(contradiction))
             elif not self._contradiction_logged:

@@ -31,7 +31,8 @@ HEADER_READS = 256
 HEADER_READ_BYTES = 4 << 20
 """A list of headers ends after this many reads or bytes, so that it occupies the disk only briefly.
 
-A list of up to `LEAST_HEADERS` does not end early. The server requests the rest of a longer list.
+`log_reads.header_steps` lets no list end before it has `LEAST_HEADERS`. The server requests the
+rest of a longer list.
 """
 
 LEAST_HEADERS = 64

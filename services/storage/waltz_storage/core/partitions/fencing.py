@@ -73,8 +73,9 @@ def check_request(
 ) -> None:
     """Check that a request may be executed; raises RequestRefused.
 
-    ``version`` is the protocol version of the request; ``highest_session`` is the fence. Requests
-    of an offline recovery need both switches off, so that no server uses the partition meanwhile.
+    ``version`` is the protocol version of the request. ``highest_session`` is the fence: a request
+    that raises the fence has raised it already, so its session is never above it. Requests of an
+    offline recovery need both switches off, so that no server uses the partition meanwhile.
     A reader that is not a server must name the session in the control file: a replica that is not
     in the reader's session may still hold records that a truncation has to remove.
     """
