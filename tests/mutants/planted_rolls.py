@@ -28,8 +28,8 @@ ROLL_BUGS = (
     Planted(
         "evictions are allowed during a roll",
         Package.OPERATOR,
-        "if is_rolling(desired, observed, Component.STORAGE):\n",
-        "if False:\n",
+        "if is_rolling(desired, observed, Component.STORAGE):\n    return 0\n",
+        "",
         "An eviction takes a second copy away at the moment at which the operator deletes one.",
         nodes(
             "unit/operator/test_operator_rolls.py::test_evictions_are_forbidden_before_the_first_storage_is_replaced"
@@ -68,8 +68,8 @@ ROLL_BUGS = (
     Planted(
         "a pod is replaced before Kubernetes knows the new version",
         Package.OPERATOR,
-        "if not pod_set.is_processed:\n",
-        "if False:\n",
+        "if not pod_set.is_processed:\n    return RollWaiting(\n",
+        "if False:\n    return RollWaiting(\n",
         "The roll seems to be complete although no pod was replaced.",
         nodes(
             "unit/operator/test_operator_rolls.py::test_no_pod_is_replaced_before_kubernetes_has_processed_the_new_version"
