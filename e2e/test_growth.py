@@ -97,28 +97,33 @@ def await_size(namespace: Kubectl, size: str) -> None:
     namespace.await_condition("waltzcluster/log", "Healthy", _GROWTH_SECONDS)
 
 
+@pytest.fixture
+def running(namespace: Kubectl) -> dict[str, tuple[str, int]]:
+    """The pods of a started cluster; used before the operator is stopped, which starts it."""
+    return started(namespace)
+
+
 @pytest.mark.skipif("not default_class().get('allowVolumeExpansion')", reason="volumes cannot grow")
 def test_volumes_grow_under_load_with_operator_killed_after_every_step(
-    namespace: Kubectl, no_other_operator: Operator
+    namespace: Kubectl, running: dict[str, tuple[str, int]], no_other_operator: Operator
 ) -> None:
-    before = started(namespace)
     witness = Witness(namespace)
     witness.start("log")
     for pool in _POOLS:
         enlarge(namespace, pool, "2Gi")
     with killed_operators(no_other_operator) as killed:
         await_size(namespace, "2Gi")
+        assert pods(namespace) == running, "no storage was restarted"
+        witness.await_progress(60)
+        witness.finish()
+        namespace.patch("storagepool", "x", {"spec": {"storages": 2}})
+        until(
+            lambda: namespace.get("persistentvolumeclaim", "data-x-storage-1") is not None,
+            _GROWTH_SECONDS,
+            "the new storage has a volume",
+            show=namespace.describe,
+        )
     assert killed.count >= len(_POOLS)
-    assert pods(namespace) == before, "no storage was restarted"
-    witness.await_progress(60)
-    witness.finish()
-    namespace.patch("storagepool", "x", {"spec": {"storages": 2}})
-    until(
-        lambda: namespace.get("persistentvolumeclaim", "data-x-storage-1") is not None,
-        _GROWTH_SECONDS,
-        "the new storage has a volume",
-        show=namespace.describe,
-    )
     claim = namespace.get("persistentvolumeclaim", "data-x-storage-1")
     assert claim is not None
     assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
