@@ -9,6 +9,7 @@ from typing import Any
 
 from waltz.admin.core.replicas import ReplicaObservation
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core.authority import ObservedAuthority
 from waltz_operator.core.names import COMPONENT_LABEL, Component
 from waltz_operator.core.objects import ObjectKey
 
@@ -86,6 +87,8 @@ class ObservedCluster:
     only while pods of ZooKeeper are outdated, and None if it is unknown.
     ``lost_seconds`` has the pods whose volume is lost, each with the seconds since the status of
     its pool first reported the loss.
+    ``authority`` is the certificate authority of the operator, None if the cluster has none or if
+    it cannot be decoded.
     """
 
     objects: Mapping[ObjectKey, LiveObject]
@@ -94,6 +97,7 @@ class ObservedCluster:
     deleting_seconds: float = 0.0
     zookeeper_leader: str | None = None
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
+    authority: ObservedAuthority | None = None
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
         """Iterate over the objects of a kind; with ``component``, only over that component's."""

@@ -15,10 +15,12 @@ The conditions of a cluster:
   PodsFailing if only pods of the current version exist and one does not start.
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
   or partitions move. Its message has the progress, the quorum, and why the operator waits.
+* *Rotating* is true while the certificate authority is rotated, or will be. Its message has the
+  step, and why the operator waits.
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
   members that the others are no quorum. It is unknown while the replicas are not observed.
 
-Ready, Healthy, Reconciled and Updated do not depend on Spread.
+Ready, Healthy, Reconciled and Updated do not depend on Spread and Rotating.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -29,10 +31,18 @@ unexpectedly, Ready and Healthy are unknown, and Reconciled is false.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from waltz.admin.core.replicas import PartitionView, quorum, unhealthy_reason
 from waltz_operator.core import names
+from waltz_operator.core.authority import RotationPhase
+from waltz_operator.core.conditions import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_REASONS,
+    Statement,
+    changing,
+    condition,
+    rotating,
+)
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
@@ -55,19 +65,6 @@ from waltz_operator.core.resources import (
 from waltz_operator.core.spread import describe_shared_nodes
 from waltz_operator.core.steps import ClusterPlan
 from waltz_operator.core.volume_replacement import volume_losses
-
-_MAX_MESSAGE_CHARACTERS = 1000
-_MAX_REASONS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    """A condition without its times; ``holds`` is None if it is unknown."""
-
-    kind: str
-    holds: bool | None
-    reason: str
-    message: str
 
 
 def cluster_status(
@@ -105,12 +102,13 @@ def cluster_status(
         _reconciled(desired, plan, failure, is_reconciled=is_reconciled, message=message),
         _updated(desired, observed),
         _spread(desired, observed, present),
-        _changing(plan),
+        changing(plan),
+        rotating(plan),
     )
     return ClusterStatus(
         observed_generation=reconciled_generation,
         conditions=tuple(
-            _condition(old.conditions, each, reconciled_generation, now) for each in statements
+            condition(old.conditions, each, reconciled_generation, now) for each in statements
         ),
         # A key in the status shows that the cluster existed before, so its znodes are never created
         # again. The key of another cluster at this root would show the same for a new cluster.
@@ -121,6 +119,7 @@ def cluster_status(
         servers=f"{num_servers}/{desired.cluster.spec.servers.replicas}",
         updated=_count_updated(observed),
         change="" if plan.change is None else plan.change.progress,
+        rotated_ca=_rotated_for(observed) or old.rotated_ca,
         message=message,
     )
 
@@ -133,15 +132,15 @@ def failed_status(
     ``old`` are its conditions so far. The caller must write only these two fields: the other fields
     of the result are defaults.
     """
-    message = message[:_MAX_MESSAGE_CHARACTERS]
+    message = message[:MAX_MESSAGE_CHARACTERS]
     statements = (
-        _Statement("Ready", None, reason, message),
-        _Statement("Healthy", None, reason, message),
-        _Statement("Reconciled", False, reason, message),
+        Statement("Ready", None, reason, message),
+        Statement("Healthy", None, reason, message),
+        Statement("Reconciled", False, reason, message),
     )
     old, replaced = tuple(old), {statement.kind for statement in statements}
     kept = tuple(each for each in old if each.type not in replaced)
-    failed = tuple(_condition(old, each, generation, now) for each in statements)
+    failed = tuple(condition(old, each, generation, now) for each in statements)
     return ClusterStatus(conditions=failed + kept, message=message)
 
 
@@ -159,17 +158,25 @@ def pool_status(
     lost = old.lost_volumes
     if present is not None:
         lost = _lost_volumes(desired, observed, present, pool, now)
-    statement = _Statement("Ready", ready, "AllServe" if ready else "SomeMissing", message)
+    statement = Statement("Ready", ready, "AllServe" if ready else "SomeMissing", message)
     group = None if present is None else groups_of(desired, present.maps).get(name)
     return PoolStatus(
         observed_generation=generation,
-        conditions=(_condition(old.conditions, statement, generation, now),),
+        conditions=(condition(old.conditions, statement, generation, now),),
         cluster=desired.name,
         group=group,
         storages=f"{ready_pods}/{pool.spec.storages}",
         lost_volumes=lost,
         message=message,
     )
+
+
+def _rotated_for(observed: ObservedCluster) -> str:
+    """Return the request of the last rotation; empty if a rotation is under way or unknown."""
+    authority = observed.authority
+    if authority is None or authority.phase is not RotationPhase.SETTLED:
+        return ""
+    return authority.rotated_for
 
 
 def _own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
@@ -232,7 +239,7 @@ def _ready_and_healthy(
     all_served: bool,
     is_reconciled_or_changing: bool,
     message: str,
-) -> tuple[_Statement, _Statement]:
+) -> tuple[Statement, Statement]:
     """Return the statements of Ready and Healthy.
 
     ``all_served``: whether every partition has a quorum and a server.
@@ -242,8 +249,8 @@ def _ready_and_healthy(
     if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
         existed_before = desired.cluster.status.cluster_key != ""
         holds = None if existed_before else False
-        ready = _Statement("Ready", holds, "ZooKeeperUnreachable", message)
-        return ready, _Statement("Healthy", holds, "ZooKeeperUnreachable", message)
+        ready = Statement("Ready", holds, "ZooKeeperUnreachable", message)
+        return ready, Statement("Healthy", holds, "ZooKeeperUnreachable", message)
     is_ready = all_served and is_reconciled_or_changing and not plan.problems
     is_healthy = is_ready and not plan.waits
     if desired.cluster.spec.paused:
@@ -257,8 +264,8 @@ def _ready_and_healthy(
     else:
         reason = "Reconciling" if all_served or plan.steps else "NoQuorum"
     return (
-        _Statement("Ready", is_ready, reason, message),
-        _Statement("Healthy", is_healthy, "AllWell" if is_healthy else "SomethingMissing", message),
+        Statement("Ready", is_ready, reason, message),
+        Statement("Healthy", is_healthy, "AllWell" if is_healthy else "SomethingMissing", message),
     )
 
 
@@ -269,24 +276,24 @@ def _reconciled(
     *,
     is_reconciled: bool,
     message: str,
-) -> _Statement:
+) -> Statement:
     """Return the statement of Reconciled.
 
     ``is_reconciled``: whether the present generation of the spec is reconciled. A paused cluster
     has a generation that is not, because ``spec.paused`` was set.
     """
     if desired.cluster.spec.paused and not is_reconciled:
-        return _Statement("Reconciled", False, "Paused", message)
+        return Statement("Reconciled", False, "Paused", message)
     if failure is not None:
-        return _Statement("Reconciled", False, "StepFailed", message)
+        return Statement("Reconciled", False, "StepFailed", message)
     if plan.problems:
-        return _Statement("Reconciled", False, "NeedsAttention", message)
+        return Statement("Reconciled", False, "NeedsAttention", message)
     if plan.steps or plan.change is not None:
-        return _Statement("Reconciled", False, "Reconciling", message)
-    return _Statement("Reconciled", True, "NothingToDo", "")
+        return Statement("Reconciled", False, "Reconciling", message)
+    return Statement("Reconciled", True, "NothingToDo", "")
 
 
-def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
+def _updated(desired: DesiredCluster, observed: ObservedCluster) -> Statement:
     """Return the statement of Updated: whether every pod runs the current version, and starts."""
     outdated = []
     for live in _workloads(observed):
@@ -296,7 +303,7 @@ def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
             outdated.append(f"{name} has {updated} of {wanted} pods of its current version")
     failing = _pod_failures(observed)
     if not outdated and not failing:
-        return _Statement("Updated", True, "AllPodsCurrent", "")
+        return Statement("Updated", True, "AllPodsCurrent", "")
     stopped = [
         str(each) for each in roll_states(desired, observed) if isinstance(each, RollStopped)
     ]
@@ -304,7 +311,7 @@ def _updated(desired: DesiredCluster, observed: ObservedCluster) -> _Statement:
     # A stopped roll comes first, because it is why the other pods stay outdated.
     texts_of_reasons = {"RollStopped": stopped, "PodsOutdated": outdated, "PodsFailing": failing}
     reason = next(name for name, texts in texts_of_reasons.items() if texts)
-    return _Statement("Updated", False, reason, "; ".join(reasons)[:_MAX_MESSAGE_CHARACTERS])
+    return Statement("Updated", False, reason, "; ".join(reasons)[:MAX_MESSAGE_CHARACTERS])
 
 
 def _count_updated(observed: ObservedCluster) -> str:
@@ -325,29 +332,18 @@ def _updated_pods(live: LiveObject) -> tuple[int, int]:
 
 def _spread(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent | None
-) -> _Statement:
+) -> Statement:
     """Return the statement of Spread: true if no node has copies that must not be lost together.
 
     Unknown if the replicas are not observed.
     """
     if present is None:
         message = "the replicas of the partitions are not observed"
-        return _Statement("Spread", None, "NotObserved", message)
+        return Statement("Spread", None, "NotObserved", message)
     if shared := describe_shared_nodes(desired, observed, present):
-        message = "; ".join(shared)[:_MAX_MESSAGE_CHARACTERS]
-        return _Statement("Spread", False, "CopiesShareNode", message)
-    return _Statement("Spread", True, "CopiesOnDifferentNodes", "")
-
-
-def _changing(plan: ClusterPlan) -> _Statement:
-    """Return the statement of Changing."""
-    change = plan.change
-    if change is None:
-        return _Statement("Changing", False, "NoChange", "")
-    reasons = [*plan.problems, *plan.waits][:_MAX_REASONS]
-    parts = [f"{change.progress}; {change.quorum_sentence}", *reasons]
-    message = "; ".join(parts)[:_MAX_MESSAGE_CHARACTERS]
-    return _Statement("Changing", True, change.kind.value, message)
+        message = "; ".join(shared)[:MAX_MESSAGE_CHARACTERS]
+        return Statement("Spread", False, "CopiesShareNode", message)
+    return Statement("Spread", True, "CopiesOnDifferentNodes", "")
 
 
 def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
@@ -356,17 +352,18 @@ def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
 
 
 def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
-    """Return the first of these that exists: problems, the failed step, waits, the next step.
+    """Return the first of these: problems, the failed step, waits, the rotation, the next step.
 
-    Except after the next step, the failures of pods follow, because they are often the cause.
+    Except after the last two, the failures of pods follow, because they are often the cause.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
     reasons = plan.problems or failed or plan.waits
     if reasons:
-        parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
+        parts = [*reasons[:MAX_REASONS], *_pod_failures(observed)]
     else:
-        parts = [str(step) for step in plan.steps[:1]]
-    return "; ".join(parts)[:_MAX_MESSAGE_CHARACTERS]
+        rotation = () if plan.rotation is None else (str(plan.rotation),)
+        parts = [*rotation, *(str(step) for step in plan.steps)][:1]
+    return "; ".join(parts)[:MAX_MESSAGE_CHARACTERS]
 
 
 def _pod_failures(observed: ObservedCluster) -> list[str]:
@@ -376,25 +373,4 @@ def _pod_failures(observed: ObservedCluster) -> list[str]:
         for pod in observed.of_kind("Pod", component):
             if (failure := pod_failure(pod)) is not None:
                 failures[failure] = f"pod {pod['metadata']['name']}: {failure}"
-    return list(failures.values())[:_MAX_REASONS]
-
-
-def _condition(
-    old: Iterable[Condition], statement: _Statement, generation: int, now: str
-) -> Condition:
-    """Return the condition of a statement; its time changes only if its status changes."""
-    status = "Unknown" if statement.holds is None else str(statement.holds)
-    before = next((each for each in old if each.type == statement.kind), None)
-    since = before.last_transition_time if before and before.status == status else now
-    # The message says why a condition is not true, so a true condition has no message. Healthy
-    # keeps it: while nothing is missing, the message is the step that is being performed. Changing
-    # keeps it, too: it is true only while there is something to say.
-    has_message = not statement.holds or statement.kind in ("Healthy", "Changing")
-    return Condition(
-        type=statement.kind,
-        status=status,
-        observed_generation=generation,
-        last_transition_time=since,
-        reason=statement.reason,
-        message=statement.message if has_message else "",
-    )
+    return list(failures.values())[:MAX_REASONS]

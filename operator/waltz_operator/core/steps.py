@@ -23,6 +23,7 @@ from waltz.admin.core.steps import (
     partitions_text,
 )
 from waltz.admin.core.steps import Step as ReplicaStep
+from waltz_operator.core.authority import AuthorityRotation, RotationPhase
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.volume_replacement import Phase, Replacement
 
@@ -110,12 +111,34 @@ class IssueCertificates:
     """Create the missing TLS secrets, or renew the certificate of the processes if ``renew``.
 
     An existing certificate authority is kept. A new one is created only if no certificate exists.
+    The issued certificates are those of the present phase of the authority.
     """
 
     renew: bool
 
     def __str__(self) -> str:
         return f"certificates are {'renewed' if self.renew else 'created'}"
+
+
+@dataclass(frozen=True, slots=True)
+class RotateAuthority:
+    """Begin the phase ``to`` of the rotation of the certificate authority.
+
+    The step changes the authority's secret only, as a compare-and-set of its ``version``; the next
+    plan issues the certificates of the phase. ``request`` is the value of the annotation that
+    requests rotations. It is recorded when a rotation begins.
+    """
+
+    to: RotationPhase
+    request: str
+    version: str
+
+    def __str__(self) -> str:
+        match self.to:
+            case RotationPhase.SETTLED:
+                return "the rotation of the certificate authority is complete"
+            case RotationPhase.TRUST | RotationPhase.SIGN | RotationPhase.RETIRE:
+                return f"rotation of the certificate authority, {AuthorityRotation(self.to)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +250,7 @@ class CompareReplica:
 
 
 PoolStep = ClaimPool | ReleasePool
-ObjectStep = ApplyObject | DeleteObject | ReplacePod | IssueCertificates
+ObjectStep = ApplyObject | DeleteObject | ReplacePod | IssueCertificates | RotateAuthority
 KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | RecordReplacement
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | CompareReplica | EmptyVolume | ReplicaStep
@@ -242,6 +265,7 @@ EVENT_REASONS: dict[type, str] = {
     DeleteObject: "DeleteObject",
     ReplacePod: "ReplacePod",
     IssueCertificates: "IssueCertificates",
+    RotateAuthority: "RotateAuthority",
     CreateMetadata: "CreateMetadata",
     DeleteMetadata: "DeleteMetadata",
     RegisterStorage: "RegisterStorage",
@@ -299,13 +323,15 @@ class ClusterPlan:
     the operator: by time, by Kubernetes, or by an action that is left to a user, who may take it
     later. ``problems`` are conditions that a person must correct: with a problem the cluster is not
     Ready, with a wait it is not Healthy. ``change`` is the change of the cluster's shape that is
-    under way. If all of them are empty, the cluster is as its resources specify.
+    under way, ``rotation`` the rotation of its certificate authority. If all of them are empty, the
+    cluster is as its resources specify.
     """
 
     steps: tuple[Step, ...] = ()
     waits: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     change: ShapeChange | None = None
+    rotation: AuthorityRotation | None = None
 
     def __add__(self, other: ClusterPlan) -> ClusterPlan:
         return ClusterPlan(
@@ -313,12 +339,14 @@ class ClusterPlan:
             self.waits + other.waits,
             self.problems + other.problems,
             self.change or other.change,
+            self.rotation or other.rotation,
         )
 
     @property
     def done(self) -> bool:
         """Whether the cluster is as its resources specify."""
-        return not (self.steps or self.waits or self.problems or self.change)
+        is_changing = self.change or self.rotation
+        return not (self.steps or self.waits or self.problems or is_changing)
 
 
 EMPTY_PLAN = ClusterPlan()

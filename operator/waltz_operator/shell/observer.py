@@ -36,6 +36,7 @@ from waltz_operator.core.observed import (
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.workloads import needed_keys
 from waltz_operator.core.resources import TlsMode
+from waltz_operator.shell.authority_observer import observe_authority
 from waltz_operator.shell.certificates import days_left
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube
@@ -76,6 +77,7 @@ async def observe(
         deleting_seconds=_deleting_seconds(desired, now),
         zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
         lost_seconds=_lost_seconds(desired, now),
+        authority=await observe_authority(desired, objects, environment, now),
     )
 
 

@@ -293,4 +293,5 @@ def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str |
         (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()
     )
     steps = tuple(map(str, plan.steps))
-    return hash((steps, plan.waits, plan.problems, plan.change, failure, versions))
+    changes = (plan.change, plan.rotation)
+    return hash((steps, plan.waits, plan.problems, changes, failure, versions))

@@ -16,6 +16,7 @@ from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.healing import healed_storages, plan_healing
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.rolls import plan_roll
+from waltz_operator.core.planning.rotation import plan_rotation
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
 from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
 from waltz_operator.core.steps import (
@@ -34,8 +35,10 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     if desired.deleting:
         # A paused cluster is deleted, too: otherwise its namespace could not be deleted.
         return plan_deletion(desired, observed)
+    rotation = plan_rotation(desired, observed)
     if desired.cluster.spec.paused:
-        return wait("the cluster is paused: set spec.paused to false to resume it")
+        paused = wait("the cluster is paused: set spec.paused to false to resume it")
+        return paused + ClusterPlan(rotation=rotation.rotation)
     if FINALIZER not in desired.cluster.metadata.finalizers:
         # The finalizer comes before everything else: without it a deletion would leave objects and
         # znodes behind that no operator cleans up.
@@ -43,11 +46,14 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     pool_claims = _plan_pool_claims(desired)
     metadata, permissions = _plan_metadata(desired, observed)
     result = pool_claims + plan_workloads(desired, observed, permissions) + metadata
-    if result.steps:
+    if not result.steps:
         # A pod is replaced only when nothing else changes: the decision depends on objects, budgets
         # and assignments that are as the plan wants them.
-        return result
-    return plan_roll(desired, observed) + result
+        result = plan_roll(desired, observed) + result
+    if result.steps:
+        # The same is true of the certificate authority.
+        return result + ClusterPlan(rotation=rotation.rotation)
+    return result + rotation
 
 
 def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:

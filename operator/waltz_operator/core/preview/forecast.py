@@ -174,8 +174,10 @@ def _plan(cluster: SimulatedCluster) -> ClusterPlan:
 
 
 def _progress(planned: ClusterPlan) -> str:
-    """Return how far the change of a plan is, for a plan that gives no reason for its wait."""
-    return "the change is not complete" if planned.change is None else planned.change.progress
+    """Return how far the change or rotation of a plan is, for a plan without reasons to wait."""
+    if planned.change is not None:
+        return planned.change.progress
+    return "the change is not complete" if planned.rotation is None else str(planned.rotation)
 
 
 def _end(
