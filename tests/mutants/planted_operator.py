@@ -417,8 +417,8 @@ OPERATOR_BUGS = (
     Planted(
         "a lost authority is replaced",
         Package.OPERATOR,
-        "if in_use is not None:\n                raise KubeError(\n",
-        "if False:\n                raise KubeError(\n",
+        "if in_use is not None:\n    raise KubeError(\n",
+        "if False:\n    raise KubeError(\n",
         "All processes refuse each other's certificates.",
         nodes(
             "unit/operator/test_operator_observer.py::test_issue_creates_no_authority_while_certificates_of_a_lost_one_exist"

@@ -115,8 +115,13 @@ def config(folder: Path, authority: KeyPair) -> tuple[TlsConfig, int]:
         ("ca.crt", authority.certificate),
     ):
         (folder / name).write_bytes(content)
-    files = {"certificate": folder / "tls.crt", "key": folder / "tls.key", "ca": folder / "ca.crt"}
-    return TlsConfig(**files, server_name=_NAME), serial_number(issued.certificate)
+    tls = TlsConfig(
+        certificate=folder / "tls.crt",
+        key=folder / "tls.key",
+        ca=folder / "ca.crt",
+        server_name=_NAME,
+    )
+    return tls, serial_number(issued.certificate)
 
 
 async def test_handshake_shows_the_certificate_that_a_process_has_loaded(tmp_path: Path) -> None:
