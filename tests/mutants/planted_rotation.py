@@ -29,7 +29,15 @@ ROTATION_BUGS = (
         "return absence_obstacle(present, frozenset())\n",
         "return None\n",
         "A change begins while another failure is repaired.",
-        nodes(f"{_ROTATION}::test_phase_waits_while_a_replica_is_unhealthy_or_pods_are_outdated"),
+        nodes(f"{_ROTATION}::test_phase_waits_while_a_replica_is_unhealthy"),
+    ),
+    Planted(
+        "a rotation continues during a rolling change",
+        Package.OPERATOR,
+        "if any(state != AllPodsCurrent() for state in roll_states(desired, observed)):\n",
+        "if False:\n",
+        "A version that does not start is rolled out beside another change.",
+        nodes(f"{_ROTATION}::test_phase_waits_for_a_rolling_change"),
     ),
     Planted(
         "processes trust only the new authority while the old one signed certificates in use",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from waltz.net import ConnectionLost, DialFailed, FrameHandler, TlsConfig, TlsConfigError, dial
 from waltz.protocol import ProtocolSpec
 
 
 class _IgnoreMessages(FrameHandler):
-    """The handler of a connection that is closed after the handshake."""
+    """The handler of a connection that is closed after its handshake."""
 
     def received(self, bodies: list[bytes]) -> None:
         """Ignore messages."""
 
     def lost(self, reason: str) -> None:
-        """Ignore the end: `FrameConnection.handshake` reports it."""
+        """Ignore the end: the certificate was presented before."""
 
 
 async def presented_serial(
@@ -24,18 +25,20 @@ async def presented_serial(
     """Return the serial number of the certificate that a process presents at ``host:port``.
 
     The result is None if the process does not accept a connection within ``seconds``, or does not
-    present a certificate that ``tls`` verifies. A whole handshake is done, because a process logs
-    a warning about a connection that ends before.
+    present a certificate that ``tls`` verifies. The handshake of the protocol follows that of TLS,
+    because a process may log a warning about a connection that ends before. It may fail: a server
+    refuses clients beyond their quota.
     """
     try:
         async with asyncio.timeout(seconds):
             connection = await dial(host, port, spec, _IgnoreMessages(), tls, seconds)
             try:
-                await connection.handshake()
                 certificate = connection.peer_certificate or {}
+                with contextlib.suppress(ConnectionLost):
+                    await connection.handshake()
             finally:
                 connection.close()
-    except (ConnectionLost, DialFailed, TimeoutError, TlsConfigError):
+    except (DialFailed, TimeoutError, TlsConfigError):
         return None
     serial = certificate.get("serialNumber")
     return None if serial is None else int(serial, 16)

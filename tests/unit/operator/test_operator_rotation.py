@@ -21,7 +21,6 @@ from waltz_operator.core.steps import (
     ClusterPlan,
     DeleteObject,
     IssueCertificates,
-    ReplacePod,
     RotateAuthority,
 )
 from waltz_operator.shell.certificates import make_authority
@@ -29,6 +28,9 @@ from waltz_operator.shell.certificates import make_authority
 _NOW = "2026-01-01T12:00:00Z"
 _MAX_ROUNDS = 40
 _OLD_PARTS = {"tls.crt", "tls.key"}
+_WRITES = 7
+"""Four changes of the authority's secret, and three of the certificates."""
+
 _STEPS = (RotationPhase.TRUST, RotationPhase.SIGN, RotationPhase.RETIRE)
 
 
@@ -171,30 +173,43 @@ def test_pod_without_an_address_has_not_loaded_the_certificates() -> None:
     assert planned(world).steps, "a pod that has ended is not waited for"
 
 
-@pytest.mark.parametrize(
-    "at", [each for each in RotationPhase if each is not RotationPhase.RETIRE], ids=str
-)
-def test_phase_waits_while_a_replica_is_unhealthy_or_pods_are_outdated(at: RotationPhase) -> None:
+def ready_for_the_next_phase(at: RotationPhase) -> RotationWorld:
+    """Return a cluster whose plan begins the phase after ``at``."""
     world = started()
     world.request_rotation("first")
     if at is not RotationPhase.SETTLED:
         enter(world, at)
         world.let_time_pass()
         world.settle()
-    healthy = {*world.down}
+    assert [type(each) for each in planned(world).steps] == [RotateAuthority]
+    return world
+
+
+@pytest.mark.parametrize("at", list(RotationPhase), ids=str)
+def test_phase_waits_while_a_replica_is_unhealthy(at: RotationPhase) -> None:
+    world = ready_for_the_next_phase(at)
     world.down.add("b-storage-0.b-storage.logs.svc:6000")
-    waiting = [each for each in planned(world).steps if isinstance(each, RotateAuthority)]
-    assert waiting == []
-    world.down = healthy
-    assert world.cluster is not None
-    world.cluster["spec"]["images"] = {"storage": "waltz-storage:2"}
-    steps = planned(world).steps
-    assert not [each for each in steps if isinstance(each, RotateAuthority | ReplacePod)]
     for _ in range(3):
-        while step(world).steps:
-            pass
-        world.process_sets()
-    assert not [each for each in planned(world).steps if isinstance(each, RotateAuthority)]
+        assert not [each for each in step(world).steps if isinstance(each, RotateAuthority)]
+    assert "b-storage-0" in obstacle(world)
+    world.down.clear()
+    while not isinstance(step(world).steps[0], RotateAuthority):
+        pass
+
+
+@pytest.mark.parametrize("at", list(RotationPhase), ids=str)
+def test_phase_waits_for_a_rolling_change(at: RotationPhase) -> None:
+    world = ready_for_the_next_phase(at)
+    assert world.cluster is not None
+    world.cluster["spec"]["images"] = {"storage": "broken"}
+    for _ in range(10):
+        world.let_time_pass()
+        assert not [each for each in step(world).steps if isinstance(each, RotateAuthority)]
+        world.settle()
+    while step(world).steps:
+        pass
+    assert obstacle(world) == "a rolling change is under way"
+    world.cluster["spec"]["images"] = {"storage": "waltz-storage:2"}
     finish(world)
     assert phase(world) is RotationPhase.SETTLED
 
@@ -299,11 +314,12 @@ def test_status_names_the_step_and_records_the_finished_request() -> None:
     assert status(world)["rotatedCa"] == "first"
 
 
-@pytest.mark.parametrize("calls", range(1, 30))
-def test_operator_killed_after_any_write_of_a_rotation_completes_it(calls: int) -> None:
+@pytest.mark.parametrize("write", range(1, _WRITES + 1))
+def test_operator_killed_after_any_write_of_a_rotation_completes_it(write: int) -> None:
     world = started()
     world.request_rotation("first")
-    world.faults.calls, world.faults.kill_at = 0, calls
+    world.faults.calls, world.faults.kill_at = 0, write
+    kills = 0
     for _ in range(_MAX_ROUNDS):
         world.let_time_pass()
         world.settle()
@@ -311,7 +327,10 @@ def test_operator_killed_after_any_write_of_a_rotation_completes_it(calls: int) 
             if step(world).done:
                 break
         except Killed:
+            kills += 1
             world.check_trust()
+    assert kills == 1
+    assert world.faults.calls == _WRITES
     assert {*world.data(AUTHORITY)} == _OLD_PARTS
     assert world.data(CERTIFICATES)["ca.crt"] == world.data(AUTHORITY)["tls.crt"]
 

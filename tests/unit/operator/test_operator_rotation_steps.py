@@ -134,6 +134,9 @@ async def test_handshake_shows_the_certificate_that_a_process_has_loaded(tmp_pat
         assert await presented_serial("127.0.0.1", listener.port, ADMIN, dialer, 5.0) == first
         _, second = config(tmp_path / "storage", authority)
         assert await presented_serial("127.0.0.1", listener.port, ADMIN, dialer, 5.0) == second
+        refused, _ = config(tmp_path / "refused", make_authority("log"))
+        (tmp_path / "refused" / "ca.crt").write_bytes(authority.certificate)
+        assert await presented_serial("127.0.0.1", listener.port, ADMIN, refused, 5.0) == second
         stranger, _ = config(tmp_path / "stranger", make_authority("log"))
         assert await presented_serial("127.0.0.1", listener.port, ADMIN, stranger, 5.0) is None
     finally:
