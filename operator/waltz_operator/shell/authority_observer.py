@@ -27,7 +27,7 @@ from waltz_operator.shell.environment import Environment
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """A pod of the cluster, and where it accepts connections; ``host`` is empty without an IP."""
+    """A pod of the cluster, and where it accepts connections; ``host`` is empty if unknown."""
 
     pod: str
     component: Component
@@ -92,5 +92,8 @@ def _processes(
         component = labels.get(COMPONENT_LABEL)
         if component == Component.SERVER:
             yield _Process(key.name, Component.SERVER, host, desired.cluster.spec.servers.port)
-        elif component == Component.STORAGE and labels.get(POOL_LABEL) in admin_ports:
-            yield _Process(key.name, Component.STORAGE, host, admin_ports[labels[POOL_LABEL]])
+        elif component == Component.STORAGE:
+            port = admin_ports.get(labels.get(POOL_LABEL, ""))
+            # The port of a pool that the operator does not see is unknown, but its storages run.
+            known_host = "" if port is None else host
+            yield _Process(key.name, Component.STORAGE, known_host, port or 0)

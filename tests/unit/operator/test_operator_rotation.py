@@ -173,6 +173,18 @@ def test_pod_without_an_address_has_not_loaded_the_certificates() -> None:
     assert planned(world).steps, "a pod that has ended is not waited for"
 
 
+def test_storage_of_a_pool_that_is_not_seen_has_not_loaded_the_certificates() -> None:
+    world = started()
+    world.request_rotation("first")
+    enter(world, RotationPhase.TRUST)
+    world.settle()
+    del world.pools["b"]
+    authority = world.observed().authority
+    assert authority is not None
+    assert authority.issued is not None
+    assert authority.issued.not_loaded == ("b-storage-0",)
+
+
 def ready_for_the_next_phase(at: RotationPhase) -> RotationWorld:
     """Return a cluster whose plan begins the phase after ``at``."""
     world = started()

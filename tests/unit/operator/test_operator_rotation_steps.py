@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 from typing_extensions import override
 
 from tests.support.operator_faults import Faults, FaultyKube
+from tests.support.operator_world import World, cluster_resource
 from tests.support.rotation_world import AUTHORITY, CERTIFICATES, RotationWorld
 from tests.unit.operator.test_operator_rotation import enter, started, step
 from waltz.net import PLAINTEXT, AcceptedConnections, FrameHandler, Listener, TlsConfig
-from waltz.protocol import ADMIN
+from waltz.protocol import ADMIN, CLIENT_SERVER, ProtocolSpec
 from waltz_operator.core.authority import RotationPhase, phase_of
+from waltz_operator.core.names import Component
 from waltz_operator.core.steps import IssueCertificates, RotateAuthority
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority, serial_number
+from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.presented_certificate import presented_serial
 
@@ -142,6 +146,33 @@ async def test_handshake_shows_the_certificate_that_a_process_has_loaded(tmp_pat
     finally:
         await listener.close()
     assert await presented_serial("127.0.0.1", listener.port, ADMIN, dialer, 5.0) is None
+
+
+@pytest.mark.parametrize(
+    ("component", "spec"), [(Component.SERVER, CLIENT_SERVER), (Component.STORAGE, ADMIN)]
+)
+async def test_operator_sees_the_certificate_of_each_component_by_its_own_secret(
+    tmp_path: Path, component: Component, spec: ProtocolSpec
+) -> None:
+    world = World(cluster_resource(), [])
+    authority = make_authority("log")
+    config(tmp_path / "secret", authority)
+    data = {
+        name: base64.b64encode((tmp_path / "secret" / name).read_bytes()).decode()
+        for name in ("ca.crt", "tls.crt", "tls.key")
+    }
+    world.objects[CERTIFICATES] = {"metadata": {"name": "log-tls", "uid": "u"}, "data": data}
+    environment = NetworkEnvironment(FaultyKube(world, Faults()), tmp_path / "operator")
+    tls, serial = config(tmp_path / "process", authority)
+    listener = Listener(spec, _Ignore, tls, AcceptedConnections())
+    listener.start("127.0.0.1", 0)
+    try:
+        seen = await environment.presented_serial(
+            world.desired(), component, "127.0.0.1", listener.port
+        )
+    finally:
+        await listener.close()
+    assert seen == serial
 
 
 async def test_process_without_tls_presents_no_certificate() -> None:
