@@ -18,6 +18,7 @@ from tests.mutants.planted_ranges import RANGE_BUGS, STORED_BUGS
 from tests.mutants.planted_reads import READ_BUGS
 from tests.mutants.planted_repairs import REPAIR_BUGS
 from tests.mutants.planted_rolls import ROLL_BUGS
+from tests.mutants.planted_rotation import ROTATION_BUGS
 from tests.mutants.planted_sessions import SESSION_BUGS
 from tests.mutants.planted_shapes import SHAPE_BUGS
 from tests.mutants.planted_shells import SHELL_BUGS
@@ -51,6 +52,7 @@ PLANTED = (
     *OPERATOR_BUGS,
     *HEALING_BUGS,
     *ROLL_BUGS,
+    *ROTATION_BUGS,
     *SHAPE_BUGS,
     *SPARK_BUGS,
     *TESTING_BUGS,

@@ -407,7 +407,7 @@ OPERATOR_BUGS = (
     Planted(
         "certificates are valid from now on only",
         Package.OPERATOR,
-        ".not_valid_before(now - datetime.timedelta(hours=1))\n",
+        ".not_valid_before(now - _EARLIER)\n",
         ".not_valid_before(now)\n",
         "Pods on nodes whose clocks are slow refuse new certificates.",
         nodes(
@@ -447,8 +447,8 @@ OPERATOR_BUGS = (
     Planted(
         "a lost authority is replaced",
         Package.OPERATOR,
-        'if await self._kube.get("Secret", namespace, in_use) is not None:\n',
-        "if False:\n",
+        "if in_use is not None:\n    raise KubeError(\n",
+        "if False:\n    raise KubeError(\n",
         "All processes refuse each other's certificates.",
         nodes(
             "unit/operator/test_operator_observer.py::test_issue_certificates_creates_no_authority_while_certificates_of_a_lost_one_exist"

@@ -25,9 +25,11 @@ from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.store import MetadataStore, StoreConnectionLost
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import Component
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.resources import ObjectMeta, WaltzCluster
-from waltz_operator.core.steps import ShapeChange, Step
+from waltz_operator.core.shape_change import ShapeChange
+from waltz_operator.core.steps import Step
 from waltz_operator.shell.environment import ReplicaAccess
 from waltz_operator.shell.kube_api import Conflict, KubeError
 
@@ -110,7 +112,12 @@ class FaultyKube:
     async def apply(self, body: Mapping[str, Any]) -> None:
         """See Kube."""
         self._faults.before()
-        self._write(ObjectKey(body["kind"], body["metadata"]["name"]), body)
+        key = ObjectKey(body["kind"], body["metadata"]["name"])
+        version = body["metadata"].get("resourceVersion")
+        found = self._world.objects.get(key, {"metadata": {}})
+        if version not in (None, "", found["metadata"].get("resourceVersion", "")):
+            raise Conflict(f"{key} has changed")
+        self._write(key, body)
         self._faults.after()
 
     async def patch(
@@ -174,6 +181,8 @@ class FaultyKube:
     def _write(self, key: ObjectKey, body: Mapping[str, Any]) -> None:
         self._before = deepcopy(self._world.objects)
         self._world.apply(Manifest(key, body))
+        self._version += 1
+        self._world.objects[key]["metadata"]["resourceVersion"] = str(self._version)
 
 
 class StoredZnodes:
@@ -247,6 +256,12 @@ class FakeEnvironment:
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """See Environment."""
         return self._znodes.world.zookeeper_leader
+
+    async def presented_serial(
+        self, desired: DesiredCluster, component: Component, host: str, port: int
+    ) -> int | None:
+        """See Environment."""
+        return None
 
     def forget_certificates(self, desired: DesiredCluster) -> None:
         """See Environment."""

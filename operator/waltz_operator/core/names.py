@@ -46,6 +46,13 @@ REPLACEMENT_ANNOTATION = "waltz.dev/volume-replacement"
 The operator writes it; see `core.volume_replacement`.
 """
 
+ROTATE_CA_ANNOTATION = "waltz.dev/rotate-ca"
+"""The annotation of a WaltzCluster with which a user requests one rotation of its authority.
+
+Each new value is a request. The authority's secret has the same annotation: its value is the
+request that the last rotation began for.
+"""
+
 FINALIZER = "waltz.dev/cluster"
 """The finalizer of a WaltzCluster and its pools: Kubernetes deletes them after the cleanup."""
 

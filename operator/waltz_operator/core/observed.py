@@ -9,6 +9,7 @@ from typing import Any
 
 from waltz.admin.core.replicas import ReplicaObservation
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core.authority import ObservedAuthority
 from waltz_operator.core.names import COMPONENT_LABEL, Component
 from waltz_operator.core.objects import ObjectKey
 
@@ -89,6 +90,8 @@ class ObservedCluster:
     ``growth_refusals`` has volume claims that the API server would not enlarge as their pool
     specifies, each with its reason. ``file_system_seconds`` has the claims whose file system waits
     for its resize, each with the seconds since it began to wait.
+    ``authority`` is the certificate authority of the operator, None if the cluster has none or if
+    it cannot be decoded.
     """
 
     objects: Mapping[ObjectKey, LiveObject]
@@ -99,6 +102,7 @@ class ObservedCluster:
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
     growth_refusals: Mapping[str, str] = field(default_factory=dict)
     file_system_seconds: Mapping[str, float] = field(default_factory=dict)
+    authority: ObservedAuthority | None = None
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
         """Iterate over the objects of a kind; with ``component``, only over that component's."""

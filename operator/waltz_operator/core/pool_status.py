@@ -10,6 +10,7 @@ The conditions of a pool:
 from __future__ import annotations
 
 from waltz_operator.core import names
+from waltz_operator.core.conditions import MAX_MESSAGE_CHARACTERS, Statement, condition
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey
@@ -17,12 +18,7 @@ from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.planning.znodes import groups_of
 from waltz_operator.core.pods_of_sets import is_ready
 from waltz_operator.core.resources import LostVolume, PoolStatus, StoragePool
-from waltz_operator.core.status import (
-    MAX_MESSAGE_CHARACTERS,
-    Statement,
-    condition,
-    own_metadata,
-)
+from waltz_operator.core.status import own_metadata
 from waltz_operator.core.volume_growth import (
     refusal_text,
     refused_kinds,

@@ -17,10 +17,12 @@ The conditions of a cluster:
   PodsFailing if only pods of the current version exist and one does not start.
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
   or partitions move. Its message has the progress, the quorum, and why the operator waits.
+* *Rotating* is true while the certificate authority is rotated, or will be. Its message has the
+  step, and why the operator waits.
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
   members that the others are no quorum. It is unknown while the replicas are not observed.
 
-Ready, Healthy, Reconciled and Updated do not depend on Spread.
+Ready, Healthy, Reconciled and Updated do not depend on Spread and Rotating.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -31,9 +33,17 @@ unexpectedly, Ready and Healthy are unknown, and Reconciled is false.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from waltz.admin.core.replicas import PartitionView, quorum, unhealthy_reason
+from waltz_operator.core.authority import RotationPhase
+from waltz_operator.core.conditions import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_REASONS,
+    Statement,
+    changing,
+    condition,
+    rotating,
+)
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.observed import (
@@ -52,19 +62,6 @@ from waltz_operator.core.resources import (
 )
 from waltz_operator.core.spread import describe_shared_nodes
 from waltz_operator.core.steps import ClusterPlan
-
-MAX_MESSAGE_CHARACTERS = 1000
-_MAX_REASONS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A condition without its times; ``holds`` is None if it is unknown."""
-
-    kind: str
-    holds: bool | None
-    reason: str
-    message: str
 
 
 def cluster_status(
@@ -102,7 +99,8 @@ def cluster_status(
         _reconciled(desired, plan, failure, is_reconciled=is_reconciled, message=message),
         _updated(desired, observed),
         _spread(desired, observed, present),
-        _changing(plan),
+        changing(plan),
+        rotating(plan),
     )
     return ClusterStatus(
         observed_generation=reconciled_generation,
@@ -118,6 +116,7 @@ def cluster_status(
         servers=f"{num_servers}/{desired.cluster.spec.servers.replicas}",
         updated=_count_updated(observed),
         change="" if plan.change is None else plan.change.progress,
+        rotated_ca=_rotated_for(observed) or old.rotated_ca,
         message=message,
     )
 
@@ -140,6 +139,14 @@ def failed_status(
     kept = tuple(each for each in old if each.type not in replaced)
     failed = tuple(condition(old, each, generation, now) for each in statements)
     return ClusterStatus(conditions=failed + kept, message=message)
+
+
+def _rotated_for(observed: ObservedCluster) -> str:
+    """Return the request of the last rotation; empty if a rotation is under way or unknown."""
+    authority = observed.authority
+    if authority is None or authority.phase is not RotationPhase.SETTLED:
+        return ""
+    return authority.rotated_for
 
 
 def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
@@ -292,33 +299,23 @@ def _spread(
     return Statement("Spread", True, "CopiesOnDifferentNodes", "")
 
 
-def _changing(plan: ClusterPlan) -> Statement:
-    """Return the statement of Changing."""
-    change = plan.change
-    if change is None:
-        return Statement("Changing", False, "NoChange", "")
-    reasons = [*plan.problems, *plan.waits][:_MAX_REASONS]
-    parts = [f"{change.progress}; {change.quorum_sentence}", *reasons]
-    message = "; ".join(parts)[:MAX_MESSAGE_CHARACTERS]
-    return Statement("Changing", True, change.kind.value, message)
-
-
 def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
     for kind in ("StatefulSet", "Deployment"):
         yield from observed.of_kind(kind)
 
 
 def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
-    """Return the first of these that exists: problems, the failed step, waits, the next step.
+    """Return the first of these: problems, the failed step, waits, the rotation, the next step.
 
-    Except after the next step, the failures of pods follow, because they are often the cause.
+    Except after the last two, the failures of pods follow, because they are often the cause.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
     reasons = plan.problems or failed or plan.waits
     if reasons:
-        parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
+        parts = [*reasons[:MAX_REASONS], *_pod_failures(observed)]
     else:
-        parts = [str(step) for step in plan.steps[:1]]
+        rotation = () if plan.rotation is None else (str(plan.rotation),)
+        parts = [*rotation, *(str(step) for step in plan.steps)][:1]
     return "; ".join(parts)[:MAX_MESSAGE_CHARACTERS]
 
 
@@ -329,25 +326,4 @@ def _pod_failures(observed: ObservedCluster) -> list[str]:
         for pod in observed.of_kind("Pod", component):
             if (failure := pod_failure(pod)) is not None:
                 failures[failure] = f"pod {pod['metadata']['name']}: {failure}"
-    return list(failures.values())[:_MAX_REASONS]
-
-
-def condition(
-    old: Iterable[Condition], statement: Statement, generation: int, now: str
-) -> Condition:
-    """Return the condition of a statement; its time changes only if its status changes."""
-    status = "Unknown" if statement.holds is None else str(statement.holds)
-    before = next((each for each in old if each.type == statement.kind), None)
-    since = before.last_transition_time if before and before.status == status else now
-    # The message says why a condition is not true, so a true condition has no message. Healthy
-    # keeps it: while nothing is missing, the message is the step that is being performed. Changing
-    # keeps it, too: it is true only while there is something to say.
-    has_message = not statement.holds or statement.kind in ("Healthy", "Changing")
-    return Condition(
-        type=statement.kind,
-        status=status,
-        observed_generation=generation,
-        last_transition_time=since,
-        reason=statement.reason,
-        message=statement.message if has_message else "",
-    )
+    return list(failures.values())[:MAX_REASONS]

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from enum import StrEnum
 
-from waltz.admin.core.replicas import quorum
 from waltz.admin.core.steps import (
     ChangeAssignment,
     CopyReplica,
@@ -23,7 +21,9 @@ from waltz.admin.core.steps import (
     partitions_text,
 )
 from waltz.admin.core.steps import Step as ReplicaStep
+from waltz_operator.core.authority import AuthorityRotation, RotationPhase
 from waltz_operator.core.objects import Manifest, ObjectKey
+from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.volume_replacement import Phase, Replacement
 
 
@@ -144,12 +144,34 @@ class IssueCertificates:
     """Create the missing TLS secrets, or renew the certificate of the processes if ``renew``.
 
     An existing certificate authority is kept. A new one is created only if no certificate exists.
+    The issued certificates are those of the present phase of the authority.
     """
 
     renew: bool
 
     def __str__(self) -> str:
         return f"certificates are {'renewed' if self.renew else 'created'}"
+
+
+@dataclass(frozen=True, slots=True)
+class RotateAuthority:
+    """Begin the phase ``to`` of the rotation of the certificate authority.
+
+    The step changes the authority's secret only, as a compare-and-set of its ``version``; the next
+    plan issues the certificates of the phase. ``request`` is the value of the annotation that
+    requests rotations. It is recorded when a rotation begins.
+    """
+
+    to: RotationPhase
+    request: str
+    version: str
+
+    def __str__(self) -> str:
+        match self.to:
+            case RotationPhase.SETTLED:
+                return "the rotation of the certificate authority is complete"
+            case RotationPhase.TRUST | RotationPhase.SIGN | RotationPhase.RETIRE:
+                return f"rotation of the certificate authority, {AuthorityRotation(self.to)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +288,8 @@ class CompareReplica:
 
 PoolStep = ClaimPool | ReleasePool
 VolumeStep = GrowVolume | OrphanPods
-ObjectStep = ApplyObject | DeleteObject | ReplacePod | IssueCertificates | VolumeStep
+CertificateStep = IssueCertificates | RotateAuthority
+ObjectStep = ApplyObject | DeleteObject | ReplacePod | CertificateStep | VolumeStep
 KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | RecordReplacement
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | CompareReplica | EmptyVolume | ReplicaStep
@@ -283,6 +306,7 @@ EVENT_REASONS: dict[type, str] = {
     OrphanPods: "OrphanPods",
     ReplacePod: "ReplacePod",
     IssueCertificates: "IssueCertificates",
+    RotateAuthority: "RotateAuthority",
     CreateMetadata: "CreateMetadata",
     DeleteMetadata: "DeleteMetadata",
     RegisterStorage: "RegisterStorage",
@@ -303,35 +327,6 @@ Users select events by their reason, so a reason never changes.
 """
 
 
-class ShapeChangeKind(StrEnum):
-    """The kinds of changes of a cluster's shape. The value is the reason of a condition."""
-
-    ADDING_POOL = "AddingPool"
-    REMOVING_POOL = "RemovingPool"
-    MOVING_PARTITIONS = "MovingPartitions"
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeChange:
-    """A change of the cluster's pools or storages that is not complete.
-
-    ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
-    is the number of copies of a partition after its change.
-    """
-
-    kind: ShapeChangeKind
-    pool: str
-    progress: str
-    copies: int
-
-    @property
-    def quorum_sentence(self) -> str:
-        """How many copies of a partition are a quorum, and how many may fail."""
-        needed = quorum(self.copies)
-        spare = self.copies - needed
-        return f"of {self.copies} copies, {needed} are a quorum and {spare} may fail"
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """The next steps of one cluster, and the reasons why other steps are not possible yet.
@@ -340,13 +335,15 @@ class ClusterPlan:
     the operator: by time, by Kubernetes, or by an action that is left to a user, who may take it
     later. ``problems`` are conditions that a person must correct: with a problem the cluster is not
     Ready, with a wait it is not Healthy. ``change`` is the change of the cluster's shape that is
-    under way. If all of them are empty, the cluster is as its resources specify.
+    under way, ``rotation`` the rotation of its certificate authority. If all of them are empty, the
+    cluster is as its resources specify.
     """
 
     steps: tuple[Step, ...] = ()
     waits: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     change: ShapeChange | None = None
+    rotation: AuthorityRotation | None = None
 
     def __add__(self, other: ClusterPlan) -> ClusterPlan:
         return ClusterPlan(
@@ -354,12 +351,14 @@ class ClusterPlan:
             self.waits + other.waits,
             self.problems + other.problems,
             self.change or other.change,
+            self.rotation or other.rotation,
         )
 
     @property
     def done(self) -> bool:
         """Whether the cluster is as its resources specify."""
-        return not (self.steps or self.waits or self.problems or self.change)
+        is_changing = self.change or self.rotation
+        return not (self.steps or self.waits or self.problems or is_changing)
 
 
 EMPTY_PLAN = ClusterPlan()

@@ -10,16 +10,20 @@ import datetime
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _AUTHORITY_DAYS = 3650
-"""How long a certificate authority is valid; it is not renewed."""
+"""How long a certificate authority is valid. Before its end it is rotated (`planning.rotation`)."""
 
 _CERTIFICATE_DAYS = 365
 """How long a certificate of the processes is valid."""
+
+
+_EARLIER = datetime.timedelta(hours=1)
+"""How long before its issue a certificate becomes valid, because the clocks of nodes differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,61 @@ def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> Ke
     return _as_pem(certificate, key)
 
 
-def days_left(certificate: bytes) -> float:
+def days_left(certificate: bytes, now: datetime.datetime | None = None) -> float:
     """Return the remaining validity of a certificate in PEM, in days; negative after its end.
+
+    ``now`` is by default the present time. Raises ValueError if the certificate cannot be decoded.
+    """
+    ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return (ends - (now or datetime.datetime.now(datetime.UTC))) / datetime.timedelta(days=1)
+
+
+def age_seconds(certificate: bytes, now: datetime.datetime) -> float:
+    """Return the seconds since a certificate in PEM was issued by this module.
 
     Raises ValueError if the certificate cannot be decoded.
     """
-    ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-    return (ends - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1)
+    begins = x509.load_pem_x509_certificate(certificate).not_valid_before_utc
+    return (now - begins - _EARLIER).total_seconds()
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Return the fingerprint of a certificate in PEM.
+
+    Raises ValueError if the certificate cannot be decoded.
+    """
+    return x509.load_pem_x509_certificate(certificate).fingerprint(hashes.SHA256()).hex()
+
+
+def fingerprints(certificates: bytes) -> frozenset[str]:
+    """Return the fingerprints of all certificates in a PEM file.
+
+    Raises ValueError if the file has no certificate, or one that cannot be decoded.
+    """
+    decoded = x509.load_pem_x509_certificates(certificates)
+    return frozenset(each.fingerprint(hashes.SHA256()).hex() for each in decoded)
+
+
+def serial_number(certificate: bytes) -> int:
+    """Return the serial number of a certificate in PEM, which no other certificate has.
+
+    Raises ValueError if the certificate cannot be decoded.
+    """
+    return x509.load_pem_x509_certificate(certificate).serial_number
+
+
+def was_signed_by(certificate: bytes, authority: bytes) -> bool:
+    """Whether the key of ``authority`` has signed ``certificate``; both are in PEM.
+
+    Raises ValueError if one of them cannot be decoded.
+    """
+    signed = x509.load_pem_x509_certificate(certificate)
+    try:
+        signed.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    except (InvalidSignature, TypeError, ValueError):
+        # TypeError: a kind of key that signs no certificates. ValueError: another issuer's name.
+        return False
+    return True
 
 
 def _builder(
@@ -93,8 +145,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        # Valid from an hour ago, because nodes' clocks differ.
-        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_before(now - _EARLIER)
         .not_valid_after(now + datetime.timedelta(days=days))
     )
 

@@ -30,8 +30,10 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.zookeeper_access import OPEN_ACCESS
 from waltz.net import DialFailed, TlsConfig, TlsConfigError
+from waltz.protocol import ADMIN, CLIENT_SERVER
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import Component
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.objects.zookeeper_access import CREDENTIALS_KEY, tls_parts
 from waltz_operator.core.resources.zookeeper import (
@@ -40,6 +42,7 @@ from waltz_operator.core.resources.zookeeper import (
     ZooKeeperTls,
 )
 from waltz_operator.shell.kube_api import Kube, KubeError
+from waltz_operator.shell.presented_certificate import presented_serial
 from waltz_operator.shell.zookeeper_leader import find_leader
 
 _CONNECT_SECONDS = 5.0
@@ -107,6 +110,15 @@ class Environment(Protocol):
 
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """Return the pod that leads a managed ZooKeeper, None if it is unknown."""
+
+    async def presented_serial(
+        self, desired: DesiredCluster, component: Component, host: str, port: int
+    ) -> int | None:
+        """Return the serial number of the certificate that a process presents at a port.
+
+        The port is the one for clients of a server, or the one for administration of a storage. The
+        result is None if the connection fails. Raises KubeError.
+        """
 
     def forget_certificates(self, desired: DesiredCluster) -> None:
         """Forget the cluster's certificates, so that the next `replica_access` reads them again.
@@ -187,16 +199,20 @@ class NetworkEnvironment:
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
         """See Environment."""
         key = _cluster_key(desired)
-        tls = self._tls_configs.get(key)
-        if tls is None:
-            tls = self._tls_configs[key] = await self._read_tls(desired)
         return _NetworkAccess(
             cluster,
-            tls,
+            await self._tls(desired),
             answer_seconds=_ANSWER_SECONDS,
             on_compared=lambda _at, _last: self._on_progress(*key),
             relay=False,
         )
+
+    async def presented_serial(
+        self, desired: DesiredCluster, component: Component, host: str, port: int
+    ) -> int | None:
+        """See Environment."""
+        spec = CLIENT_SERVER if component is Component.SERVER else ADMIN
+        return await presented_serial(host, port, spec, await self._tls(desired), _ANSWER_SECONDS)
 
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """See Environment."""
@@ -221,6 +237,14 @@ class NetworkEnvironment:
         for session in self._sessions.values():
             await session.store.close()
         self._sessions.clear()
+
+    async def _tls(self, desired: DesiredCluster) -> TlsConfig:
+        """Return how the operator connects to the cluster's processes. Raises KubeError."""
+        key = _cluster_key(desired)
+        tls = self._tls_configs.get(key)
+        if tls is None:
+            tls = self._tls_configs[key] = await self._read_tls(desired)
+        return tls
 
     async def _read_tls(self, desired: DesiredCluster) -> TlsConfig:
         """Return how the operator connects to the cluster's processes. Raises KubeError."""

@@ -15,7 +15,8 @@ from typing import Any
 from waltz.runtime.process import fail_stop_on_error
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.resources import API_VERSION, ObjectMeta, WaltzCluster
-from waltz_operator.core.steps import EVENT_REASONS, ShapeChange, ShapeChangeKind, Step
+from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
+from waltz_operator.core.steps import EVENT_REASONS, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.kube_api import Kube, KubeError
 

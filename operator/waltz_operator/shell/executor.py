@@ -4,18 +4,19 @@
 write that such an operator sent while it held the Lease may still arrive later. So a write that a
 later plan could not correct is conditional: clusters and pools are patched by compare-and-set of
 their versions, objects are deleted by the uid that was observed, the storage maps are changed by
-compare-and-set, and znodes are deleted only if the cluster's name, its key and whether it is
-complete are still as observed. An object is applied without a condition, because the next plan
-applies it again if it is outdated. A storage that drops replicas checks no condition: directly
-before the request, the executor reads the assignment again (`_check_unassigned`) or records the
-step in the pool (`EmptyVolume`). test_unreliable_api_server_delays_start_and_deletion_only shows
-that failed and repeated writes do no harm.
+compare-and-set, as are the secrets of the certificates, and znodes are deleted only if the
+cluster's name, its key and whether it is complete are still as observed. Another object is applied
+without a condition, because the next plan applies it again if it is outdated. A storage that drops
+replicas checks no condition: directly before the request, the executor reads the assignment again
+(`_check_unassigned`) or records the step in the pool (`EmptyVolume`).
+test_unreliable_api_server_delays_start_and_deletion_only shows that failed and repeated writes do
+no harm.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import datetime
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -33,14 +34,15 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core import names
+from waltz_operator.core.authority import RotationPhase
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import (
     CLUSTER_LABEL,
     FINALIZER,
+    ROTATE_CA_ANNOTATION,
     Component,
 )
 from waltz_operator.core.objects.manifest import manifest
-from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import ObjectMeta, WaltzCluster
 from waltz_operator.core.steps import (
     AddFinalizer,
@@ -61,11 +63,19 @@ from waltz_operator.core.steps import (
     ReleasePool,
     RemoveFinalizer,
     ReplacePod,
+    RotateAuthority,
     Step,
 )
 from waltz_operator.core.volume_growth import size_request
 from waltz_operator.core.volume_replacement import record_annotations
-from waltz_operator.shell.certificates import KeyPair, issue, make_authority
+from waltz_operator.shell.authority import (
+    AuthorityUnusable,
+    change_of_phase,
+    encoded,
+    issued_parts,
+    read_authority,
+)
+from waltz_operator.shell.certificates import make_authority
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube, KubeError
 from waltz_operator.shell.replica_checks import compare_next_part
@@ -130,6 +140,7 @@ class Executor:
                         | RemoveFinalizer()
                         | ReleasePool()
                         | RecordReplacement()
+                        | RotateAuthority()
                     ):
                         await self._perform_in_kubernetes(step)
                     case _:
@@ -200,6 +211,8 @@ class Executor:
                 await self._kube.patch("StoragePool", namespace, pool, {"metadata": change})
             case IssueCertificates():
                 await self._issue()
+            case RotateAuthority():
+                await self._rotate(step)
 
     async def _perform_on_new_volume(self, step: CompareReplica | EmptyVolume) -> None:
         """Perform a step at a storage with a new volume. Raises an error of `_TRANSIENT`."""
@@ -228,34 +241,56 @@ class Executor:
         """
         desired = self._desired
         cluster, name, namespace = desired.cluster, desired.name, desired.namespace
-        secret_name = names.authority_secret(name)
+        secret_name, in_use_name = names.authority_secret(name), names.tls_secret(name)
+        # Read before the authority: if a later phase begins after this read, the certificates of
+        # that phase have another version of this secret, and the write below fails.
+        in_use = await self._kube.get("Secret", namespace, in_use_name)
         live = await self._kube.get("Secret", namespace, secret_name)
         if live is None:
-            in_use = names.tls_secret(name)
-            if await self._kube.get("Secret", namespace, in_use) is not None:
+            if in_use is not None:
                 raise KubeError(
-                    f"the secret {secret_name} is lost, and the secret {in_use} has certificates "
-                    f"that it signed: no new authority is created; restore {secret_name}, or "
-                    f"delete {in_use} to start with a new authority, which interrupts connections"
+                    f"the secret {secret_name} is lost, and the secret {in_use_name} has "
+                    f"certificates that it signed: no new authority is created; restore "
+                    f"{secret_name}, or delete {in_use_name} to start with a new authority, which "
+                    "interrupts connections"
                 )
             authority = make_authority(name)
-            data = {"tls.crt": authority.certificate, "tls.key": authority.key}
-            await self._kube.create(_secret(cluster, secret_name, data))
-        else:
-            authority = _key_pair(live)
+            data = encoded({"tls.crt": authority.certificate, "tls.key": authority.key})
+            request = cluster.metadata.annotations.get(ROTATE_CA_ANNOTATION, "")
+            live = _secret(cluster, secret_name, data, request)
+            await self._kube.create(live)
+        known = read_authority(live, in_use, datetime.datetime.now(datetime.UTC))
+        if known is not None and not known.may_issue:
+            raise KubeError(f"the secret {secret_name} has changed since it was observed")
         try:
-            issued = issue(authority, names.tls_name(name, namespace))
-        except ValueError as malformed:
+            parts = issued_parts(live, names.tls_name(name, namespace))
+        except AuthorityUnusable as unusable:
             raise KubeError(
-                f"the secret {secret_name} cannot be used: {malformed}: restore or delete the "
-                "secret"
-            ) from malformed
-        data = {
-            "ca.crt": authority.certificate,
-            "tls.crt": issued.certificate,
-            "tls.key": issued.key,
-        }
-        await self._kube.apply(_secret(cluster, names.tls_secret(name), data))
+                f"the secret {secret_name} cannot be used: {unusable}: restore or delete the secret"
+            ) from unusable
+        body = _secret(cluster, in_use_name, encoded(parts))
+        if in_use is None:
+            await self._kube.create(body)
+        else:
+            # A late write must not bring back the certificates of an earlier phase.
+            version = in_use["metadata"].get("resourceVersion", "")
+            body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+            await self._kube.apply(body)
+
+    async def _rotate(self, step: RotateAuthority) -> None:
+        """Begin a phase of the rotation of the authority. Raises KubeError."""
+        namespace, name = self._desired.namespace, names.authority_secret(self._desired.name)
+        live = await self._kube.get("Secret", namespace, name)
+        if live is None:
+            raise KubeError(f"the secret {name} is lost")
+        try:
+            data = change_of_phase(live, step.to, self._desired.name)
+        except AuthorityUnusable as unusable:
+            raise KubeError(f"the secret {name} cannot be used: {unusable}") from unusable
+        metadata: dict[str, Any] = {"resourceVersion": step.version}
+        if step.to is RotationPhase.TRUST:
+            metadata["annotations"] = {ROTATE_CA_ANNOTATION: step.request}
+        await self._kube.patch("Secret", namespace, name, {"metadata": metadata, "data": data})
 
 
 async def _check_unassigned(cluster: Cluster, step: DropReplicas) -> None:
@@ -330,25 +365,20 @@ async def _patch(
     await kube.patch(kind, metadata.namespace, metadata.name, {"metadata": change})
 
 
-def _secret(cluster: WaltzCluster, name: str, data: Mapping[str, bytes]) -> Mapping[str, Any]:
-    """Return the body of a secret that belongs to the cluster."""
-    encoded = {part: base64.b64encode(content).decode() for part, content in data.items()}
+def _secret(
+    cluster: WaltzCluster, name: str, data: Mapping[str, str | None], request: str = ""
+) -> Mapping[str, Any]:
+    """Return the body of a secret that belongs to the cluster.
+
+    ``request`` is the request for a rotation that a new authority fulfils.
+    """
     object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
-    content = {"type": "Opaque", "data": encoded}
-    return manifest(cluster, "Secret", name, object_labels, content).body
-
-
-def _key_pair(secret: LiveObject) -> KeyPair:
-    """Return the certificate and the key in a secret. Raises KubeError."""
-    try:
-        data = secret.get("data") or {}
-        certificate, key = (base64.b64decode(data[part]) for part in ("tls.crt", "tls.key"))
-    except KeyError as missing:
-        name = secret["metadata"]["name"]
-        raise KubeError(
-            f"the secret {name} lacks {missing}: restore or delete the secret"
-        ) from missing
-    return KeyPair(certificate, key)
+    content: dict[str, Any] = {"type": "Opaque", "data": dict(data)}
+    body = manifest(cluster, "Secret", name, object_labels, content).body
+    if not request:
+        return body
+    annotations = {**body["metadata"].get("annotations", {}), ROTATE_CA_ANNOTATION: request}
+    return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
 
 
 def _other_finalizers(metadata: ObjectMeta) -> list[str]:

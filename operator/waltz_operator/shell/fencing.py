@@ -24,6 +24,7 @@ from waltz.metadata import MetadataStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import ANY_VERSION, Children, Node, OnChange, SessionHealth
 from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import Component
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.shell.environment import Environment, ReplicaAccess
 from waltz_operator.shell.kube_api import Kube, KubeError
@@ -110,6 +111,12 @@ class LeaderEnvironment:
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """See Environment."""
         return await self._environment.zookeeper_leader(desired)
+
+    async def presented_serial(
+        self, desired: DesiredCluster, component: Component, host: str, port: int
+    ) -> int | None:
+        """See Environment."""
+        return await self._environment.presented_serial(desired, component, host, port)
 
     def forget_certificates(self, desired: DesiredCluster) -> None:
         """See Environment."""

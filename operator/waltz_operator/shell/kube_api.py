@@ -72,7 +72,9 @@ class Kube(Protocol):
     async def apply(self, body: Mapping[str, Any]) -> None:
         """Create or change an object by a server-side apply.
 
-        Fields that ``body`` does not name, and that other controllers have set, stay.
+        Fields that ``body`` does not name, and that other controllers have set, stay. If ``body``
+        contains a ``resourceVersion``, the apply is a compare-and-set: it raises Conflict if the
+        object has another version.
         """
 
     async def patch(

@@ -22,8 +22,9 @@ from waltz_operator.core.names import CLUSTER_LABEL
 from waltz_operator.core.observed import LiveObject, ObservedCluster
 from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
+from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.status import cluster_status, failed_status
-from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, ShapeChange, Step
+from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.controller import ReconcileResult
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
@@ -294,4 +295,5 @@ def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str |
         (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()
     )
     steps = tuple(map(str, plan.steps))
-    return hash((steps, plan.waits, plan.problems, plan.change, failure, versions))
+    changes = (plan.change, plan.rotation)
+    return hash((steps, plan.waits, plan.problems, changes, failure, versions))

@@ -12,6 +12,7 @@ import json
 import zlib
 from dataclasses import dataclass
 
+from waltz_operator.core.authority import ObservedAuthority
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import LiveObject, ObservedCluster, ZooKeeperUnreachable
@@ -27,7 +28,7 @@ class RestingCluster:
     """A cluster as its last reconcile has read it at the time ``since``.
 
     ``plan`` and ``result`` are those of that reconcile. ``packed_objects`` are the observed objects
-    as compressed JSON. ``certificate_days`` is that of `ObservedCluster`.
+    as compressed JSON. ``certificate_days`` and ``authority`` are those of `ObservedCluster`.
     """
 
     desired: DesiredCluster
@@ -35,6 +36,7 @@ class RestingCluster:
     result: ReconcileResult
     since: datetime.datetime
     certificate_days: float | None
+    authority: ObservedAuthority | None
     packed_objects: bytes
 
     def is_outdated(self, now: datetime.datetime) -> bool:
@@ -48,7 +50,12 @@ class RestingCluster:
         objects: dict[ObjectKey, LiveObject] = {
             ObjectKey(kind, name): live for kind, name, live in entries
         }
-        return ObservedCluster(objects, ZooKeeperUnreachable("not observed"), self.certificate_days)
+        return ObservedCluster(
+            objects,
+            ZooKeeperUnreachable("not observed"),
+            self.certificate_days,
+            authority=self.authority,
+        )
 
 
 def pack(
@@ -63,7 +70,9 @@ def pack(
         (key.kind, key.name, _without_managers(live)) for key, live in observed.objects.items()
     ]
     packed = zlib.compress(json.dumps(entries).encode())
-    return RestingCluster(desired, plan, result, now, observed.certificate_days, packed)
+    return RestingCluster(
+        desired, plan, result, now, observed.certificate_days, observed.authority, packed
+    )
 
 
 def _without_managers(live: LiveObject) -> LiveObject:

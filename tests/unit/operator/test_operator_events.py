@@ -13,7 +13,8 @@ from tests.support.operator_faults import Faults, FaultyKube
 from tests.support.operator_world import NAMESPACE, UID, World, cluster_resource
 from waltz.admin.core.steps import ChangeAssignment, SwitchOn
 from waltz_operator.core.resources import WaltzCluster
-from waltz_operator.core.steps import AddFinalizer, ShapeChange, ShapeChangeKind
+from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
+from waltz_operator.core.steps import AddFinalizer
 from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.kube_api import KubeError
 

@@ -18,13 +18,8 @@ from tests.support.shape_world import ShapeWorld, StepRefused
 from tests.unit.operator.test_operator_plan_properties import check_plan
 from waltz.admin.core.steps import SwitchOff
 from waltz_operator.core.planning import plan
-from waltz_operator.core.steps import (
-    ApplyObject,
-    ClaimPool,
-    ClusterPlan,
-    ReleasePool,
-    ShapeChangeKind,
-)
+from waltz_operator.core.shape_change import ShapeChangeKind
+from waltz_operator.core.steps import ApplyObject, ClaimPool, ClusterPlan, ReleasePool
 
 _EVENTS = 40
 _NAMES = "abcdef"

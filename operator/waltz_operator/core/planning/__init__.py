@@ -6,7 +6,8 @@ performed before, which operator performed them, or after which step that operat
 operator: ``workloads`` plans Kubernetes objects, ``znodes`` the metadata and the registration of
 storages, ``replicas`` the assignment of partitions, ``shape`` changes of pools and storages,
 ``rolls`` the replacement of outdated pods, ``healing`` the replacement of lost volumes,
-``volume_sizes`` their growth, ``deletion`` the deletion of a cluster.
+``volume_sizes`` their growth, ``rotation`` the rotation of the certificate authority, ``deletion``
+the deletion of a cluster.
 
 Invariants of every plan:
 
@@ -42,6 +43,11 @@ current version (tests/unit/operator/test_operator_growth_properties.py).
 other storages is healthy, apart from storages that have lost their replicas, too. No volume claim
 is deleted before the StoragePool records the replacement (`healing`,
 tests/unit/operator/test_operator_healing_properties.py).
+
+*Certificates.* Any two processes accept each other's certificates, whatever certificates of the
+operator they have loaded so far. A phase of the rotation of the authority begins only after all
+pods have loaded the certificates of the phase before it (`rotation`,
+tests/unit/operator/test_operator_rotation.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted

@@ -16,6 +16,7 @@ from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.healing import healed_storages, plan_healing
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.rolls import plan_roll
+from waltz_operator.core.planning.rotation import plan_rotation
 from waltz_operator.core.planning.volume_sizes import plan_growth, plan_recreation
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
 from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
@@ -35,8 +36,10 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     if desired.deleting:
         # A paused cluster is deleted, too: otherwise its namespace could not be deleted.
         return plan_deletion(desired, observed)
+    rotation = plan_rotation(desired, observed)
     if desired.cluster.spec.paused:
-        return wait("the cluster is paused: set spec.paused to false to resume it")
+        paused = wait("the cluster is paused: set spec.paused to false to resume it")
+        return paused + ClusterPlan(rotation=rotation.rotation)
     if FINALIZER not in desired.cluster.metadata.finalizers:
         # The finalizer comes before everything else: without it a deletion would leave objects and
         # znodes behind that no operator cleans up.
@@ -45,13 +48,17 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     metadata, permissions = _plan_metadata(desired, observed)
     workloads = plan_workloads(desired, observed, permissions)
     result = pool_claims + workloads + plan_growth(desired, observed) + metadata
-    if result.steps:
+    if not result.steps:
         # A pod is replaced only when nothing else changes: the decision depends on objects, budgets
-        # and assignments that are as the plan wants them.
-        return result
-    # For the same reason, a StatefulSet is created again only when nothing else changes.
-    result += plan_recreation(desired, observed)
-    return result if result.steps else plan_roll(desired, observed) + result
+        # and assignments that are as the plan wants them. For the same reason, a StatefulSet is
+        # created again only when nothing else changes.
+        result += plan_recreation(desired, observed)
+    if not result.steps:
+        result = plan_roll(desired, observed) + result
+    if result.steps:
+        # The same is true of the certificate authority.
+        return result + ClusterPlan(rotation=rotation.rotation)
+    return result + rotation
 
 
 def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:

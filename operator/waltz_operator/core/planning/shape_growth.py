@@ -20,13 +20,8 @@ from waltz_operator.core.disruption import absence_obstacle
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_orders import follow_order, waiting
 from waltz_operator.core.planning.znodes import groups_of
-from waltz_operator.core.steps import (
-    EMPTY_PLAN,
-    ClusterPlan,
-    ShapeChange,
-    ShapeChangeKind,
-    Step,
-)
+from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, Step
 
 
 def plan_growth(

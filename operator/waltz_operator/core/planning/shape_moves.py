@@ -26,7 +26,8 @@ from waltz_operator.core.planning.shape_orders import follow_order, waiting
 from waltz_operator.core.planning.shape_removal import registered_storages
 from waltz_operator.core.planning.znodes import groups_of, is_registered
 from waltz_operator.core.resources import Disposal, StoragePool
-from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, ShapeChange, ShapeChangeKind
+from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan
 
 
 def plan_moves(desired: DesiredCluster, present: ClusterPresent) -> ClusterPlan:

@@ -17,14 +17,8 @@ from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedClu
 from waltz_operator.core.planning.shape_removal import registered_storages
 from waltz_operator.core.pods_of_sets import is_orphaned
 from waltz_operator.core.resources import Disposal, StoragePool
-from waltz_operator.core.steps import (
-    EMPTY_PLAN,
-    ClusterPlan,
-    DeleteObject,
-    ReleasePool,
-    ShapeChange,
-    ShapeChangeKind,
-)
+from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, ReleasePool
 
 _POOL_KINDS = ("StatefulSet", "Service")
 """The kinds of a pool's objects; `workloads` prunes its NetworkPolicy."""

@@ -14,7 +14,8 @@ from waltz.admin.core.steps import (
     Wait,
 )
 from waltz.admin.core.steps import Step as ReplicaStep
-from waltz_operator.core.steps import ClusterPlan, ShapeChange
+from waltz_operator.core.shape_change import ShapeChange
+from waltz_operator.core.steps import ClusterPlan
 
 
 def follow_order(

@@ -15,7 +15,8 @@ from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_orders import follow_order, waiting
 from waltz_operator.core.planning.znodes import groups_of
 from waltz_operator.core.resources import Disposal, StoragePool
-from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, ShapeChange, ShapeChangeKind
+from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan
 
 MIN_COPIES = 3
 """With fewer remaining copies, a pool is removed only if ``spec.allowFewerCopies`` is true."""

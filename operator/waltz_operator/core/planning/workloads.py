@@ -224,9 +224,19 @@ def _plan_own_certificates(
             f"{names.tls_secret(desired.name)} to start with a new authority, which interrupts "
             "connections until all processes and clients have its certificates"
         )
+    authority = observed.authority
+    if authority is not None and not authority.may_issue:
+        return problem(
+            f"the secret {names.tls_secret(desired.name)} has certificates of another authority "
+            f"than the secret {names.authority_secret(desired.name)}: restore the authority that "
+            f"signed them, or delete {names.tls_secret(desired.name)}, which interrupts "
+            "connections until all processes and clients have the new certificates"
+        )
     if missing:
         return ClusterPlan((IssueCertificates(renew=False),))
     days = observed.certificate_days
+    if authority is not None and authority.issued is not None and not authority.is_issued:
+        return ClusterPlan((IssueCertificates(renew=True),))
     if days is not None and days < _RENEWAL_DAYS:
         return ClusterPlan((IssueCertificates(renew=True),))
     return EMPTY_PLAN

@@ -2,8 +2,8 @@
 
 The planner of `core.planning` is called again and again. After each call, the plan's steps are
 applied to the observed state instead of the cluster: `kubernetes` changes objects, `replicas`
-changes storages and partitions, `simulation` combines them. `forecast` runs the planner until it
-has nothing left to do, and `report` writes the result for a person.
+changes storages and partitions, `certificates` secrets, `simulation` combines them. `forecast` runs
+the planner until it has nothing left to do, and `report` writes the result for a person.
 
 Invariants:
 

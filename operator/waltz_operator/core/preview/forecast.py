@@ -13,13 +13,13 @@ from waltz_operator.core.observed import ObservedCluster
 from waltz_operator.core.planning import plan
 from waltz_operator.core.preview.replicas import size_of_partition, spare_storages
 from waltz_operator.core.preview.simulation import SimulatedCluster, after_step, settled
+from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.steps import (
     ClaimPool,
     ClusterPlan,
     ReleasePool,
     RemoveFinalizer,
     ReplacePod,
-    ShapeChange,
     Step,
 )
 
@@ -174,8 +174,10 @@ def _plan(cluster: SimulatedCluster) -> ClusterPlan:
 
 
 def _progress(planned: ClusterPlan) -> str:
-    """Return how far the change of a plan is, for a plan that gives no reason for its wait."""
-    return "the change is not complete" if planned.change is None else planned.change.progress
+    """Return how far the change or rotation of a plan is, for a plan without reasons to wait."""
+    if planned.change is not None:
+        return planned.change.progress
+    return "the change is not complete" if planned.rotation is None else str(planned.rotation)
 
 
 def _end(

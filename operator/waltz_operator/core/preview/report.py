@@ -21,6 +21,7 @@ from waltz.admin.core.steps import (
     partitions_text,
 )
 from waltz_operator.core.preview.forecast import Ending, Preview, ReplicaGain, ReplicaLoss, Round
+from waltz_operator.core.shape_change import ShapeChangeKind
 from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
@@ -28,7 +29,7 @@ from waltz_operator.core.steps import (
     DeleteObject,
     IssueCertificates,
     ReplacePod,
-    ShapeChangeKind,
+    RotateAuthority,
     Step,
 )
 
@@ -40,7 +41,14 @@ _TITLES = {
 _Replica = TypeVar("_Replica", ReplicaGain, ReplicaLoss)
 
 _PREPARATION = "preparation and repair"
-_PREPARING = (AddFinalizer, ApplyObject, ClaimPool, IssueCertificates, RegisterStorage)
+_PREPARING = (
+    AddFinalizer,
+    ApplyObject,
+    ClaimPool,
+    IssueCertificates,
+    RegisterStorage,
+    RotateAuthority,
+)
 """A round that has only steps of these kinds belongs to the stage of the preparation."""
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 

@@ -27,13 +27,16 @@ from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.observed import (
     ClusterAbsent,
     ClusterPresent,
     LiveObject,
     ObservedCluster,
     ZooKeeperUnreachable,
+)
+from waltz_operator.core.preview.certificates import (
+    after_certificates_step,
+    with_loaded_certificates,
 )
 from waltz_operator.core.preview.kubernetes import (
     is_new,
@@ -61,12 +64,10 @@ from waltz_operator.core.steps import (
     ReleasePool,
     RemoveFinalizer,
     ReplacePod,
+    RotateAuthority,
     Step,
 )
 from waltz_operator.core.volume_replacement import record_annotations
-
-_NEW_CERTIFICATE_DAYS = 365.0
-"""How many days a certificate is valid that the simulated operator issues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,9 @@ def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
         case OrphanPods(workload, _):
             key = ObjectKey("StatefulSet", workload)
             return _with_objects(cluster, _without(cluster.observed.objects, key))
-        case IssueCertificates():
-            return _with_certificates(cluster)
+        case IssueCertificates() | RotateAuthority():
+            observed = after_certificates_step(cluster.desired, cluster.observed, step)
+            return replace(cluster, observed=observed)
         case CreateMetadata() | DeleteMetadata():
             return _with_metadata(cluster, step)
         case EmptyVolume(_, storage, partitions, _):
@@ -132,11 +134,13 @@ def settled(cluster: SimulatedCluster, *, all_catch_up: bool = False) -> Simulat
     """Return the cluster after Kubernetes, servers and storages have reacted to the steps.
 
     With ``all_catch_up``, they also complete what was incomplete before the first step: missing
-    pods start, and replicas that can take part in a session catch up.
+    pods start, replicas that can take part in a session catch up, and all processes and clients
+    load their certificates.
     """
     objects, changed = cluster.observed.objects, cluster.changed_sets
     if all_catch_up:
         changed |= {key.name for key in objects if key.kind in ("StatefulSet", "Deployment")}
+        cluster = replace(cluster, observed=with_loaded_certificates(cluster.observed))
     cluster = _with_objects(cluster, with_pods(objects, sorted(changed)))
     if cluster.desired.cluster.spec.zookeeper.managed is not None:
         cluster = replace(cluster, observed=_with_zookeeper(cluster))
@@ -273,24 +277,6 @@ def _after_deletion(cluster: SimulatedCluster, key: ObjectKey) -> SimulatedClust
         if pod is not None and key.name == f"data-{pod.name}":
             storages[storage] = StorageReplicas()
     return _with_replicas(result, present, replace(present.replicas, storages=storages))
-
-
-def _with_certificates(cluster: SimulatedCluster) -> SimulatedCluster:
-    """Return the cluster after the operator has issued new certificates."""
-    desired = cluster.desired
-    labels = names.labels(desired.name, names.Component.CLUSTER)
-    parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
-    secrets = {
-        ObjectKey("Secret", name): {"metadata": {"name": name, "labels": labels}, "data": parts}
-        for name in (names.authority_secret(desired.name), tls_secret_name(desired.cluster))
-        if name is not None
-    }
-    observed = replace(
-        cluster.observed,
-        objects={**cluster.observed.objects, **secrets},
-        certificate_days=_NEW_CERTIFICATE_DAYS,
-    )
-    return replace(cluster, observed=observed)
 
 
 # ---- metadata and replicas

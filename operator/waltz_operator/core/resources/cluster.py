@@ -66,6 +66,10 @@ class Tls(Model):
     secret_name: Annotated[str, Field(max_length=253)] = ""
     """With mode Secret: a secret with ca.crt, tls.crt and tls.key, as cert-manager writes them."""
 
+    rotation_step_seconds: Annotated[int, Field(ge=0, le=30 * 86_400)] = 600
+    """With mode Operator: for how many seconds each of the first two steps of a rotation of the
+    certificate authority lasts at least. In this time clients must load the changed secret."""
+
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "(self.mode == 'CertManager') == has(self.issuerRef)",
@@ -292,7 +296,7 @@ class ClusterStatus(Model):
     """The last generation of the spec for which the operator had no step left."""
 
     conditions: Conditions = ()
-    """The conditions Ready, Healthy, Reconciled, Updated, Spread and Changing."""
+    """The conditions Ready, Healthy, Reconciled, Updated, Spread, Changing and Rotating."""
 
     cluster_key: str = ""
     """The key by which volumes and processes of another cluster are refused."""
@@ -316,9 +320,14 @@ class ClusterStatus(Model):
     """The change of pools or storages that is under way, such as `pool d: partition 17 of 64`. It
     is empty if none is."""
 
+    rotated_ca: str = ""
+    """The value of the annotation `waltz.dev/rotate-ca` at the begin of the last complete rotation
+    of the certificate authority. It is empty if no rotation was requested."""
+
     message: str = ""
     """The problems that a person must solve; if there are none, the step that failed; if none did,
-    the reasons why the operator waits; if there are none either, its next step."""
+    the reasons why the operator waits; if there are none, the rotation of the certificate
+    authority; if there is none either, the next step."""
 
 
 class WaltzCluster(Model):

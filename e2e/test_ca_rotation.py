@@ -1,0 +1,102 @@
+"""Test the rotation of the operator's certificate authority while a witness appends and reads.
+
+Open connections stay during a rotation, so in each step of it new clients append, too.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from e2e import resources
+from e2e.killing import killed_operators
+from e2e.kubectl import Kubectl
+from e2e.operators import Operator
+from e2e.waiting import until
+from e2e.witnessing import Witness
+
+_READY_SECONDS = 240.0
+_ROTATED_SECONDS = 600.0
+"""Twice the time for clients, three updates of mounted secrets, and seven starts of an operator."""
+
+_STEP_SECONDS = 150
+"""The time for clients. A kubelet updates a mounted secret after about a minute."""
+
+_MIN_STEPS = 7
+"""Four changes of the authority's secret, and three of the certificates."""
+
+_REASONS = ["TrustingBoth", "SigningNew", "RetiringOld"]
+_SELECTOR = "waltz.dev/cluster=log,waltz.dev/component in (storage,server)"
+
+
+def status(namespace: Kubectl) -> dict[str, Any]:
+    cluster = namespace.get("waltzcluster", "log")
+    assert cluster is not None
+    found: dict[str, Any] = cluster["status"]
+    return found
+
+
+def condition(namespace: Kubectl, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        each for each in status(namespace)["conditions"] if each["type"] == kind
+    )
+    return found
+
+
+def parts(namespace: Kubectl, name: str) -> dict[str, bytes]:
+    secret = namespace.get("secret", name)
+    assert secret is not None
+    return {part: base64.b64decode(content) for part, content in secret["data"].items()}
+
+
+def processes(namespace: Kubectl) -> dict[str, int]:
+    """Return the restarts of each pod of servers and storages by its uid."""
+    return {
+        pod["metadata"]["uid"]: sum(
+            each["restartCount"] for each in pod["status"]["containerStatuses"]
+        )
+        for pod in namespace.find("pod", _SELECTOR)
+    }
+
+
+def test_rotation_with_operator_killed_after_every_step_fails_no_append(
+    no_other_operator: Operator, namespace: Kubectl
+) -> None:
+    pools = [resources.pool(name) for name in "xyz"]
+    tls = {"rotationStepSeconds": _STEP_SECONDS}
+    namespace.apply(*pools, resources.cluster("log", list("xyz"), tls=tls))
+    with killed_operators(no_other_operator, 0):
+        namespace.await_condition("waltzcluster/log", "Healthy", _READY_SECONDS)
+    witness = Witness(namespace)
+    witness.start("log")
+    old, before = parts(namespace, "log-authority"), processes(namespace)
+    namespace("annotate", "waltzcluster", "log", "waltz.dev/rotate-ca=e2e")
+    seen: list[str] = []
+
+    def rotated() -> bool:
+        witness.waltz("log", "append", "0", "by a new client")
+        rotating = condition(namespace, "Rotating")
+        if rotating["status"] == "True" and rotating["reason"] not in seen:
+            seen.append(rotating["reason"])
+        return status(namespace).get("rotatedCa") == "e2e"
+
+    with killed_operators(no_other_operator) as killed:
+        until(rotated, _ROTATED_SECONDS, "the authority is rotated", show=namespace.describe)
+    assert killed.count >= _MIN_STEPS
+    assert [each for each in seen if each in _REASONS] == _REASONS
+    assert processes(namespace) == before, "no process is restarted"
+    new = parts(namespace, "log-authority")
+    assert {*new} == {"tls.crt", "tls.key"}
+    assert not {*new.values()} & {*old.values()}
+    assert parts(namespace, "log-tls")["ca.crt"] == new["tls.crt"]
+    # New connections between all components, by certificates of the new authority alone.
+    for pod in ("x-storage-0", server(namespace)):
+        namespace.delete("pod", pod)
+        witness.await_progress(60)
+    witness.finish()
+
+
+def server(namespace: Kubectl) -> str:
+    """Return the pod of the only server."""
+    (pod,) = namespace.find("pod", "waltz.dev/cluster=log,waltz.dev/component=server")
+    return str(pod["metadata"]["name"])

@@ -1,0 +1,136 @@
+"""The cluster's own certificate authority, and the phases of its rotation. Pure.
+
+The secret CLUSTER-authority has the authority that signs certificates, as `tls.crt` and `tls.key`.
+During a rotation it also has the other authority. The names of these parts are the phase, so a
+rotation that was interrupted anywhere continues from the secret:
+
+| Phase | Other parts | Certificates are signed by | Processes trust |
+|---|---|---|---|
+| SETTLED | none | the authority | the authority |
+| TRUST | `next.crt`, `next.key` | the old authority | both |
+| SIGN | `previous.crt`, `previous.key` | the new authority | both |
+| RETIRE | `previous.crt` | the new authority | the new authority |
+
+The secret CLUSTER-tls follows the phase. A phase ends only when every process has loaded the
+certificates of the phase. So at each moment there are processes of at most two neighbouring phases,
+and these accept the certificates of each other
+(test_peers_of_neighbouring_phases_accept_each_other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RotationPhase(StrEnum):
+    """The phase of a rotation. See the module's docstring."""
+
+    SETTLED = "settled"
+    TRUST = "trust"
+    SIGN = "sign"
+    RETIRE = "retire"
+
+    @property
+    def following(self) -> RotationPhase:
+        """The phase after this one."""
+        phases = tuple(RotationPhase)
+        return phases[(phases.index(self) + 1) % len(phases)]
+
+
+def phase_of(parts: Container[str]) -> RotationPhase:
+    """Return the phase that the names of the parts of the authority's secret show."""
+    if "next.crt" in parts:
+        return RotationPhase.TRUST
+    if "previous.key" in parts:
+        return RotationPhase.SIGN
+    return RotationPhase.RETIRE if "previous.crt" in parts else RotationPhase.SETTLED
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCertificates:
+    """The certificates in the secret of the processes.
+
+    Authorities are named by the fingerprints of their certificates. ``signer`` is the authority
+    that signed the certificate of the processes, None if it is none of the known ones. ``trusted``
+    are the authorities in `ca.crt`. ``age_seconds`` is the time since the certificate was issued.
+    ``not_loaded`` are the pods that have not presented this certificate. It is observed only during
+    a rotation.
+    """
+
+    signer: str | None
+    trusted: frozenset[str]
+    age_seconds: float
+    not_loaded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedAuthority:
+    """The authority of a cluster, and the certificates that it has issued.
+
+    ``version`` is the resource version of its secret. ``signing`` is the authority that signs,
+    ``other`` the next or the previous one, None without a rotation. ``days`` is the remaining
+    validity of ``signing``. ``rotated_for`` is the request that the last rotation began for, empty
+    if it began without a request. ``issued`` is None if the secret of the processes does not exist
+    or cannot be decoded.
+    """
+
+    phase: RotationPhase
+    version: str
+    signing: str
+    other: str | None
+    days: float
+    rotated_for: str
+    issued: IssuedCertificates | None
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """The authorities that the processes trust in this phase."""
+        if self.other is None or self.phase in (RotationPhase.SETTLED, RotationPhase.RETIRE):
+            return frozenset({self.signing})
+        return frozenset({self.signing, self.other})
+
+    @property
+    def is_issued(self) -> bool:
+        """Whether the secret of the processes has the certificates of this phase."""
+        issued = self.issued
+        return issued is not None and (issued.signer, issued.trusted) == (
+            self.signing,
+            self.trusted,
+        )
+
+    @property
+    def may_issue(self) -> bool:
+        """Whether processes with the certificates of this phase and the present ones can connect.
+
+        They cannot if the authority's secret was replaced by that of another authority.
+        """
+        issued = self.issued
+        if issued is None:
+            return True
+        return self.signing in issued.trusted and issued.signer in self.trusted
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityRotation:
+    """A rotation that is under way or wanted.
+
+    ``phase`` is SETTLED if it has not begun. ``obstacle`` is why its next step waits, empty if the
+    operator performs the step now.
+    """
+
+    phase: RotationPhase
+    obstacle: str = ""
+
+    def __str__(self) -> str:
+        match self.phase:
+            case RotationPhase.SETTLED:
+                progress = "the certificate authority will be rotated"
+            case RotationPhase.TRUST:
+                progress = "step 1 of 3: all processes trust the old and the new authority"
+            case RotationPhase.SIGN:
+                progress = "step 2 of 3: all processes get certificates of the new authority"
+            case RotationPhase.RETIRE:
+                progress = "step 3 of 3: all processes trust the new authority alone"
+        return f"{progress}; waits: {self.obstacle}" if self.obstacle else progress

@@ -1,0 +1,72 @@
+"""Form the conditions of a status, and those about changes that are under way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from waltz_operator.core.authority import RotationPhase
+from waltz_operator.core.resources import Condition
+from waltz_operator.core.steps import ClusterPlan
+
+MAX_MESSAGE_CHARACTERS = 1000
+MAX_REASONS = 3
+"""The number of reasons that a message names at most."""
+
+_ROTATION_REASONS = {
+    RotationPhase.SETTLED: "RotationWaits",
+    RotationPhase.TRUST: "TrustingBoth",
+    RotationPhase.SIGN: "SigningNew",
+    RotationPhase.RETIRE: "RetiringOld",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A condition without its times; ``holds`` is None if it is unknown."""
+
+    kind: str
+    holds: bool | None
+    reason: str
+    message: str
+
+
+def changing(plan: ClusterPlan) -> Statement:
+    """Return the statement of Changing."""
+    change = plan.change
+    if change is None:
+        return Statement("Changing", False, "NoChange", "")
+    reasons = [*plan.problems, *plan.waits][:MAX_REASONS]
+    parts = [f"{change.progress}; {change.quorum_sentence}", *reasons]
+    message = "; ".join(parts)[:MAX_MESSAGE_CHARACTERS]
+    return Statement("Changing", True, change.kind.value, message)
+
+
+def rotating(plan: ClusterPlan) -> Statement:
+    """Return the statement of Rotating."""
+    rotation = plan.rotation
+    if rotation is None:
+        return Statement("Rotating", False, "NoRotation", "")
+    message = str(rotation)[:MAX_MESSAGE_CHARACTERS]
+    return Statement("Rotating", True, _ROTATION_REASONS[rotation.phase], message)
+
+
+def condition(
+    old: Iterable[Condition], statement: Statement, generation: int, now: str
+) -> Condition:
+    """Return the condition of a statement; its time changes only if its status changes."""
+    status = "Unknown" if statement.holds is None else str(statement.holds)
+    before = next((each for each in old if each.type == statement.kind), None)
+    since = before.last_transition_time if before and before.status == status else now
+    # The message says why a condition is not true, so a true condition has no message. Healthy
+    # keeps it: while nothing is missing, the message is the step that is being performed. Changing
+    # and Rotating keep it, too: they are true only while there is something to say.
+    has_message = not statement.holds or statement.kind in ("Healthy", "Changing", "Rotating")
+    return Condition(
+        type=statement.kind,
+        status=status,
+        observed_generation=generation,
+        last_transition_time=since,
+        reason=statement.reason,
+        message=statement.message if has_message else "",
+    )

@@ -1,0 +1,78 @@
+"""Plan the rotation of the cluster's own certificate authority. Pure.
+
+A rotation begins when a user requests it by an annotation of the WaltzCluster, or when less than
+`ROTATION_DAYS` of the authority's validity are left. `core.authority` has its phases. A request
+that arrives during a rotation is a new request: the next rotation begins after this one.
+
+Processes load changed certificates for new connections, and open connections stay, so no pod is
+replaced. The next phase begins only under these conditions:
+
+* Every pod of servers and storages has presented the certificate of this phase. A process loads its
+  certificate together with the authorities that it trusts.
+* Clients have had `spec.tls.rotationStepSeconds` to load theirs. The operator does not see them.
+* All replicas of all partitions are healthy, and no roll is under way. A failed storage or an
+  outdated pod is repaired before another change begins.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.core.authority import AuthorityRotation, ObservedAuthority, RotationPhase
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.disruption import absence_obstacle
+from waltz_operator.core.names import ROTATE_CA_ANNOTATION
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
+from waltz_operator.core.planning.rolls import AllPodsCurrent, roll_states
+from waltz_operator.core.resources import TlsMode
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, RotateAuthority
+
+ROTATION_DAYS = 366.0
+"""An authority is rotated when it is valid for less than this number of days.
+
+The certificates of the processes are valid for 365 days, so none outlives its authority."""
+
+_MAX_NAMED_PODS = 3
+
+
+def plan_rotation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the next step of a rotation that is wanted or under way, or why it waits."""
+    authority = observed.authority
+    if authority is None or desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
+        return EMPTY_PLAN
+    request = desired.cluster.metadata.annotations.get(ROTATE_CA_ANNOTATION, "")
+    is_requested = request not in ("", authority.rotated_for)
+    is_wanted = is_requested or authority.days < ROTATION_DAYS
+    if authority.phase is RotationPhase.SETTLED and not is_wanted:
+        return EMPTY_PLAN
+    obstacle = _cluster_obstacle(desired, observed) or _certificates_obstacle(desired, authority)
+    rotation = AuthorityRotation(authority.phase, obstacle or "")
+    if obstacle is not None:
+        return ClusterPlan(rotation=rotation)
+    step = RotateAuthority(authority.phase.following, request, authority.version)
+    return ClusterPlan((step,), rotation=rotation)
+
+
+def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
+    """Return why the state of the cluster forbids the next step; None if it does not."""
+    present = observed.metadata
+    if not isinstance(present, ClusterPresent) or present.key != desired.key:
+        return "the replicas of the storages are not observed"
+    if any(state != AllPodsCurrent() for state in roll_states(desired, observed)):
+        return "a rolling change is under way"
+    return absence_obstacle(present, frozenset())
+
+
+def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority) -> str | None:
+    """Return why the certificates in use forbid the next step; None if they do not."""
+    issued = authority.issued
+    if issued is None or not authority.is_issued:
+        return "the certificates of this step are not issued yet"
+    if issued.not_loaded:
+        named = ", ".join(issued.not_loaded[:_MAX_NAMED_PODS])
+        more = len(issued.not_loaded) - _MAX_NAMED_PODS
+        others = f" and {more} more" if more > 0 else ""
+        return f"these pods have not loaded the certificates yet: {named}{others}"
+    seconds = desired.cluster.spec.tls.rotation_step_seconds
+    is_followed_by_clients = authority.phase in (RotationPhase.TRUST, RotationPhase.SIGN)
+    if is_followed_by_clients and issued.age_seconds < seconds:
+        return f"clients have {seconds} s to load the certificates"
+    return None

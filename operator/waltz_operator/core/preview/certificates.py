@@ -1,0 +1,81 @@
+"""Apply steps about certificates to what is observed of a cluster. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from waltz_operator.core import names
+from waltz_operator.core.authority import IssuedCertificates, ObservedAuthority, RotationPhase
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.objects.pods import tls_secret_name
+from waltz_operator.core.observed import ObservedCluster
+from waltz_operator.core.steps import IssueCertificates, RotateAuthority
+
+_NEW_CERTIFICATE_DAYS = 365.0
+"""How many days a certificate is valid that the simulated operator issues."""
+
+_NEW_AUTHORITY_DAYS = 3650.0
+"""How many days an authority is valid that the simulated operator makes."""
+
+_NEW_AUTHORITY = "the new authority"
+"""Takes the place of the fingerprint of an authority that the simulated operator makes."""
+
+
+def after_certificates_step(
+    desired: DesiredCluster, observed: ObservedCluster, step: IssueCertificates | RotateAuthority
+) -> ObservedCluster:
+    """Return what is observed after the operator has performed ``step``."""
+    match step:
+        case IssueCertificates():
+            return _after_issue(desired, observed)
+        case RotateAuthority():
+            assert observed.authority is not None, "only an observed authority is rotated"
+            return replace(observed, authority=_in_phase(observed.authority, step))
+
+
+def with_loaded_certificates(observed: ObservedCluster) -> ObservedCluster:
+    """Return what is observed after all processes and clients have loaded their certificates."""
+    authority = observed.authority
+    if authority is None or authority.issued is None:
+        return observed
+    loaded = replace(authority.issued, not_loaded=(), age_seconds=math.inf)
+    return replace(observed, authority=replace(authority, issued=loaded))
+
+
+def _after_issue(desired: DesiredCluster, observed: ObservedCluster) -> ObservedCluster:
+    """Return what is observed after the operator has issued new certificates."""
+    labels = names.labels(desired.name, names.Component.CLUSTER)
+    parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
+    secrets = {
+        ObjectKey("Secret", name): {"metadata": {"name": name, "labels": labels}, "data": parts}
+        for name in (names.authority_secret(desired.name), tls_secret_name(desired.cluster))
+        if name is not None
+    }
+    authority = observed.authority
+    if authority is not None:
+        issued = IssuedCertificates(authority.signing, authority.trusted, age_seconds=0.0)
+        authority = replace(authority, issued=issued)
+    return replace(
+        observed,
+        objects={**observed.objects, **secrets},
+        certificate_days=_NEW_CERTIFICATE_DAYS,
+        authority=authority,
+    )
+
+
+def _in_phase(authority: ObservedAuthority, step: RotateAuthority) -> ObservedAuthority:
+    """Return the authority after a phase of its rotation has begun."""
+    changed = replace(authority, phase=step.to)
+    match step.to:
+        case RotationPhase.TRUST:
+            return replace(changed, other=_NEW_AUTHORITY, rotated_for=step.request)
+        case RotationPhase.SIGN:
+            assert authority.other is not None, "a rotation has two authorities"
+            signing, other = authority.other, authority.signing
+            return replace(changed, signing=signing, other=other, days=_NEW_AUTHORITY_DAYS)
+        case RotationPhase.RETIRE:
+            return changed
+        case RotationPhase.SETTLED:
+            return replace(changed, other=None)

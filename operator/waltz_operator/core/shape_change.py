@@ -1,0 +1,37 @@
+"""The change of a cluster's pools or storages that a plan makes, as users see it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.admin.core.replicas import quorum
+
+
+class ShapeChangeKind(StrEnum):
+    """The kinds of changes of a cluster's shape. The value is the reason of a condition."""
+
+    ADDING_POOL = "AddingPool"
+    REMOVING_POOL = "RemovingPool"
+    MOVING_PARTITIONS = "MovingPartitions"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChange:
+    """A change of the cluster's pools or storages that is not complete.
+
+    ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
+    is the number of copies of a partition after its change.
+    """
+
+    kind: ShapeChangeKind
+    pool: str
+    progress: str
+    copies: int
+
+    @property
+    def quorum_sentence(self) -> str:
+        """How many copies of a partition are a quorum, and how many may fail."""
+        needed = quorum(self.copies)
+        spare = self.copies - needed
+        return f"of {self.copies} copies, {needed} are a quorum and {spare} may fail"

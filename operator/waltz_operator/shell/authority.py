@@ -1,0 +1,164 @@
+"""Read and change the secrets of the cluster's own certificate authority. Touches random numbers.
+
+`core.authority` has the parts of the secrets and the phases of a rotation.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Mapping
+
+from waltz_operator.core.authority import (
+    IssuedCertificates,
+    ObservedAuthority,
+    RotationPhase,
+    phase_of,
+)
+from waltz_operator.core.names import ROTATE_CA_ANNOTATION
+from waltz_operator.core.observed import LiveObject
+from waltz_operator.shell.certificates import (
+    KeyPair,
+    age_seconds,
+    days_left,
+    fingerprint,
+    fingerprints,
+    issue,
+    make_authority,
+    serial_number,
+    was_signed_by,
+)
+
+_OTHER_PARTS = {
+    RotationPhase.TRUST: "next.crt",
+    RotationPhase.SIGN: "previous.crt",
+    RotationPhase.RETIRE: "previous.crt",
+}
+
+
+class AuthorityUnusable(ValueError):
+    """The authority's secret cannot be used; the message says why."""
+
+
+def read_authority(
+    authority: LiveObject | None, certificates: LiveObject | None, now: datetime.datetime
+) -> ObservedAuthority | None:
+    """Return what the secrets of the authority and of the processes say.
+
+    Each is None if it does not exist. The result is None without a usable authority.
+    """
+    if authority is None:
+        return None
+    parts = _parts(authority)
+    phase = phase_of(parts)
+    try:
+        signing = parts["tls.crt"]
+        other = parts[_OTHER_PARTS[phase]] if phase in _OTHER_PARTS else None
+        known = [signing] if other is None else [signing, other]
+        metadata = authority["metadata"]
+        return ObservedAuthority(
+            phase,
+            metadata.get("resourceVersion") or "",
+            fingerprint(signing),
+            None if other is None else fingerprint(other),
+            days_left(signing, now),
+            (metadata.get("annotations") or {}).get(ROTATE_CA_ANNOTATION, ""),
+            _issued(certificates, known, now),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _issued(
+    certificates: LiveObject | None, authorities: list[bytes], now: datetime.datetime
+) -> IssuedCertificates | None:
+    """Return what the secret of the processes says; None if it cannot be decoded.
+
+    ``authorities`` are those that may have signed the certificate.
+    """
+    parts = {} if certificates is None else _parts(certificates)
+    try:
+        leaf = parts["tls.crt"]
+        signers = (fingerprint(each) for each in authorities if was_signed_by(leaf, each))
+        return IssuedCertificates(
+            next(signers, None), fingerprints(parts["ca.crt"]), age_seconds(leaf, now)
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def serial_of_processes(certificates: LiveObject | None) -> int | None:
+    """Return the serial number of the certificate of the processes, None if it is unknown."""
+    try:
+        return None if certificates is None else serial_number(_parts(certificates)["tls.crt"])
+    except (KeyError, ValueError):
+        return None
+
+
+def issued_parts(authority: LiveObject, name: str) -> dict[str, bytes]:
+    """Return the parts of the secret of the processes for the phase of ``authority``.
+
+    The certificate is new, for the server name ``name``. Raises AuthorityUnusable.
+    """
+    parts = _parts(authority)
+    phase = phase_of(parts)
+    try:
+        issued = issue(KeyPair(parts["tls.crt"], parts["tls.key"]), name)
+        trusted = parts["tls.crt"]
+        if phase in (RotationPhase.TRUST, RotationPhase.SIGN):
+            other = parts[_OTHER_PARTS[phase]]
+            fingerprints(other)  # A process that cannot decode `ca.crt` would not load it.
+            trusted = b"\n".join((trusted.rstrip(b"\n"), other))
+    except KeyError as missing:
+        raise AuthorityUnusable(f"it lacks {missing}") from missing
+    except ValueError as malformed:
+        raise AuthorityUnusable(str(malformed)) from malformed
+    return {"ca.crt": trusted, "tls.crt": issued.certificate, "tls.key": issued.key}
+
+
+def change_of_phase(authority: LiveObject, to: RotationPhase, name: str) -> dict[str, str | None]:
+    """Return the changes of the secret's data that begin the phase ``to``; None removes a part.
+
+    ``name`` is part of the name of a new authority. Raises AuthorityUnusable if the secret is in
+    another phase than the one before ``to``, or lacks a part.
+    """
+    data = authority.get("data") or {}
+    phase = phase_of(data)
+    if phase.following is not to:
+        raise AuthorityUnusable(f"its phase is {phase}, so {to} does not follow")
+    try:
+        match to:
+            case RotationPhase.TRUST:
+                new = make_authority(name)
+                return encoded({"next.crt": new.certificate, "next.key": new.key})
+            case RotationPhase.SIGN:
+                return {
+                    "tls.crt": data["next.crt"],
+                    "tls.key": data["next.key"],
+                    "previous.crt": data["tls.crt"],
+                    "previous.key": data["tls.key"],
+                    "next.crt": None,
+                    "next.key": None,
+                }
+            case RotationPhase.RETIRE:
+                return {"previous.key": None}
+            case RotationPhase.SETTLED:
+                return {"previous.crt": None}
+    except KeyError as missing:
+        raise AuthorityUnusable(f"it lacks {missing}") from missing
+
+
+def encoded(parts: Mapping[str, bytes]) -> dict[str, str | None]:
+    """Return parts as the data of a secret."""
+    return {part: base64.b64encode(content).decode() for part, content in parts.items()}
+
+
+def _parts(secret: LiveObject) -> dict[str, bytes]:
+    """Return the decoded parts of a secret; a part that is not base64 is empty."""
+    decoded = {}
+    for part, content in (secret.get("data") or {}).items():
+        try:
+            decoded[part] = base64.b64decode(content)
+        except ValueError:
+            decoded[part] = b""
+    return decoded

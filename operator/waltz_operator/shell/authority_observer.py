@@ -1,0 +1,99 @@
+"""Observe the cluster's own certificate authority. Touches the network during a rotation.
+
+During a rotation every pod of servers and storages is connected to, to see whether it presents the
+certificate in the secret of the processes. A process reads its certificate, its key and the
+authorities that it trusts again as soon as one of these files has changed, in this order, and
+Kubernetes replaces the files of a mounted secret together. So a process that presents the
+certificate also trusts the authorities in the same version of the secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from waltz_operator.core import names
+from waltz_operator.core.authority import ObservedAuthority, RotationPhase
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import COMPONENT_LABEL, POOL_LABEL, Component
+from waltz_operator.core.objects import ObjectKey, is_ours
+from waltz_operator.core.observed import LiveObject
+from waltz_operator.core.resources import TlsMode
+from waltz_operator.shell.authority import read_authority, serial_of_processes
+from waltz_operator.shell.environment import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A pod of the cluster, and where it accepts connections; ``host`` is empty if unknown."""
+
+    pod: str
+    component: Component
+    host: str
+    port: int
+
+
+async def observe_authority(
+    desired: DesiredCluster,
+    objects: Mapping[ObjectKey, LiveObject],
+    environment: Environment,
+    now: datetime.datetime,
+) -> ObservedAuthority | None:
+    """Return the authority of the operator; None if the cluster has none that can be decoded.
+
+    Raises KubeError.
+    """
+    if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
+        return None
+    certificates = objects.get(ObjectKey("Secret", names.tls_secret(desired.name)))
+    secret = objects.get(ObjectKey("Secret", names.authority_secret(desired.name)))
+    authority = read_authority(secret, certificates, now)
+    if authority is None or authority.issued is None or authority.phase is RotationPhase.SETTLED:
+        return authority
+    processes = list(_processes(desired, objects))
+    serial = serial_of_processes(certificates)
+    presented = await asyncio.gather(
+        *(_presented_serial(desired, environment, process) for process in processes)
+    )
+    not_loaded = tuple(
+        process.pod
+        for process, each in zip(processes, presented, strict=True)
+        if each is None or each != serial
+    )
+    return replace(authority, issued=replace(authority.issued, not_loaded=not_loaded))
+
+
+async def _presented_serial(
+    desired: DesiredCluster, environment: Environment, process: _Process
+) -> int | None:
+    """Return the serial number of the certificate of a process, None if it does not answer."""
+    if not process.host:
+        return None
+    return await environment.presented_serial(
+        desired, process.component, process.host, process.port
+    )
+
+
+def _processes(
+    desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
+) -> Iterator[_Process]:
+    """Yield the servers and storages, also those that stop or do not run."""
+    admin_ports = {pool.metadata.name: pool.spec.admin_port for pool in desired.own_pools}
+    for key, live in sorted(objects.items(), key=lambda item: item[0]):
+        labels = live["metadata"].get("labels") or {}
+        status = live.get("status") or {}
+        # A pod that has ended holds no certificate, and is never started again.
+        has_ended = status.get("phase") in ("Succeeded", "Failed")
+        if key.kind != "Pod" or has_ended or not is_ours(live, desired.name):
+            continue
+        host = status.get("podIP") or ""
+        component = labels.get(COMPONENT_LABEL)
+        if component == Component.SERVER:
+            yield _Process(key.name, Component.SERVER, host, desired.cluster.spec.servers.port)
+        elif component == Component.STORAGE:
+            port = admin_ports.get(labels.get(POOL_LABEL, ""))
+            # The port of a pool that the operator does not see is unknown, but its storages run.
+            known_host = "" if port is None else host
+            yield _Process(key.name, Component.STORAGE, known_host, port or 0)

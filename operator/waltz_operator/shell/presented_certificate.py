@@ -1,0 +1,44 @@
+"""Find out which certificate a process of a cluster presents. Touches the network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from waltz.net import ConnectionLost, DialFailed, FrameHandler, TlsConfig, TlsConfigError, dial
+from waltz.protocol import ProtocolSpec
+
+
+class _IgnoreMessages(FrameHandler):
+    """The handler of a connection that is closed after its handshake."""
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Ignore messages."""
+
+    def lost(self, reason: str) -> None:
+        """Ignore the end: the certificate was presented before."""
+
+
+async def presented_serial(
+    host: str, port: int, spec: ProtocolSpec, tls: TlsConfig, seconds: float
+) -> int | None:
+    """Return the serial number of the certificate that a process presents at ``host:port``.
+
+    The result is None if the process does not accept a connection within ``seconds``, or does not
+    present a certificate that ``tls`` verifies. The handshake of the protocol follows that of TLS,
+    because a process may log a warning about a connection that ends before. It may fail: a server
+    refuses clients beyond their quota.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            connection = await dial(host, port, spec, _IgnoreMessages(), tls, seconds)
+            try:
+                certificate = connection.peer_certificate or {}
+                with contextlib.suppress(ConnectionLost):
+                    await connection.handshake()
+            finally:
+                connection.close()
+    except (DialFailed, TimeoutError, TlsConfigError):
+        return None
+    serial = certificate.get("serialNumber")
+    return None if serial is None else int(serial, 16)
