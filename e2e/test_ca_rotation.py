@@ -1,6 +1,8 @@
 """Test the rotation of the operator's certificate authority while a witness appends and reads.
 
 Open connections stay during a rotation, so in each step of it new clients append, too.
+``tests/unit/operator/test_operator_rotation_properties.py`` kills the operator after every step:
+here this would take ten minutes in which no other test could run.
 """
 
 from __future__ import annotations
@@ -9,21 +11,16 @@ import base64
 from typing import Any
 
 from e2e import resources
-from e2e.killing import killed_operators
 from e2e.kubectl import Kubectl
-from e2e.operators import Operator
 from e2e.waiting import until
 from e2e.witnessing import Witness
 
 _READY_SECONDS = 240.0
 _ROTATED_SECONDS = 600.0
-"""Twice the time for clients, three updates of mounted secrets, and seven starts of an operator."""
+"""Twice the time for clients, and three updates of mounted secrets."""
 
-_STEP_SECONDS = 150
+_STEP_SECONDS = 120
 """The time for clients. A kubelet updates a mounted secret after about a minute."""
-
-_MIN_STEPS = 7
-"""Four changes of the authority's secret, and three of the certificates."""
 
 _REASONS = ["TrustingBoth", "SigningNew", "RetiringOld"]
 _SELECTOR = "waltz.dev/cluster=log,waltz.dev/component in (storage,server)"
@@ -59,14 +56,11 @@ def processes(namespace: Kubectl) -> dict[str, int]:
     }
 
 
-def test_rotation_with_operator_killed_after_every_step_fails_no_append(
-    no_other_operator: Operator, namespace: Kubectl
-) -> None:
+def test_rotation_under_load_fails_no_append_and_restarts_no_process(namespace: Kubectl) -> None:
     pools = [resources.pool(name) for name in "xyz"]
     tls = {"rotationStepSeconds": _STEP_SECONDS}
     namespace.apply(*pools, resources.cluster("log", list("xyz"), tls=tls))
-    with killed_operators(no_other_operator, 0):
-        namespace.await_condition("waltzcluster/log", "Healthy", _READY_SECONDS)
+    namespace.await_condition("waltzcluster/log", "Healthy", _READY_SECONDS)
     witness = Witness(namespace)
     witness.start("log")
     old, before = parts(namespace, "log-authority"), processes(namespace)
@@ -80,9 +74,7 @@ def test_rotation_with_operator_killed_after_every_step_fails_no_append(
             seen.append(rotating["reason"])
         return status(namespace).get("rotatedCa") == "e2e"
 
-    with killed_operators(no_other_operator) as killed:
-        until(rotated, _ROTATED_SECONDS, "the authority is rotated", show=namespace.describe)
-    assert killed.count >= _MIN_STEPS
+    until(rotated, _ROTATED_SECONDS, "the authority is rotated", show=namespace.describe)
     assert [each for each in seen if each in _REASONS] == _REASONS
     assert processes(namespace) == before, "no process is restarted"
     new = parts(namespace, "log-authority")
