@@ -53,8 +53,9 @@ class FollowedState(Protocol[T_contra]):
     async def apply(self, transaction: Transaction[T_contra]) -> None:
         """Change the state by the next transaction of a partition, and store its id as the mark.
 
-        A state that is kept must store both together. After an error, `mark` is read again: if it
-        does not contain the transaction, this method is called again with it.
+        A state that outlives the process must store the change and the mark together, so that
+        neither is stored without the other. After an error, `mark` is read again: if it is below
+        the id of the transaction, this method is called again with the transaction.
         """
 
 

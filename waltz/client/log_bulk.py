@@ -138,8 +138,8 @@ class LogBulk(abc.ABC):
 
         ``mark`` is the id of the last transaction that the caller's decision takes into account. A
         draft is refused if a later transaction took one of its write or read locks. If ``mark`` is
-        None, the end of the log when the batch arrives takes its place; see `LogClient.append`. The
-        locks of a draft do not refuse other drafts of the same batch.
+        None, the mark is the id of the last transaction that the log has when the batch arrives;
+        see `LogClient.append`. The locks of a draft do not refuse other drafts of the same batch.
 
         A batch is not atomic. If one draft is refused, the others are still appended. After a
         fault, the first drafts of the batch may be in the log while the others are `Absent`. No

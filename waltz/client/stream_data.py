@@ -80,7 +80,7 @@ class FedData:
 
         self._ahead.requested()
         if self._request_client.ended:
-            # `send` would raise before the transactions whose data have arrived are taken.
+            # Not `send`, which raises at once: first, `take` returns the data that have arrived.
             on_answer(None)
             return
         request = ReadData(record[FEED_TRANSACTION_ID])

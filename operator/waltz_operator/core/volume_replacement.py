@@ -197,9 +197,11 @@ def record_annotations(
 ) -> dict[str, str | None]:
     """Return the annotations to change; the value None removes an annotation.
 
-    ``replacement`` and ``request`` are those of `RecordReplacement`. When a replacement begins, the
-    request of a user for this pod is removed, so that the volume is replaced once; a request for
-    another pod of the pool stays. A postponed replacement writes its request over any other.
+    ``replacement`` is the progress to record, None to remove the record. When a replacement begins,
+    the request of a user for this pod is removed, so that the volume is replaced once; a request
+    for another pod of the pool stays. ``request`` is set only if a replacement is postponed: it is
+    the pod's name, which is written as a request so that the replacement begins again later. It
+    takes the place of any other request.
     """
     text = None if replacement is None else replacement.to_json()
     changed: dict[str, str | None] = {REPLACEMENT_ANNOTATION: text}

@@ -123,6 +123,10 @@ async def test_bundle_without_zookeeper_has_unknown_health_and_the_errors() -> N
         ('password: "correct\n  hunter2"\nport: 1', "port: 1"),
         ("password: 'correct\n  hunter2'\nport: 1", "port: 1"),
         ("- password: hunter2\n  port: 1", "port: 1"),
+        ("tls:\n  password: |\n    correct\n\n    hunter2\n  port: 1", "port: 1"),
+        ('password: "correct\n  \n\n  hunter2"\nport: 1', "port: 1"),
+        ("- password: correct\n    hunter2\n  port: 1", "port: 1"),
+        ("- password: hunter2\n  port:\n    1", "port:"),
         ("waltz-server --password hunter2 --port 1", "--port 1"),
         ("postgresql://me:hunter2@host/db", "postgresql://me:"),
         ("-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\nafter", "after"),
@@ -142,6 +146,13 @@ def test_long_word_is_searched_for_secrets_within_a_second(part: str) -> None:
     text = f"record {part * 100_000} of partition 0"
     begun = time.process_time()
     assert without_secrets(text) == text
+    assert time.process_time() - begun < 1
+
+
+def test_blank_lines_without_a_closing_quote_are_searched_within_a_second() -> None:
+    text = 'password: "' + "\n  " * 10_000
+    begun = time.process_time()
+    without_secrets(text)
     assert time.process_time() - begun < 1
 
 

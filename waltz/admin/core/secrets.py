@@ -15,16 +15,22 @@ _SECRET_NAME = (
 )
 _QUOTED = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|''|[^'\\\n])*'"
 """A text in quotes. A quote within it is escaped by a backslash, in YAML also by a second quote."""
-_NEXT_LINE = r"\n(?P=indent)[ \t]"
-"""The beginning of a line that is indented more than the name of the value."""
+_NEXT_LINE = r"\n(?:[ \t]*\n)*+(?P=indent)[ \t]"
+"""The beginning of a line that is indented more than the name of the value, after empty lines.
+
+Without the possessive ``*+``, a line of blanks would have two meanings, and a text with many of
+them and without a closing quote would take minutes.
+"""
 _YAML_SECRET = re.compile(
-    # A line ``name: value``. The value continues in the lines that are indented more than its name:
-    # within quotes, after | or >, and without quotes, except in an item of a list, whose next lines
-    # may be other names.
+    # A line ``name: value``. The value is in quotes, or follows | or >, or has neither. It
+    # continues in the lines that are indented more than its name. There is one exception, the group
+    # ``item``: after ``- name: value`` without quotes, a line with a colon is another name of the
+    # same item. YAML has no colon followed by a blank in a value without quotes.
     rf"^(?P<head>(?P<indent>[ \t]*)(?P<item>- )?(?i:{_SECRET_NAME})[ \t]*:[ \t]+)"
     rf"(?:\"(?:\\.|[^\"\\\n]|{_NEXT_LINE})*\"|'(?:\\.|''|[^'\\\n]|{_NEXT_LINE})*'"
     rf"|[|>][^\n]*(?:{_NEXT_LINE}[^\n]*)*"
-    rf"|[^\s{{\[][^\n]*(?(item)|(?:{_NEXT_LINE}[^\n]*)*))",
+    rf"|[^\s{{\[][^\n]*(?(item)(?:{_NEXT_LINE}(?![^\n]*:(?:[ \t\n]|\Z))[^\n]*)*"
+    rf"|(?:{_NEXT_LINE}[^\n]*)*))",
     re.M,
 )
 _NAMED_SECRET = re.compile(

@@ -68,9 +68,13 @@ class ZooKeeperSettings(Settings):
     )
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each combination of values that cannot be used."""
+        """Yield a sentence for each combination of values that cannot be used.
+
+        ``ignored``, the settings of `without_effect` that are set, is not used here.
+        """
         tls, authentication = self.zookeeper_tls, self.authentication
-        # Waltz 0.13.2 had no key stores for ZooKeeper.
+        # The empty map: `tls_problems` looks in it for key stores of Waltz 0.13.2, which had none
+        # for ZooKeeper.
         yield from tls.tls_problems("zookeeper.", {})
         if not tls.enabled and tls != ZooKeeperTlsSettings():
             # Otherwise a forgotten switch would send everything in plaintext.

@@ -1,4 +1,8 @@
-"""The client with callbacks: runs contexts and active partitions. Touches threads and network."""
+"""The client with callbacks. Touches threads and the network.
+
+An application applies the log of each *active* partition. To append a transaction, it submits a
+*context*: an object that builds the transaction, and whose callbacks report how the append ends.
+"""
 
 from __future__ import annotations
 
@@ -243,6 +247,7 @@ class CallbackClient(Generic[DataT]):
         if number not in self._metrics:
             self._metrics[number] = CallbackMetrics(client.metrics, number)
             self._open_contexts[number] = OpenContexts(number, self._max_in_flight)
+        # When a partition stops, it lifts the limit, so that no `submit` waits for it.
         self._open_contexts[number].enforce_limit()
         partition = ActivePartition(
             number,

@@ -88,6 +88,8 @@ class ServerConnection(FrameHandler):
         self._intake.connection = connection
         connection.allow_large_requests(False)
         self._refusal = _check_peer(connection, "storage", self._allowed)
+        # The storage is ready only if open connections use the sessions of its replicas. The dict
+        # is registered while it is empty, and read again for each check of readiness.
         self._open_sessions.add(self._sessions)
 
     def received(self, bodies: list[bytes]) -> None:

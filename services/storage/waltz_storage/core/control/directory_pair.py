@@ -16,9 +16,10 @@ although the sessions and marks in its control file may be older than the log:
 * Session: a replica with an older session than the one that ZooKeeper names for it does not vote.
   Its log is cut to its mark, and it copies the rest (`replica_roles`,
   `test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote`). The fence is
-  lower, too. But no server can use that: when the storage stopped, each server lost its connection,
-  and with it dropped the replica from its session. To admit a replica, a server first writes its
-  own session to ZooKeeper, which fails as soon as a newer session has begun (`StoreSession`).
+  lower, too: the replica would accept requests of an older session. But no server sends it any.
+  When the storage stopped, each server lost its connection and dropped the replica from its
+  session. Before a server admits the replica again, it writes its own session to ZooKeeper, which
+  fails as soon as a newer session has begun (`StoreSession`).
 * Low-water marks: an older one claims fewer records.
 * Flushed mark: an older one claims fewer records, unless a truncation has removed its record. Then
   the storage refuses the partition as damaged.
@@ -185,6 +186,7 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
         for disk, name in ((data, DATA_PAIR_FILE), (meta, META_PAIR_FILE)):
             file = disk.create(name)
             opened.callback(file.close)
+            # The lock is on the bytes of the id; False if another process has it.
             if not file.lock(_PAIR_ID_BYTES):
                 raise DirectoryRefused(IN_USE)
             files.append(file)
