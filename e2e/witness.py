@@ -170,7 +170,10 @@ def connect() -> waltz.client.opening.Opening[waltz.Client]:
         files = (Path(os.environ["TLS"]) / part for part in ("tls.crt", "tls.key", "ca.crt"))
         certificate, key, ca = files
         tls = TlsConfig(certificate=certificate, key=key, ca=ca, server_name=name)
-    return waltz.connect(os.environ["ZOOKEEPER"], root=os.environ["ROOT"], tls=tls)
+    # On a busy machine, pods that were killed all at once take longer than the default timeout.
+    return waltz.connect(
+        os.environ["ZOOKEEPER"], root=os.environ["ROOT"], tls=tls, append_timeout=240.0
+    )
 
 
 def main() -> None:
