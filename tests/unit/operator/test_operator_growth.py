@@ -258,13 +258,19 @@ def test_ready_pods_are_counted_while_their_set_does_not_exist() -> None:
     assert status_of(world).storages == "2/2"
 
 
-def test_pod_is_restarted_once_if_its_file_system_waits_too_long() -> None:
+def waiting_for_file_system() -> GrowthWorld:
+    """Return a world in which the file system of a volume of the pool a waits for its resize."""
     world = started(storages=1)
     world.online = False
     world.specify_size("a", "3Gi")
     for _ in range(10):
         world.settle()
         step(world)
+    return world
+
+
+def test_pod_is_restarted_once_if_its_file_system_waits_too_long() -> None:
+    world = waiting_for_file_system()
     assert world.replaced == []
     world.seconds += int(RESTART_SECONDS)
     for _ in range(10):
@@ -275,12 +281,7 @@ def test_pod_is_restarted_once_if_its_file_system_waits_too_long() -> None:
 
 
 def test_pod_whose_restart_has_not_resized_its_file_system_is_not_restarted_again() -> None:
-    world = started(storages=1)
-    world.online = False
-    world.specify_size("a", "3Gi")
-    for _ in range(10):
-        world.settle()
-        step(world)
+    world = waiting_for_file_system()
     world.seconds += int(RESTART_SECONDS)
     (pod,) = (each for each in world.pods() if each["metadata"]["name"] == "a-storage-0")
     (pending,) = world.claims()[_CLAIM]["status"]["conditions"]
@@ -293,12 +294,7 @@ def test_pod_whose_restart_has_not_resized_its_file_system_is_not_restarted_agai
 
 
 def test_restart_for_a_file_system_waits_until_all_other_replicas_are_healthy() -> None:
-    world = started(storages=1)
-    world.online = False
-    world.specify_size("a", "3Gi")
-    for _ in range(10):
-        world.settle()
-        step(world)
+    world = waiting_for_file_system()
     world.seconds += int(RESTART_SECONDS)
     world.down.add(world.address("b-storage-0"))
     assert not any(isinstance(each, ReplacePod) for each in planned(world).steps)
