@@ -47,38 +47,9 @@ class PeerLoad:
         return f"{self.clients} x {self.window}"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The result of one run. Only records that the peer has acknowledged are counted.
-
-    The latencies are those from the call of a client to its acknowledgement. ``client_seconds`` and
-    ``server_seconds`` are CPU times.
-    """
-
-    seconds: float
-    records: int
-    p50_ms: float
-    p99_ms: float
-    client_seconds: float
-    server_seconds: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Acknowledged records per second."""
-        return self.records / self.seconds
-
-    @property
-    def cpu_us(self) -> float:
-        """Microseconds of CPU per record, of all servers and clients together."""
-        return (self.client_seconds + self.server_seconds) / self.records * 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRun:
-    """The result of reading a log from its start to its end by one consumer.
-
-    ``client_seconds`` and ``server_seconds`` are CPU times.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The result of one run. ``client_seconds`` and ``server_seconds`` are CPU times."""
 
     seconds: float
     records: int
@@ -92,8 +63,24 @@ class ReadRun:
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds of CPU per record, of all servers and the consumer together."""
+        """Microseconds of CPU per record, of all servers and clients together."""
         return (self.client_seconds + self.server_seconds) / self.records * 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRun(Run):
+    """The result of reading a log from its start to its end by one consumer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured(Run):
+    """The result of one run of appends. Only records that the peer has acknowledged are counted.
+
+    The latencies are those from the call of a client to its acknowledgement.
+    """
+
+    p50_ms: float
+    p99_ms: float
 
 
 class PeerMissing(Exception):

@@ -132,7 +132,14 @@ class _RunningPostgreSql(RunningPeer):
         assert committed == count, f"{count} transactions, but {committed} rows"
         p50, p99 = latencies_ms[count // 2], latencies_ms[count * 99 // 100]
         seconds = committed / float(rate[1])
-        return Measured(seconds, committed, p50, p99, client, used)
+        return Measured(
+            seconds=seconds,
+            records=committed,
+            p50_ms=p50,
+            p99_ms=p99,
+            client_seconds=client,
+            server_seconds=used,
+        )
 
     @override
     async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
@@ -150,7 +157,11 @@ class _RunningPostgreSql(RunningPeer):
         seconds = time.perf_counter() - begun
         used = self._servers.cpu_seconds() - before
         client = _children_seconds() - client_before
-        return {"binary COPY, by psql": ReadRun(seconds, records, client, used)}
+        return {
+            "binary COPY, by psql": ReadRun(
+                seconds=seconds, records=records, client_seconds=client, server_seconds=used
+            )
+        }
 
     async def _run_pgbench(self, load: PeerLoad, records: int, logs: Path) -> str:
         """Append ``records`` records; write the latencies to files in the folder ``logs``.

@@ -44,12 +44,12 @@ class _RunningWaltz(RunningPeer):
         )
         used = self._cluster.usage().since(before)
         return Measured(
-            result.seconds,
-            result.committed,
-            result.p50_ms,
-            result.p99_ms,
-            result.cpu_seconds,
-            used.server_seconds + used.storage_seconds,
+            seconds=result.seconds,
+            records=result.committed,
+            p50_ms=result.p50_ms,
+            p99_ms=result.p99_ms,
+            client_seconds=result.cpu_seconds,
+            server_seconds=used.server_seconds + used.storage_seconds,
         )
 
     @override
@@ -60,6 +60,9 @@ class _RunningWaltz(RunningPeer):
         for read in await measure_reads(self._cluster, records):
             servers = read.server_seconds + read.storage_seconds
             runs[read.name] = ReadRun(
-                records / read.rate, records, read.client_seconds * records, servers * records
+                seconds=records / read.rate,
+                records=records,
+                client_seconds=read.client_seconds * records,
+                server_seconds=servers * records,
             )
         return runs

@@ -66,11 +66,13 @@ class Fake(Peer, RunningPeer):
         if self._fails_in == self._starts:
             raise CommandFailed("the server has ended")
         self.loads.append(load)
-        return Measured(1.0, load.records, 1.0, 2.0, 0.1)
+        return Measured(
+            seconds=1.0, records=load.records, p50_ms=1.0, p99_ms=2.0, client_seconds=0.1
+        )
 
     @override
     async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
-        return {"reader": ReadRun(1.0, records, 0.1)}
+        return {"reader": ReadRun(seconds=1.0, records=records, client_seconds=0.1)}
 
 
 async def measure(**peers: Peer) -> Report:

@@ -25,12 +25,29 @@ PEERS = [
 
 
 def series(peer: str, *rates: float, shape: str = "8 x 5", locks: bool = False) -> Series:
-    rounds = tuple(Measured(10.0, int(10 * rate), 1.5, 9.25, 2.0, 3.0) for rate in rates)
+    rounds = tuple(
+        Measured(
+            seconds=10.0,
+            records=int(10 * rate),
+            p50_ms=1.5,
+            p99_ms=9.25,
+            client_seconds=2.0,
+            server_seconds=3.0,
+        )
+        for rate in rates
+    )
     return Series(shape, locks, peer, rounds)
 
 
 def reads(peer: str, reader: str, *rates: float) -> Reads:
-    return Reads(peer, reader, tuple(ReadRun(2.0, int(2 * rate), 0.5, 1.5) for rate in rates))
+    return Reads(
+        peer,
+        reader,
+        tuple(
+            ReadRun(seconds=2.0, records=int(2 * rate), client_seconds=0.5, server_seconds=1.5)
+            for rate in rates
+        ),
+    )
 
 
 def report(
@@ -43,13 +60,15 @@ def report(
 
 
 def test_measured_run_has_its_rate_and_cpu_time_per_record() -> None:
-    run = Measured(2.0, 1000, 1.0, 2.0, client_seconds=0.01, server_seconds=0.03)
+    run = Measured(
+        seconds=2.0, records=1000, p50_ms=1.0, p99_ms=2.0, client_seconds=0.01, server_seconds=0.03
+    )
     assert run.rate == 500.0
     assert run.cpu_us == pytest.approx(40.0)
 
 
 def test_read_run_has_its_rate_and_cpu_time_per_record() -> None:
-    run = ReadRun(2.0, 1000, client_seconds=0.01, server_seconds=0.03)
+    run = ReadRun(seconds=2.0, records=1000, client_seconds=0.01, server_seconds=0.03)
     assert run.rate == 500.0
     assert run.cpu_us == pytest.approx(40.0)
 
