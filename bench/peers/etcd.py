@@ -17,7 +17,6 @@ from typing_extensions import override
 from bench.peers.go_programs import go_program, go_server
 from bench.peers.load_program import LoadProgram, load_program
 from bench.peers.measured import (
-    MOST_SECONDS,
     Description,
     Measured,
     Peer,
@@ -71,12 +70,7 @@ class _RunningEtcd(RunningPeer):
         await self._program.command(
             "open", f"log{next(self._logs)}", *shape, str(load.locks).lower()
         )
-        await self._program.command("append", load.records // 10 + 1, MOST_SECONDS / 4)
-        before = self._servers.cpu_seconds()
-        result = await self._program.command("append", load.records, MOST_SECONDS)
-        used = self._servers.cpu_seconds() - before
-        await self._program.command("close")
-        return Measured(**result, server_seconds=used)
+        return await self._program.append(load.records, self._servers)
 
 
 async def _start_members(servers: Servers, home: Path) -> str:

@@ -18,7 +18,6 @@ from typing_extensions import override
 from bench.peers.kafka_jars import SOURCE, kafka_jars
 from bench.peers.load_program import LoadProgram, load_program
 from bench.peers.measured import (
-    MOST_SECONDS,
     WARM_UP_SECONDS,
     Description,
     Measured,
@@ -86,12 +85,7 @@ class _RunningKafka(RunningPeer):
     async def append(self, load: PeerLoad) -> Measured:
         assert not load.locks, "Kafka has no append that can be refused for a conflict"
         await self._open(await self._create(_FLUSH_EACH), load.clients, load.window, load.size)
-        await self._program.command("append", load.records // 10 + 1, MOST_SECONDS / 4)
-        before = self._servers.cpu_seconds()
-        result = await self._program.command("append", load.records, MOST_SECONDS)
-        used = self._servers.cpu_seconds() - before
-        await self._program.command("close")
-        return Measured(**result, server_seconds=used)
+        return await self._program.append(load.records, self._servers)
 
     @override
     async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:

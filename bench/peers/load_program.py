@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from bench.peers.processes import CommandFailed, end_of
+from bench.peers.measured import MOST_SECONDS, Measured
+from bench.peers.processes import CommandFailed, Servers, end_of
 
 
 class LoadProgram:
@@ -38,6 +39,18 @@ class LoadProgram:
             raise CommandFailed(f"the load generator ended at {line!r}: {end_of(self._log)}")
         fields: dict[str, Any] = json.loads(answer)
         return fields
+
+    async def append(self, records: int, servers: Servers) -> Measured:
+        """Append to what the command ``open`` has opened, and close it. Raises CommandFailed.
+
+        A tenth of the records are appended before those that count.
+        """
+        await self.command("append", records // 10 + 1, MOST_SECONDS / 4)
+        before = servers.cpu_seconds()
+        result = await self.command("append", records, MOST_SECONDS)
+        used = servers.cpu_seconds() - before
+        await self.command("close")
+        return Measured(**result, server_seconds=used)
 
 
 @contextlib.asynccontextmanager

@@ -17,13 +17,18 @@ const (
 	longestRead    = 2 * time.Minute
 )
 
-// fill creates the stream and appends s.records records to it as quickly as one connection can.
-func fill(ctx context.Context, s settings) (result, error) {
+// connect creates the stream, if it does not exist, and connects to its leader.
+func connect(ctx context.Context, s settings) (*nats.Conn, error) {
 	leader, err := createStream(ctx, s)
 	if err != nil {
-		return result{}, err
+		return nil, err
 	}
-	connection, err := nats.Connect(leader)
+	return nats.Connect(leader)
+}
+
+// fill creates the stream and appends s.records records to it as quickly as one connection can.
+func fill(ctx context.Context, s settings) (result, error) {
+	connection, err := connect(ctx, s)
 	if err != nil {
 		return result{}, err
 	}
@@ -54,11 +59,7 @@ func fill(ctx context.Context, s settings) (result, error) {
 
 // read reads s.records records from the start of the stream by an ordered consumer.
 func read(ctx context.Context, s settings) (result, error) {
-	leader, err := createStream(ctx, s)
-	if err != nil {
-		return result{}, err
-	}
-	connection, err := nats.Connect(leader)
+	connection, err := connect(ctx, s)
 	if err != nil {
 		return result{}, err
 	}
