@@ -13,7 +13,7 @@ from bench.peers.kafka import broker_settings
 from bench.peers.kafka_jars import kafka_version
 from bench.peers.load_program import load_program
 from bench.peers.measured import PeerMissing
-from bench.peers.processes import CommandFailed
+from bench.peers.processes import CommandFailed, Servers
 
 GENERATOR = """
 import json, sys
@@ -29,6 +29,30 @@ async def test_load_program_answers_each_command(tmp_path: Path) -> None:
     async with load_program(sys.executable, "-c", GENERATOR, log=log) as program:
         assert await program.command("append", 3, 0.5) == {"words": ["append", "3", "0.5"]}
         assert await program.command("close") == {"words": ["close"]}
+
+
+RECORDER = """
+import json, sys
+log = open(sys.argv[1], "w")
+for line in sys.stdin:
+    log.write(line)
+    log.flush()
+    times = {"seconds": 2.0, "p50_ms": 1.0, "p99_ms": 3.0, "client_seconds": 0.5}
+    print(json.dumps(times | {"records": int(line.split()[1])} if " " in line else {}), flush=True)
+"""
+
+
+async def test_load_program_counts_only_the_records_after_a_tenth_of_them(tmp_path: Path) -> None:
+    commands = tmp_path / "commands"
+    command = (sys.executable, "-c", RECORDER, commands)
+    async with load_program(*command, log=tmp_path / "log") as program:
+        measured = await program.append(200, Servers())
+    assert (measured.records, measured.rate) == (200, 100.0)
+    assert [line.split()[:2] for line in commands.read_text().splitlines()] == [
+        ["append", "21"],
+        ["append", "200"],
+        ["close"],
+    ]
 
 
 async def test_load_program_that_ends_raises_what_it_printed(tmp_path: Path) -> None:
