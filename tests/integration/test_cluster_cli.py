@@ -218,6 +218,9 @@ def check_use_without_tls_settings(cluster: LocalCluster) -> None:
     ):
         shown = CliRunner().invoke(app, [*verb, *where])
         assert shown.exit_code == 0, (verb, shown.output)
+    full = CliRunner().invoke(app, ["doctor", "--min-disk-free", "100", *where])
+    assert full.exit_code == 1, full.output
+    assert full.output.count("WARNING  The disk of storage") == 3
     assert last >= 0
     refused = CliRunner().invoke(app, ["log", "tail", "1", *where, "--tls", "on"])
     assert refused.exit_code == 1

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from tests.support.console_world import SILENT, sample
+from tests.support.console_world import SILENT, sample, storage
 from tests.support.virtual_time import on_virtual_time
 from waltz.admin.core.sample import Sample
+from waltz.admin.core.storage_figures import StorageFigures
 from waltz.admin.monitoring import Monitor
 from waltz.console.shell.poller import ConsoleTarget, Poller, SampleFailed, Source
 from waltz.metadata.cluster import NoCluster
@@ -59,6 +60,16 @@ async def test_all_requests_that_wait_share_one_sample() -> None:
         values = await asyncio.gather(*waiting)
         assert [value["number"] for value in values] == [1] * 50
         assert len(source.times) == 1
+
+
+@on_virtual_time
+async def test_view_reports_a_disk_with_less_free_space_than_the_target_names() -> None:
+    now = sample(storages={"c:1": storage(figures=StorageFigures(150, 1000))})
+    for min_disk_free, expected in ((15.0, []), (15.1, ["The disk of storage c:1 is 85 % full."])):
+        source = ScriptedSource(now, target=replace(TARGET, min_disk_free=min_disk_free))
+        async with aclosing(started(source)) as poller:
+            health = (await poller.newer_than(0))["health"]
+        assert [each["text"] for each in health["statements"]] == expected
 
 
 @on_virtual_time
