@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 import waltz
 from tests.support.recording import Recording, Say, until
@@ -492,6 +493,28 @@ def test_failed_client_is_reported_once(cluster: SyncCluster, open_client: Open)
         client.submit(Say(app.record, "x"))
     client.close()
     assert [type(error) for _, _, error in app.errors] == [waltz.ClientFailed] * 2
+
+
+def test_submit_in_the_report_of_a_failed_client_raises_the_failure(
+    cluster: SyncCluster, open_client: Open
+) -> None:
+    refusals: list[type[Exception]] = []
+
+    class Submitting(Recording):
+        @override
+        def uncaught_exception(self, partition: int, transaction_id: int, error: Exception) -> None:
+            try:
+                client.submit(Say(self.record, "x", partition=partition))
+            except waltz.ClientFailed as refused:
+                refusals.append(type(refused))
+            super().uncaught_exception(partition, transaction_id, error)
+
+    app = Submitting()
+    client = open_client(app)
+    cluster.kill_server()
+    cluster.call(cluster.asyncio_cluster.zookeeper.clear)
+    until(lambda: len(app.errors) == 2)
+    assert refusals == [waltz.ClientFailed] * 2
 
 
 def test_system_exit_in_on_exception_leaves_no_context_pending(

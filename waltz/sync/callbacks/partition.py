@@ -271,9 +271,10 @@ class ActivePartition(Generic[DataT]):
             await self.stop(ClientClosed)
         except Exception as error:
             self.problem = error
-            await self._workers.apply(self._report, self.mark + 1, error)
             if isinstance(error, ClientFailed):
+                # Before the report: an application that knows of the failure submits in vain.
                 await self.stop(partial(ClientFailed, error.reason))
+            await self._workers.apply(self._report, self.mark + 1, error)
 
     async def _apply_feed(self) -> None:
         """Mount the partition at `mark` and apply its feed.
