@@ -36,6 +36,7 @@ from waltz.local.core.plan import (
     storage_settings,
 )
 from waltz.local.plan_file import make_directory, read_or_create_plan
+from waltz.local.ports import PortReservations
 from waltz.local.zookeeper import ZooKeeperProcess
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import assign_everything
@@ -100,6 +101,7 @@ class LocalCluster:
         self._on_progress = on_progress
         self._shape = shape
         self._plan: LocalClusterPlan | None = None
+        self._reservations = PortReservations()
         self._lock: IO[str] | None = None
         """The locked file of the directory, None while the cluster is stopped."""
         self._zookeeper: ZooKeeperProcess | None = None
@@ -163,6 +165,7 @@ class LocalCluster:
             self.layout.description.unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
+        self._reservations.release()
 
     async def start_one(self, name: str) -> None:
         """Start one process, if it does not run, and return when it is ready.
@@ -207,9 +210,9 @@ class LocalCluster:
         return self._child(name).exit_report()
 
     def write_description(self) -> None:
-        """Write ``cluster.json``. Call this after each start and each end of a process.
+        """Write ``cluster.json``, unless the cluster is stopped.
 
-        Write nothing while the cluster is stopped.
+        Call this after each start and each end of a process.
         """
         if self._lock is None:
             return
@@ -270,8 +273,7 @@ class LocalCluster:
 
     def _why_running(self) -> str:
         """Return the text of ClusterRunning; it names the processes that have ended, if any."""
-        directory = self.layout.directory
-        ended: list[str] = []
+        directory, ended = self.layout.directory, list[str]()
         with contextlib.suppress(NotRunning, ValueError):
             processes = read_description(directory)["processes"]
             ended = [name for name, process in processes.items() if process["pid"] is None]
@@ -289,7 +291,7 @@ class LocalCluster:
         """Make the folders, the settings files and the objects of all processes."""
         for folder in self.layout.folders():
             folder.mkdir(parents=True, exist_ok=True)
-        plan = self._plan = read_or_create_plan(self.layout, self._shape)
+        plan = self._plan = read_or_create_plan(self.layout, self._shape, self._reservations)
         for index, name in enumerate(plan.storage_names):
             self.layout.data(name).mkdir(parents=True, exist_ok=True)
             settings = storage_settings(plan, self.layout, index, self._session_timeout_ms)
@@ -346,14 +348,14 @@ class LocalCluster:
     async def _start_children(self, names: tuple[str, ...]) -> None:
         """Start these processes and wait until all of them are ready."""
         children = [self._child(name) for name in names]
-        for child in children:
-            child.start(self._programs.get(child.name))
+        for name, child in zip(names, children, strict=True):
+            child.start(self._programs.get(name))
         await asyncio.gather(*(child.wait_until_ready(_READY_TIMEOUT_S) for child in children))
 
     async def _sync(self, cluster: Cluster, index: int) -> None:
         """Do what `sync` does, for ``storage/index``."""
-        executor = OrderExecutor(cluster, self.tls)
-        await carry_out(Synchronization(self.plan.storages[index].address), executor)
+        order = Synchronization(self.plan.storages[index].address)
+        await carry_out(order, OrderExecutor(cluster, self.tls))
 
     async def _first_problem(self, cluster: Cluster) -> str | None:
         """Return a problem that keeps the cluster from being healthy, None if there is none."""
@@ -374,18 +376,16 @@ class LocalCluster:
 
     def _child(self, name: str) -> ChildProcess:
         """Return the process of this name; raises UnknownProcess if there is none."""
-        try:
+        if name in self._children:
             return self._children[name]
-        except KeyError:
-            known = ", ".join((ZOOKEEPER, *self._children))
-            raise UnknownProcess(f"there is no process {name}; there are {known}") from None
+        known = ", ".join((ZOOKEEPER, *self._children))
+        raise UnknownProcess(f"there is no process {name}; there are {known}")
 
 
 async def _run_to_completion(work: Callable[[], None]) -> None:
     """Run ``work`` in a thread and wait for its end, even if this task is cancelled.
 
-    After a cancellation, the caller stops all processes. Without the wait, the thread could start a
-    process after that.
+    Otherwise the thread could start a process after the caller has stopped all of them.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from waltz.local.core.plan import ClusterLayout, LocalClusterPlan, PlanError, Shape
-from waltz.local.ports import choose_ports
+from waltz.local.ports import PortReservations
 
 
 def make_directory(directory: Path) -> None:
@@ -22,9 +22,12 @@ def make_directory(directory: Path) -> None:
         ) from problem
 
 
-def read_or_create_plan(layout: ClusterLayout, shape: Shape | None) -> LocalClusterPlan:
+def read_or_create_plan(
+    layout: ClusterLayout, shape: Shape | None, reservations: PortReservations
+) -> LocalClusterPlan:
     """Return the plan of the cluster in the directory; create a plan if there is no cluster.
 
+    The ports of a new plan are in ``reservations`` until its processes have bound them.
     ``shape`` is the wanted shape. None: the shape of the existing cluster, or the default shape for
     a new cluster. Raises NoFreePorts, and PlanError if the existing cluster has another shape or
     its plan cannot be read.
@@ -32,7 +35,7 @@ def read_or_create_plan(layout: ClusterLayout, shape: Shape | None) -> LocalClus
     plan = _read_plan(layout.plan)
     if plan is None:
         shape = shape or Shape()
-        plan = LocalClusterPlan.of(shape, choose_ports(shape.num_ports))
+        plan = LocalClusterPlan.of(shape, reservations.choose(shape.num_ports))
         part = layout.plan.with_suffix(".part")
         part.write_text(plan.to_json())
         part.replace(layout.plan)

@@ -1,15 +1,17 @@
 """Choose ports that a local cluster can keep across restarts. Binds each port for a moment.
 
-The ports are below the range from which the system takes the local ports of outgoing connections.
-Otherwise an outgoing connection could take the port of a stopped process, so that the process could
-not start again.
+Clusters that start at the same time choose different ports: see `PortReservations`. The ports are
+below the range from which the system takes the local ports of outgoing connections. Otherwise an
+outgoing connection could take the port of a stopped process, so that the process could not start
+again.
 """
 
 from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,6 +30,44 @@ _TRIES = 50
 
 class NoFreePorts(OSError):
     """No free port was found."""
+
+
+class PortReservations:
+    """The ports that a cluster has chosen, which its processes bind only later.
+
+    Until `release` or the end of this process, no other process of this machine chooses them with
+    this class. A reservation is a Unix socket with an abstract name, which leaves no file behind.
+    Only Linux has such names: elsewhere two clusters that start at once can choose the same port.
+    ``draw`` returns as many different free ports as it is asked for.
+    """
+
+    def __init__(self, draw: Callable[[int], Iterator[int]] | None = None) -> None:
+        self._draw = draw or choose_ports
+        self._held = ExitStack()
+
+    def choose(self, count: int) -> Iterator[int]:
+        """Choose and reserve ``count`` different ports. Raises NoFreePorts."""
+        for _ in range(_TRIES):
+            ports = list(self._draw(count))
+            if all(self._reserve(port) for port in ports):
+                return iter(ports)
+            self.release()
+        raise NoFreePorts(f"other clusters had reserved the free ports on {HOST} in {_TRIES} tries")
+
+    def release(self) -> None:
+        """Give up all reservations."""
+        self._held.close()
+
+    def _reserve(self, port: int) -> bool:
+        """Reserve ``port``; return False if another process has reserved it."""
+        if not sys.platform.startswith("linux"):
+            return True
+        reservation = self._held.enter_context(socket.socket(socket.AF_UNIX))
+        try:
+            reservation.bind(f"\0waltz-local-port-{port}")
+        except OSError:
+            return False
+        return True
 
 
 def choose_ports(count: int, seed: int | None = None) -> Iterator[int]:

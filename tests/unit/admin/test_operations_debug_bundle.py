@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -141,19 +141,26 @@ def test_secrets_are_removed_and_the_rest_is_kept(text: str, kept: str) -> None:
     assert REMOVED in found
 
 
+def is_quick(search: Callable[[], object]) -> bool:
+    """Return whether ``search`` goes through its text once, not once per character.
+
+    On these texts the first takes a few hundredths of a second, the second minutes.
+    """
+    begun = time.process_time()
+    search()
+    return time.process_time() - begun < 10
+
+
 @pytest.mark.parametrize("part", ["a", "-", "a."])
-def test_long_word_is_searched_for_secrets_within_a_second(part: str) -> None:
+def test_long_word_is_searched_for_secrets_once(part: str) -> None:
     text = f"record {part * 100_000} of partition 0"
-    begun = time.process_time()
+    assert is_quick(lambda: without_secrets(text))
     assert without_secrets(text) == text
-    assert time.process_time() - begun < 1
 
 
-def test_blank_lines_without_a_closing_quote_are_searched_within_a_second() -> None:
-    text = 'password: "' + "\n  " * 10_000
-    begun = time.process_time()
-    without_secrets(text)
-    assert time.process_time() - begun < 1
+def test_blank_lines_without_a_closing_quote_are_searched_once() -> None:
+    text = 'password: "' + "\n  " * 100_000
+    assert is_quick(lambda: without_secrets(text))
 
 
 def test_text_without_secrets_is_unchanged() -> None:

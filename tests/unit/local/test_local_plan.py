@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from itertools import count
+import sys
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from waltz.local.core.plan import (
     server_settings,
     storage_settings,
 )
-from waltz.local.ports import choose_ports
+from waltz.local.ports import NoFreePorts, PortReservations, choose_ports
 from waltz.runtime.configuration import read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
@@ -91,6 +92,24 @@ def test_ports_differ_and_are_free() -> None:
     assert len(set(ports)) == 30
     for port in ports[:3]:
         socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has abstract names")
+def test_reserved_ports_are_chosen_by_nobody_else() -> None:
+    def reservations(*drawn: list[int]) -> PortReservations:
+        draws = cycle(drawn)
+        return PortReservations(lambda _: iter(next(draws)))
+
+    first, second = reservations([5, 6]), reservations([7, 5], [7, 8])
+    assert list(first.choose(2)) == [5, 6]
+    assert list(second.choose(2)) == [7, 8]
+    with pytest.raises(NoFreePorts, match="reserved"):
+        reservations([9, 8]).choose(2)
+    second.release()
+    third = reservations([9, 8])
+    assert list(third.choose(2)) == [9, 8]
+    third.release()
+    first.release()
 
 
 def test_end_of_a_process_keeps_its_time_until_the_process_runs_again() -> None:
