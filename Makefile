@@ -7,6 +7,9 @@ MINUTES ?= 10
 SEED ?= 0
 KILLS ?= 50
 BASE ?=
+# Many short processes are started: without the bytecode of an earlier one, each compiles hundreds of
+# modules.
+unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
