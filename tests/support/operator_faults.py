@@ -240,6 +240,8 @@ class FakeEnvironment:
     """Connections to a cluster's simulated processes."""
 
     def __init__(self, znodes: StoredZnodes, faults: Faults) -> None:
+        self.disconnected: list[tuple[str, str]] = []
+        """The clusters whose connections were closed: namespace and name."""
         self._znodes = znodes
         self._faults = faults
 
@@ -266,8 +268,9 @@ class FakeEnvironment:
     def forget_certificates(self, desired: DesiredCluster) -> None:
         """See Environment."""
 
-    async def disconnect(self, desired: DesiredCluster) -> None:
+    async def disconnect(self, namespace: str, name: str) -> None:
         """See Environment."""
+        self.disconnected.append((namespace, name))
 
 
 class _SimulatedReplicas:

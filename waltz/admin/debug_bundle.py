@@ -22,7 +22,7 @@ from waltz.metadata.core.cluster_backup import encode_backup
 from waltz.metadata.store import MetadataStore
 from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_probe import probe_zookeeper
-from waltz.net import TCP, Network, RemoteFailure, TlsConfig
+from waltz.net import TCP, Network, TlsConfig
 
 _MOST_ZNODES = 20_000
 """The largest number of znodes in a bundle."""
@@ -64,19 +64,21 @@ class BundleCollector:
         )
         self._add("health.json", health)
         self._add("zookeeper.json", await self._probe())
-        # For all parts together; each part has its own, shorter limit (`_part`).
-        limit = self._timeout_seconds * 10 + 10
+        # For the session with ZooKeeper and for the parts, which have a shorter limit (`_part`).
+        seconds = self._timeout_seconds * 6 + 5
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(limit), self._open_cluster() as cluster:
-                await self._part("znodes.json", lambda: _znodes(cluster.store, cluster.paths.root))
-                await self._part("metadata.json", lambda: _metadata(cluster))
-                await self._part("replicas.json", lambda: self._sample(cluster))
-                await self._part("checks.json", lambda: self._facts(cluster))
-                await self._part("storage-metrics.json", lambda: self._storage_metrics(cluster))
-        except TimeoutError:
-            self.errors.append(f"the cluster did not answer within {limit:g} s")
+            async with limit, self._open_cluster() as cluster:
+                # At once: of a ZooKeeper that does not answer, only one limit passes.
+                await asyncio.gather(
+                    self._part("znodes.json", lambda: _znodes(cluster.store, cluster.paths.root)),
+                    self._part("metadata.json", lambda: _metadata(cluster)),
+                    self._part("replicas.json", lambda: self._sample(cluster)),
+                    self._part("checks.json", lambda: self._facts(cluster)),
+                    self._part("storage-metrics.json", lambda: self._storage_metrics(cluster)),
+                )
         except Exception as problem:
-            self.errors.append(f"the cluster: {problem!r}")
+            self.errors.append(f"the cluster: {_reason(problem, limit, seconds)}")
 
     def _add(self, path: str, value: Any) -> None:
         """Add the file ``path`` with ``value`` as JSON."""
@@ -85,12 +87,14 @@ class BundleCollector:
 
     async def _part(self, path: str, collect: Callable[[], Awaitable[Any]]) -> None:
         """Add the file ``path`` with the result of ``collect``, or add its error to `errors`."""
+        # Enough for several answers, each of which has `_timeout_seconds`.
+        seconds = self._timeout_seconds * 3 + 2
+        limit = asyncio.timeout(seconds)
         try:
-            # Enough for several answers, each of which has `_timeout_seconds`.
-            async with asyncio.timeout(self._timeout_seconds * 3 + 2):
+            async with limit:
                 self._add(path, await collect())
         except Exception as problem:
-            self.errors.append(f"{path}: {problem!r}")
+            self.errors.append(f"{path}: {_reason(problem, limit, seconds)}")
 
     async def _probe(self) -> dict[str, str]:
         return await probe_zookeeper(self._zookeeper, timeout_seconds=self._timeout_seconds)
@@ -120,15 +124,16 @@ class BundleCollector:
         tls = await tls_of_cluster(cluster, self._tls)
 
         async def query(storage: str, port: int) -> Any:
+            limit = asyncio.timeout(self._timeout_seconds)
             try:
-                async with asyncio.timeout(self._timeout_seconds):
-                    async with await StorageAdmin.open(
-                        storage, port, tls, params, self._network
-                    ) as admin:
-                        return await admin.metrics()
-            except (OSError, RemoteFailure) as problem:  # An OSError: a connection or a timeout.
+                async with (
+                    limit,
+                    await StorageAdmin.open(storage, port, tls, params, self._network) as admin,
+                ):
+                    return await admin.metrics()
+            except Exception as problem:
                 # The bundle must have the metrics of all other storages nevertheless.
-                return {"problem": str(problem) or "no answer"}
+                return {"problem": _reason(problem, limit, self._timeout_seconds)}
 
         ports = maps.connections.admin_ports
         answers = await asyncio.gather(*(query(storage, port) for storage, port in ports.items()))
@@ -161,6 +166,13 @@ async def _znodes(store: MetadataStore, root: str) -> Any:
         }
         unread_paths += [f"{path}/{name}" for name in (await store.children(path)).names]
     return nodes
+
+
+def _reason(problem: Exception, limit: asyncio.Timeout, seconds: float) -> str:
+    """Return why something could not be collected; ``limit`` of ``seconds`` has passed, or not."""
+    if limit.expired():
+        return f"no answer within {seconds:g} s"
+    return repr(problem)
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from waltz.admin.core.comparison import RangeSum
 from waltz.admin.core.replicas import HeldPartition
 from waltz.metadata.core.formats import StoreParams
-from waltz.net import TCP, Network, RpcConnection, TlsConfig, split_address
+from waltz.net import TCP, Network, RemoteFailure, RpcConnection, TlsConfig, split_address
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.checksums import as_signed
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -166,9 +166,17 @@ class StorageAdmin:
         return copied_up_to
 
     async def metrics(self) -> dict[str, Any]:
-        """Return the storage's metrics in their bean form (spec/behaviour.md section 13)."""
+        """Return the storage's metrics in their bean form (spec/behaviour.md section 13).
+
+        Raises RemoteFailure also if the answer is not a JSON object.
+        """
         answer = await self._connection.call(admin.MetricsRequest)
-        metrics: dict[str, Any] = json.loads(answer.json)
+        try:
+            metrics = json.loads(answer.json)
+        except ValueError as malformed:
+            raise RemoteFailure(f"its metrics are not JSON: {malformed}") from malformed
+        if not isinstance(metrics, dict):
+            raise RemoteFailure("its metrics are not a JSON object")
         return metrics
 
     async def damaged_ranges(self) -> tuple[DamagedRange, ...]:

@@ -125,11 +125,9 @@ def _text(error: Exception) -> str:
     """Return the text of an error; for an append in doubt, with commands instead of Python."""
     if not isinstance(error, AppendUncertain):
         return str(error)
-    # The text is "<what happened> (<reason>): find <the outcome with Python>".
-    what_and_reason = str(error).partition("): find ")[0] + ")"
     find_command = suggested(f"waltz log find {error.req_id}")
     return (
-        f"{what_and_reason}; before you append it again, find its outcome with: {find_command}; "
+        f"{error.summary}; before you append it again, find its outcome with: {find_command}; "
         "find the cause with: waltz doctor"
     )
 

@@ -220,6 +220,9 @@ class _Followed(Generic[T]):
         self._state = state
         self._number = number
         self._started = False
+        """Whether the mark of the state was read since the beginning."""
+        self._mark_was_read = False
+        """Whether the mark of the state was read since the last error."""
         self._ended: Exception | None = None
         self._stream: LogStream[T] | None = None
         self._stopping = asyncio.Event()
@@ -247,10 +250,15 @@ class _Followed(Generic[T]):
                 if self.mark > mark_before:
                     failures = 0
                 delay = _BACKOFF.delay(failures)
+                failed = (
+                    f"applying transaction {self.mark + 1}"
+                    if self._mark_was_read
+                    else "reading the mark of the state"
+                )
                 log.warning(
-                    "partition %d: applying transaction %d failed, retrying in %g s",
+                    "partition %d: %s failed, retrying in %g s",
                     self._number,
-                    self.mark + 1,
+                    failed,
                     delay,
                     exc_info=True,
                 )
@@ -278,8 +286,9 @@ class _Followed(Generic[T]):
 
     async def _follow(self) -> None:
         """Read the mark of the state, and apply what follows it."""
+        self._mark_was_read = False
         self.mark = await self._state.mark(self._number)
-        self._started = True
+        self._mark_was_read = self._started = True
         self._notify()
         async with self._client.stream({self._number: self.mark}, data=True) as stream:
             self._stream = stream

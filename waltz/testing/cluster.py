@@ -127,7 +127,12 @@ class InProcessCluster:
         self.faults = faults or Faults()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            # Without an entered context, `__aexit__` is not called.
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -151,7 +156,10 @@ class InProcessCluster:
         self.network.host_delay_seconds[_CLIENT_HOST] = faults.delay_seconds
 
     async def start(self) -> None:
-        """Create the cluster, start all nodes, and wait until every partition takes appends."""
+        """Create the cluster, start all nodes, and wait until every partition takes appends.
+
+        After an error, the nodes that have started run until `close`.
+        """
         loop = asyncio.get_running_loop()
         self._handler_before = loop.get_exception_handler()
         loop.set_exception_handler(self._note_exception)
@@ -159,10 +167,12 @@ class InProcessCluster:
         groups = {storage.address: group for group, storage in enumerate(self.storages)}
         admin_ports = dict.fromkeys(groups, ADMIN_PORT)
         maps = assign_everything(groups, admin_ports, self.num_partitions)
-        await create_cluster(
-            store, ROOT, self.name, self.num_partitions, key=self._key, storages=maps
-        )
-        await store.close()
+        try:
+            await create_cluster(
+                store, ROOT, self.name, self.num_partitions, key=self._key, storages=maps
+            )
+        finally:
+            await store.close()
         for storage in self.storages:
             await storage.start()
             await storage.add_partitions((self._key, self.num_partitions))

@@ -22,6 +22,13 @@ _CERTIFICATE_DAYS = 365
 """How long a certificate of the processes is valid."""
 
 
+_LONGEST_COMMON_NAME = 64
+"""The most characters of a common name (RFC 5280, ub-common-name)."""
+_AUTHORITY_SUFFIX = " authority"
+"""The end of an authority's common name. It is never cut off and has a space, which no server name
+has: so the name of an authority differs from that of every certificate that it signs. A certificate
+whose issuer and subject are equal counts as self-signed (RFC 5280 section 6.1)."""
+
 _EARLIER = datetime.timedelta(hours=1)
 """How long before its issue a certificate becomes valid, because the clocks of nodes differ."""
 
@@ -37,7 +44,7 @@ class KeyPair:
 def make_authority(name: str) -> KeyPair:
     """Return a new certificate authority; ``name`` is part of its common name."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(f"{name} authority")
+    subject = _name(name, _AUTHORITY_SUFFIX)
     certificate = (
         _builder(subject, subject, key.public_key(), _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -164,9 +171,11 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _name(name: str) -> x509.Name:
-    # A common name has at most 64 characters. Clients verify the subject alternative name instead.
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+def _name(name: str, suffix: str = "") -> x509.Name:
+    """Return ``name`` and ``suffix`` as a common name; ``name`` is cut if it is too long."""
+    # The whole name is not needed: clients verify the subject alternative name.
+    common_name = name[: _LONGEST_COMMON_NAME - len(suffix)] + suffix
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _as_pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:

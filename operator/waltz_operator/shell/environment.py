@@ -126,8 +126,8 @@ class Environment(Protocol):
         The observer calls it before each observation, because a secret may have changed.
         """
 
-    async def disconnect(self, desired: DesiredCluster) -> None:
-        """Close the connections to a cluster."""
+    async def disconnect(self, namespace: str, name: str) -> None:
+        """Close the connections to a cluster, which may no longer exist."""
 
 
 class _NetworkAccess(OrderExecutor):
@@ -182,7 +182,7 @@ class NetworkEnvironment:
             return known.store
         # A new session reads the secrets again, and resolves the names of ZooKeeper's members
         # again, because restarted pods have new addresses.
-        await self.disconnect(desired)
+        await self.disconnect(*key)
         access = await self._read_zookeeper_access(desired, external)
         try:
             store = await KazooStore.connect(
@@ -225,10 +225,11 @@ class NetworkEnvironment:
         """See Environment."""
         self._tls_configs.pop(_cluster_key(desired), None)
 
-    async def disconnect(self, desired: DesiredCluster) -> None:
+    async def disconnect(self, namespace: str, name: str) -> None:
         """See Environment."""
-        self.forget_certificates(desired)
-        known = self._sessions.pop(_cluster_key(desired), None)
+        key = namespace, name
+        self._tls_configs.pop(key, None)
+        known = self._sessions.pop(key, None)
         if known is not None:
             await known.store.close()
 

@@ -197,8 +197,9 @@ class Executor:
                 finalizers = [*metadata.finalizers, FINALIZER]
                 await _patch(self._kube, "WaltzCluster", metadata, finalizers)
             case RemoveFinalizer():
-                # Before the patch: after it, no reconcile of the cluster closes its connections.
-                await self._environment.disconnect(self._desired)
+                # Not only when a reconcile finds that the cluster is gone: a watch that fails may
+                # report the deletion much later.
+                await self._environment.disconnect(namespace, metadata.name)
                 await _patch(self._kube, "WaltzCluster", metadata, _other_finalizers(metadata))
             case ClaimPool(pool) | ReleasePool(pool):
                 await perform_on_pool(self._kube, self._pool(pool), step)

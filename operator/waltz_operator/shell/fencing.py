@@ -122,9 +122,9 @@ class LeaderEnvironment:
         """See Environment."""
         self._environment.forget_certificates(desired)
 
-    async def disconnect(self, desired: DesiredCluster) -> None:
+    async def disconnect(self, namespace: str, name: str) -> None:
         """See Environment."""
-        await self._environment.disconnect(desired)
+        await self._environment.disconnect(namespace, name)
 
 
 class _LeaderStore:

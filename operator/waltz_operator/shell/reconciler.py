@@ -99,6 +99,8 @@ class Reconciler:
         self._resting.pop((namespace, name), None)
         live = await self._kube.get("WaltzCluster", namespace, name)
         if live is None:
+            # `RemoveFinalizer` closes the connections, but a user may remove the finalizer, too.
+            await self._environment.disconnect(namespace, name)
             return None
         try:
             return await self._reconcile(live)

@@ -138,11 +138,22 @@ class RequestedKube:
         return requested if requested is not None else await self._kube.get(kind, namespace, name)
 
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
-        """See Kube."""
-        found = await self._kube.find(kind, namespace, labels)
-        return [
-            self._requested.get((kind, namespace, each["metadata"]["name"]), each) for each in found
-        ]
+        """See Kube.
+
+        Resources of the file are found by their labels there, also those that do not exist yet. An
+        existing one is not found if the file changes a label to another value.
+        """
+        objects = {
+            (live["metadata"].get("namespace", namespace), live["metadata"]["name"]): live
+            for live in await self._kube.find(kind, namespace, labels)
+        }
+        for (its_kind, its_namespace, name), requested in self._requested.items():
+            if its_kind != kind or namespace not in ("", its_namespace):
+                continue
+            objects.pop((its_namespace, name), None)
+            if labels.items() <= (requested["metadata"].get("labels") or {}).items():
+                objects[its_namespace, name] = requested
+        return [objects[key] for key in sorted(objects)]
 
     async def create(self, body: Mapping[str, Any]) -> NoReturn:
         """See Kube."""

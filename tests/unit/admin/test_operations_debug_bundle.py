@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -9,13 +10,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.virtual_time import on_virtual_time
 from waltz.admin.core.secrets import REMOVED, environment_without_secrets, without_secrets
 from waltz.admin.debug_bundle import BundleCollector
 from waltz.metadata.cluster import Cluster
 from waltz.net import PLAINTEXT
 from waltz.protocol import admin
 from waltz.protocol.failures import RpcFailure
-from waltz.testing import FrameReplacement, InProcessCluster
+from waltz.testing import FrameFault, FrameReplacement, InProcessCluster
 from waltz.testing.nodes import ROOT
 
 PARTS = {
@@ -81,31 +83,62 @@ async def test_bundle_of_a_broken_cluster_has_all_files_with_the_problems() -> N
     assert [problem is None for problem in problems] == [False, False, True]
 
 
-async def test_storage_that_refuses_its_metrics_does_not_cost_the_metrics_of_the_others() -> None:
-    def refuse(message: object) -> FrameReplacement | None:
-        if not isinstance(message, admin.MetricsResponse):
-            return None
-        failure = RpcFailure("StorageException: no metrics now")
-        return FrameReplacement(admin.AdminFailureResponse(message.seq_num, failure))
+def refused(response: admin.MetricsResponse) -> FrameReplacement:
+    failure = RpcFailure("StorageException: no metrics now")
+    return FrameReplacement(admin.AdminFailureResponse(response.seq_num, failure))
+
+
+def malformed(response: admin.MetricsResponse) -> FrameReplacement:
+    return FrameReplacement(admin.MetricsResponse(response.seq_num, "{gauges"))
+
+
+def other_json(response: admin.MetricsResponse) -> FrameReplacement:
+    return FrameReplacement(admin.MetricsResponse(response.seq_num, "[]"))
+
+
+def silent(_: admin.MetricsResponse) -> FrameFault:
+    return FrameFault.DROP
+
+
+@pytest.mark.parametrize(
+    ("replace", "problem"),
+    [
+        (refused, "StorageException: no metrics now"),
+        (malformed, "its metrics are not JSON: Expecting property name"),
+        (other_json, "its metrics are not a JSON object"),
+        (silent, "no answer within 0.5 s"),
+    ],
+)
+@on_virtual_time
+async def test_storage_without_metrics_does_not_cost_the_metrics_of_the_others(
+    replace: Callable[[admin.MetricsResponse], FrameReplacement | FrameFault], problem: str
+) -> None:
+    def rule(message: object) -> FrameReplacement | FrameFault | None:
+        return replace(message) if isinstance(message, admin.MetricsResponse) else None
 
     async with InProcessCluster() as cluster:
         first, *others = cluster.storages
-        cluster.network.frame_rules[first.host, "admin"] = refuse
+        cluster.network.frame_rules[first.host, "admin"] = rule
         collector = await collected(cluster)
     metrics = json.loads(collector.files["storage-metrics.json"])
-    assert "no metrics now" in metrics[first.address]["problem"]
+    assert problem in metrics[first.address]["problem"]
     assert all("gauges" in metrics[other.address] for other in others)
 
 
-@pytest.mark.slow
+@on_virtual_time
 async def test_bundle_without_zookeeper_has_unknown_health_and_the_errors() -> None:
     async with InProcessCluster() as cluster:
         cluster.zookeeper.stop_answering()
+        begun = asyncio.get_running_loop().time()
         collector = await collected(cluster)
+        seconds = asyncio.get_running_loop().time() - begun
         cluster.zookeeper.resume_answering()
     health = json.loads(collector.files["health.json"])
     assert health["state"] == "unknown"
-    assert collector.errors
+    parts = PARTS - {"health.json", "zookeeper.json"} | {"checks.json"}
+    assert sorted(collector.errors) == sorted(f"{p}: no answer within 3.5 s" for p in parts)
+    # The limits of the health and of all parts, which wait together.
+    assert seconds < 4 + 0.5 + 3.5 + 1
 
 
 @pytest.mark.parametrize(

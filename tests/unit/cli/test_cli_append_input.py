@@ -116,15 +116,16 @@ def test_append_of_empty_input_says_that_nothing_was_appended(content: str, prin
     assert (result.exit_code, result.stderr) == (0, printed)
 
 
-def test_append_in_doubt_names_commands_with_the_options_given(client: Client) -> None:
-    client._error = AppendUncertain(0, ReqId(17, 3, 0, 42), "no outcome within 1 s")
+@pytest.mark.parametrize("reason", ["no outcome within 1 s", "lost (ZooKeeper): find it"])
+def test_append_in_doubt_names_commands_with_the_options_given(client: Client, reason: str) -> None:
+    client._error = AppendUncertain(0, ReqId(17, 3, 0, 42), reason)
     where = ["-z", "z:1", "-r", "/r"]
     result = CliRunner().invoke(app, ["log", "append", "0", "x", *where])
     options = "--zookeeper z:1 --root /r"
     assert (result.exit_code, result.stderr) == (
         1,
-        "waltz: partition 0: an append was sent as 17:3:0:42 and is in doubt (no outcome within "
-        "1 s); before you append it again, find its outcome with: waltz log find 17:3:0:42 "
+        f"waltz: partition 0: an append was sent as 17:3:0:42 and is in doubt ({reason}); "
+        "before you append it again, find its outcome with: waltz log find 17:3:0:42 "
         f"{options}; find the cause with: waltz doctor {options}\n",
     )
 

@@ -123,6 +123,32 @@ async def test_pause_grows_while_the_same_transaction_fails(
 
 
 @on_virtual_time
+async def test_failure_to_read_the_mark_names_no_transaction(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Unread(State):
+        """Fails to read its mark at first, and again after each error of a transaction."""
+
+        fails = True
+
+        async def mark(self, partition: int) -> int:
+            self.fails = not self.fails
+            if not self.fails:
+                raise OSError("database is away")
+            return await super().mark(partition)
+
+    state = Unread()
+    state.errors_before[1] = OSError("away")
+    async with following(state, 2) as (_, _, follower):
+        await follower.applied(0, 1, timeout=10)
+    assert [text for text in caplog.messages if "failed, retrying" in text] == [
+        "partition 0: reading the mark of the state failed, retrying in 0.05 s",
+        "partition 0: applying transaction 1 failed, retrying in 0.05 s",
+        "partition 0: reading the mark of the state failed, retrying in 0.1 s",
+    ]
+
+
+@on_virtual_time
 async def test_transaction_that_the_state_contains_after_an_error_is_not_applied_again() -> None:
     state = State()
     state.errors_after[1] = OSError("connection lost during the commit")

@@ -203,3 +203,48 @@ async def test_zookeeper_that_does_not_answer_fails_the_sample_in_time() -> None
 
     with pytest.raises(SampleFailed, match=r"ZooKeeper at zk:2181 did not answer within 5 s"):
         await Hanging(TARGET).sample()
+
+
+class DefectiveSource(Source):
+    """Fails in its query of the servers, or in its sample, with an error that is a defect."""
+
+    def __init__(self, *, in_sample: bool) -> None:
+        super().__init__(TARGET)
+        self.in_sample = in_sample
+        self.began, self.closed = asyncio.Event(), asyncio.Event()
+        self._opened.callback(self.closed.set)
+
+    @override
+    async def sample(self) -> Sample:
+        if self.in_sample:
+            await self._fail_when_cancelled()
+        self._query_reached(sample())
+        return sample()
+
+    @override
+    async def _query_servers(self, _: Sample) -> None:
+        await self._fail_when_cancelled()
+
+    async def _fail_when_cancelled(self) -> None:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize("in_sample", [False, True])
+@on_virtual_time
+async def test_error_of_work_that_closing_ends_is_logged_and_connections_are_closed(
+    in_sample: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = DefectiveSource(in_sample=in_sample)
+    poller = started(source)
+    request = asyncio.create_task(poller.newer_than(0))
+    await source.began.wait()
+    await poller.aclose()
+    assert source.closed.is_set()
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert "it closes its connections" in caplog.text
+    await asyncio.wait([request])
+    assert isinstance(request.exception(), RuntimeError) is in_sample

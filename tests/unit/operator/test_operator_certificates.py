@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
 from cryptography import x509
 
 from waltz_operator.shell.certificates import issue, make_authority
@@ -16,3 +17,12 @@ def test_certificates_are_valid_on_nodes_whose_clocks_are_slow() -> None:
     slow = datetime.datetime.now(datetime.UTC) - CLOCK_DIFFERENCE
     for pair in (authority, issue(authority, "log.waltz")):
         assert x509.load_pem_x509_certificate(pair.certificate).not_valid_before_utc < slow
+
+
+@pytest.mark.parametrize("length", [3, 54, 55, 63, 64, 200])
+def test_authority_of_a_long_name_differs_from_the_certificate_that_it_signs(length: int) -> None:
+    name = "l" * length
+    authority = make_authority(name)
+    leaf = x509.load_pem_x509_certificate(issue(authority, f"{name}.waltz").certificate)
+    assert leaf.issuer == x509.load_pem_x509_certificate(authority.certificate).subject
+    assert leaf.issuer != leaf.subject

@@ -96,7 +96,7 @@ async def test_disconnect_closes_the_session_of_one_cluster(
     environment = new_environment(tmp_path)
     for name in ("log", "other"):
         await environment.metadata_store(cluster(name))
-    await environment.disconnect(cluster("log"))
+    await environment.disconnect(cluster("log").namespace, "log")
     assert [each.closed for each in sessions] == [True, False]
     await environment.metadata_store(cluster("log"))
     assert len(sessions) == 3

@@ -19,7 +19,6 @@ from tests.support.operator_world import (
 from waltz.admin.core.steps import CopyReplica, DropReplicas
 from waltz.metadata import MetadataStore, create_cluster
 from waltz.metadata.cluster import Cluster
-from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.resources import ObjectMeta
@@ -114,18 +113,10 @@ async def test_removed_finalizer_leaves_those_of_other_controllers() -> None:
 
 
 async def test_removal_of_the_finalizer_closes_the_connections_to_the_cluster() -> None:
-    """Without it the operator would keep a ZooKeeper session for each deleted cluster."""
-    disconnected: list[str] = []
-
-    class Recording(FakeEnvironment):
-        async def disconnect(self, desired: DesiredCluster) -> None:
-            disconnected.append(desired.name)
-
     scene = Scene(FINALIZER)
-    environment = Recording(StoredZnodes(scene.world), Faults())
-    executor = Executor(scene.world.desired(), scene.kube, cast(Environment, environment))
-    await executor.perform(RemoveFinalizer())
-    assert disconnected == ["log"]
+    environment = FakeEnvironment(StoredZnodes(scene.world), Faults())
+    await Executor(scene.world.desired(), scene.kube, environment).perform(RemoveFinalizer())
+    assert environment.disconnected == [(NAMESPACE, "log")]
 
 
 async def test_delete_names_the_uid_that_was_observed() -> None:

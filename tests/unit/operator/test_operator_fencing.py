@@ -115,7 +115,7 @@ async def test_calls_that_write_nothing_need_no_lease() -> None:
     called: list[str] = []
 
     class Recorded:
-        async def disconnect(self, desired: DesiredCluster) -> None:
+        async def disconnect(self, namespace: str, name: str) -> None:
             called.append("disconnect")
 
         def forget_certificates(self, desired: DesiredCluster) -> None:
@@ -127,7 +127,7 @@ async def test_calls_that_write_nothing_need_no_lease() -> None:
     environment = LeaderEnvironment(cast(Environment, Recorded()), lambda: scene.leads)
     desired = scene.world.desired()
     environment.forget_certificates(desired)
-    await environment.disconnect(desired)
+    await environment.disconnect(desired.namespace, desired.name)
     assert called == ["forget", "disconnect"]
     assert await environment.zookeeper_leader(desired) == "log-zookeeper-1"
     assert await scene.kube.find("Service", NAMESPACE, {}) == []

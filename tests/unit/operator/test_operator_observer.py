@@ -160,7 +160,7 @@ async def test_certificates_are_read_once_until_they_are_refreshed(tmp_path: Pat
     environment.forget_certificates(desired)
     await environment.replica_access(desired, cluster)
     assert reads == 2
-    await environment.disconnect(desired)
+    await environment.disconnect(desired.namespace, desired.name)
     await environment.replica_access(desired, cluster)
     assert reads == 3
 

@@ -12,6 +12,7 @@ import yaml
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube
 from tests.support.operator_world import NAMESPACE
 from tests.unit.operator.test_operator_reconcile import Operation
+from waltz_operator.core.names import CLUSTER_LABEL
 from waltz_operator.plan_command import plan_lines
 from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.requested import (
@@ -141,6 +142,22 @@ async def test_file_adds_labels_and_annotations_to_those_of_the_resource(part: s
     kube = ReadOnlyKube(operation.world, Faults())
     requested = await merge_resources(kube, read_resources(yaml.safe_dump(file), NAMESPACE))
     assert requested["StoragePool", NAMESPACE, "a"]["metadata"][part] == {**before, "team": "logs"}
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, ""])
+async def test_file_with_a_new_pool_of_a_cluster_is_found_by_its_label(namespace: str) -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    kube = ReadOnlyKube(operation.world, Faults())
+    label = {CLUSTER_LABEL: operation.world.pools["a"]["metadata"]["labels"][CLUSTER_LABEL]}
+    new, foreign, changed = (yaml.safe_load(pool_file()) for _ in range(3))
+    new["metadata"] = {"name": "new", "labels": label}
+    foreign["metadata"] = {"name": "foreign"}
+    changed["metadata"]["labels"] = {CLUSTER_LABEL: "other"}
+    text = yaml.safe_dump_all([new, foreign, changed])
+    requested = await merge_resources(kube, read_resources(text, NAMESPACE))
+    found = await RequestedKube(kube, requested).find("StoragePool", namespace, label)
+    assert [each["metadata"]["name"] for each in found] == ["b", "c", "new"]
 
 
 async def test_every_write_through_a_preview_is_refused() -> None:

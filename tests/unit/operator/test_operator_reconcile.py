@@ -111,6 +111,15 @@ async def test_first_start_reaches_ready_and_status_matches_the_state() -> None:
     assert operation.world.pools["b"]["status"]["cluster"] == "log"
 
 
+async def test_cluster_whose_finalizer_a_user_removed_is_disconnected_when_it_is_gone() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    assert operation.environment.disconnected == []
+    operation.world.cluster = None
+    assert await operation.reconcile() is None
+    assert operation.environment.disconnected == [(NAMESPACE, "log")]
+
+
 class RecordingKube(FaultyKube):
     """Keeps the kinds of the objects whose status was written, in this order."""
 

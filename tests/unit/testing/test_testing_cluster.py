@@ -113,6 +113,24 @@ async def test_cluster_starts_with_few_function_calls() -> None:
     assert 10_000 < calls < 60_000
 
 
+async def test_cluster_that_fails_to_start_stops_the_nodes_that_have_started() -> None:
+    class Unready(InProcessCluster):
+        async def ready(self, seconds: float = 30.0) -> None:
+            assert all(server.node is not None for server in self.servers)
+            assert all(storage.node is not None for storage in self.storages)
+            raise TimeoutError
+
+    loop = asyncio.get_running_loop()
+    handler, tasks = loop.get_exception_handler(), asyncio.all_tasks()
+    cluster = Unready()
+    with pytest.raises(TimeoutError):
+        await cluster.__aenter__()
+    assert all(server.node is None for server in cluster.servers)
+    assert all(storage.node is None for storage in cluster.storages)
+    assert loop.get_exception_handler() is handler
+    assert {task for task in asyncio.all_tasks() if not task.cancelling()} == tasks
+
+
 async def test_error_that_would_end_a_process_is_raised_when_the_cluster_closes() -> None:
     def fail() -> None:
         raise AssertionError("an invariant is broken")

@@ -5,6 +5,7 @@ Touches ZooKeeper, the network and disk.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -114,12 +115,17 @@ def restore_command(
 
 
 def _write_file(file: Path, backup: ClusterBackup) -> None:
-    """Write or replace ``file``; a backup that was in it stays until the new one is complete."""
+    """Write or replace ``file``; a backup that was in it stays until the new one is complete.
+
+    Raises Failed. After an error nothing of the new backup stays.
+    """
     partial = file.with_name(file.name + ".partial")
     try:
         partial.write_text(encode_backup(backup))
         rename_durably(partial, file)
     except OSError as problem:
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise Failed(f"{file} cannot be written: {problem.strerror}") from problem
 
 

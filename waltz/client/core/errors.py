@@ -191,7 +191,7 @@ class AppendUncertain(WaltzError):
 
     ``req_id`` is the request id of the append. If the append is in the log, its transaction has
     this request id. Find out with `LogClient.outcome`, or with ``waltz log find``, before you
-    append again.
+    append again. ``summary`` is the text of the error without this advice.
 
     For a batch, ``outcomes`` has the outcome of each append, None for an append in doubt.
     ``req_id`` is the request id of the first append in doubt. The sequence numbers of
@@ -206,20 +206,23 @@ class AppendUncertain(WaltzError):
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> None:
         if outcomes:
-            what = (
+            summary = (
                 f"partition {partition}: {outcomes.count(None)} of the {len(outcomes)} appends of "
-                f"a batch are in doubt; the first was sent as {req_id} ({reason}): find the "
-                "outcome of each with client.outcome before you append it again"
+                f"a batch are in doubt; the first was sent as {req_id} ({reason})"
             )
+            remedy = "find the outcome of each with client.outcome before you append it again"
         else:
-            what = (
-                f"partition {partition}: an append was sent as {req_id} and is in doubt "
-                f"({reason}): find its outcome with client.outcome(error.req_id), or "
-                f"with: waltz log find {req_id}, before you append it again"
+            summary = (
+                f"partition {partition}: an append was sent as {req_id} and is in doubt ({reason})"
             )
-        super().__init__(what)
+            remedy = (
+                "find its outcome with client.outcome(error.req_id), or with: waltz log find "
+                f"{req_id}, before you append it again"
+            )
+        super().__init__(f"{summary}: {remedy}")
         self.partition = partition
         self.req_id = req_id
+        self.summary = summary
         self.outcomes = outcomes
 
 

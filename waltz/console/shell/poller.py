@@ -8,7 +8,6 @@ view. Without a request there is no sample, so the console costs nothing while i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -112,11 +111,11 @@ class Source:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._query is not None:
-            self._query.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._query
-        await self._opened.aclose()
+        try:
+            if self._query is not None:
+                await _end(self._query, "query which storages the servers reach")
+        finally:
+            await self._opened.aclose()
 
     async def _open(self) -> Monitor:
         """Connect to ZooKeeper and return a monitor; after an error, nothing stays open."""
@@ -159,6 +158,17 @@ class Source:
             for server, report in reports.items()
             if report.problem is None
         }
+
+
+async def _end(task: asyncio.Task[None], work: str) -> None:
+    """Cancel ``task`` and wait for its end; log its error, if it has failed to do its ``work``.
+
+    The error is not raised, because the caller closes connections afterwards.
+    """
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("console failed to %s; it closes its connections", work, exc_info=error)
 
 
 class Poller:
@@ -209,11 +219,11 @@ class Poller:
 
     async def aclose(self) -> None:
         """End the sample that is under way, and close the connections."""
-        if self._sampling is not None:
-            self._sampling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sampling
-        await self._source.close()
+        try:
+            if self._sampling is not None:
+                await _end(self._sampling, "sample the cluster")
+        finally:
+            await self._source.close()
 
     async def _sample(self) -> None:
         """Wait until the next sample is due, take it, and publish its view."""
