@@ -138,7 +138,11 @@ class RequestedKube:
         return requested if requested is not None else await self._kube.get(kind, namespace, name)
 
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
-        """See Kube."""
+        """See Kube.
+
+        A resource that does not exist yet is not found: the operator finds only what it has
+        labelled itself.
+        """
         found = await self._kube.find(kind, namespace, labels)
         return [
             self._requested.get((kind, namespace, each["metadata"]["name"]), each) for each in found
