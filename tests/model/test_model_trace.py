@@ -1,4 +1,4 @@
-"""Test that a replay takes the trace of a right session, and forbids each kind of wrong step."""
+"""Test that a replay allows a correct session, and forbids each kind of wrong step."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def replay(events: list[Event]) -> Replay:
     return result
 
 
-def test_replay_of_right_session_takes_every_event() -> None:
+def test_replay_of_correct_session_allows_every_event() -> None:
     assert replay(_RIGHT).session.mark == 9
 
 

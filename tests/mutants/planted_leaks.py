@@ -29,7 +29,9 @@ LEAK_BUGS = (
         "parts = self._port.messages.encode_parts(request, self._connection.version)\n"
         "del self._pending[request.seq_num]\n",
         "A request that was refused with an error is answered, too.",
-        nodes("unit/net/test_net_rpc.py::test_rpc_request_that_the_peer_lacks_is_never_answered"),
+        nodes(
+            "unit/net/test_net_rpc.py::test_rpc_unsupported_request_is_refused_and_never_answered"
+        ),
     ),
     Planted(
         "a handshake without an answer leaves its connection open",

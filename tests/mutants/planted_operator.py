@@ -78,7 +78,7 @@ OPERATOR_BUGS = (
         "if was_in_session and held.session_id is None:\n",
         "It counts in a vote without the transactions that it lacks.",
         nodes(
-            "unit/operator/test_operator_plan_guards.py::test_incomplete_replica_that_is_switched_off_is_a_problem_for_a_person"
+            "unit/operator/test_operator_plan_guards.py::test_incomplete_replica_that_is_switched_off_is_reported_and_not_switched_on"
         ),
     ),
     Planted(

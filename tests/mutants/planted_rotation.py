@@ -18,7 +18,7 @@ ROTATION_BUGS = (
     Planted(
         "the next step of a rotation does not wait for clients",
         Package.OPERATOR,
-        "if is_followed_by_clients and issued.age_seconds < seconds:\n",
+        "if clients_must_load and issued.age_seconds < seconds:\n",
         "if False:\n",
         "Clients refuse the certificates of the servers.",
         nodes(f"{_ROTATION}::test_phase_gives_clients_the_time_of_the_spec"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.planting import Package, Planted, nodes
 
 _HISTORIES = nodes(
-    "unit/operator/test_operator_shape_properties.py::test_random_changes_of_shape_harm_no_copy_and_end"
+    "unit/operator/test_operator_shape_properties.py::test_random_changes_of_shape_end_without_harm_to_copies"
 )
 _DIFFERING_COPY = nodes(
     "unit/operator/test_operator_shape_properties.py::test_copy_that_differs_stops_a_removal_and_stays"

@@ -129,7 +129,7 @@ WAIT_BUGS = (
         "finally:\n        unsubscribe()",
         "finally:\n        pass",
         "Each operation adds a callback to the session.",
-        nodes(_RETRY + "test_answered_operation_follows_the_connection_no_more"),
+        nodes(_RETRY + "test_answered_operation_stops_following_the_connection"),
     ),
     Planted(
         "a wait for the admin lock polls",

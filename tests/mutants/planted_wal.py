@@ -17,7 +17,7 @@ WAL_BUGS = (
     Planted(
         "append answered before its transaction is flushed",
         Package.STORAGE,
-        'header, written = self._header, self._written\nself._file.write_durably(0, b"")\n',
+        "header, written = self._header, self._written\nflush_wal(self._file)\n",
         "header, written = self._header, self._written\n",
         "A loss of power removes an acknowledged append.",
         nodes(f"{_LARGE}test_acknowledged_large_records_survive_every_crash"),

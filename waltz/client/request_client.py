@@ -97,6 +97,7 @@ class RequestClient:
             log_mark = await self.read_mark(partition)
             if log_mark >= mark:
                 return
+            # A server that has just lost the partition answers with an old end of the log.
             confirmations += 1
             if confirmations == AHEAD_CONFIRMATIONS:
                 raise ClientAhead(partition, mark, log_mark)

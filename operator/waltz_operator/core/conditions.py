@@ -1,4 +1,4 @@
-"""Form the conditions of a status, and those about changes that are under way. Pure."""
+"""Form conditions from statements, and the statements of Changing and Rotating. Pure."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _ROTATION_REASONS = {
     RotationPhase.SIGN: "SigningNew",
     RotationPhase.RETIRE: "RetiringOld",
 }
+"""The reason of Rotating by phase. In the phase SETTLED, a rotation is due that has not begun."""
 
 
 @dataclass(frozen=True, slots=True)

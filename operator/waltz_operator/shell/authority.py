@@ -1,6 +1,8 @@
 """Read and change the secrets of the cluster's own certificate authority. Touches random numbers.
 
-`core.authority` has the parts of the secrets and the phases of a rotation.
+The phases of a rotation: TRUST (all processes trust the old and the new authority), SIGN (all get
+certificates of the new one), RETIRE (all trust the new one alone), and SETTLED without a rotation.
+`core.authority` has the parts of the authority's secret in each phase.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _OTHER_PARTS = {
     RotationPhase.SIGN: "previous.crt",
     RotationPhase.RETIRE: "previous.crt",
 }
+"""The part with the authority that does not sign: the new one before SIGN, then the old one."""
 
 
 class AuthorityUnusable(ValueError):

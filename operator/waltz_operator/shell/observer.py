@@ -76,7 +76,7 @@ async def observe(
     # A secret may have changed since the last observation: the certificates are read again.
     environment.forget_certificates(desired)
     objects = await _objects(desired, kube)
-    growths = volume_growths(desired, ObservedCluster(objects, ZooKeeperUnreachable("not needed")))
+    growths = volume_growths(desired, _of_objects_only(objects))
     return ObservedCluster(
         objects={key: _redacted(key, live) for key, live in objects.items()},
         metadata=_unready_zookeeper(desired, objects) or await _metadata(desired, environment),
@@ -215,11 +215,14 @@ async def _zookeeper_leader(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject], environment: Environment
 ) -> str | None:
     """Return the pod that leads ZooKeeper; None if no pod of ZooKeeper has to be replaced."""
-    # `is_rolling` depends on the objects alone.
-    only_objects = ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
-    if not is_rolling(desired, only_objects, Component.ZOOKEEPER):
+    if not is_rolling(desired, _of_objects_only(objects), Component.ZOOKEEPER):
         return None
     return await environment.zookeeper_leader(desired)
+
+
+def _of_objects_only(objects: Mapping[ObjectKey, LiveObject]) -> ObservedCluster:
+    """Return an observation for functions that depend on the objects alone."""
+    return ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
 
 
 def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:

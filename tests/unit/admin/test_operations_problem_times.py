@@ -67,7 +67,7 @@ def test_refused_replica_takes_part_in_no_session() -> None:
     assert of_refused_replica(now, 1, "b:1") == Period(after=70.0)
 
 
-def test_first_of_several_problems_began_before_the_others() -> None:
+def test_period_of_first_problem_is_the_earliest_one() -> None:
     assert Period.of_first([Period(since=9.0), Period(since=7.0)]) == Period(since=7.0)
     assert Period.of_first([Period(after=3.0), Period(after=5.0)]) == Period(after=3.0)
     assert Period.of_first([Period(after=3.0), UNKNOWN_PERIOD]) == UNKNOWN_PERIOD

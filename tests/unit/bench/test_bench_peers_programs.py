@@ -106,7 +106,9 @@ def install(tmp_path: Path, name: str, text: str = "exit 0") -> Path:
     return program
 
 
-async def test_server_on_the_path_comes_first(tmp_path: Path, built: Path, source: Path) -> None:
+async def test_installed_server_is_used_before_a_built_one(
+    tmp_path: Path, built: Path, source: Path
+) -> None:
     (built / "etcd").touch()
     installed = install(tmp_path, "etcd")
     assert await go_programs.go_server("etcd", source, "a package") == installed

@@ -345,7 +345,7 @@ def test_control_shows_all_entries(storage: Path) -> None:
     assert "cut off" in run("verify", str(storage)).stdout
 
 
-def test_verify_with_meta_reads_control_file_there(tmp_path: Path) -> None:
+def test_verify_with_meta_reads_control_file_in_that_directory(tmp_path: Path) -> None:
     data, meta, other = (tmp_path / name for name in ("data", "meta", "other"))
     for each in (data, meta, other):
         each.mkdir()

@@ -142,7 +142,7 @@ def test_denial_of_an_earlier_mount_is_ignored(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("kind", [MountRequest, FeedRequest])
-def test_feed_knows_why_it_was_denied(kind: type) -> None:
+def test_denied_feed_keeps_the_reason(kind: type) -> None:
     feed = PartitionFeed(RequestIds(9, 0), 4)
     feed.attach(GENERATION, 0, VERSION)
     if kind is FeedRequest:

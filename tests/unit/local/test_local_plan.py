@@ -95,7 +95,7 @@ def test_ports_differ_and_are_free() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has abstract names")
-def test_reserved_ports_are_not_chosen_by_other_plans() -> None:
+def test_reserved_ports_are_not_chosen_before_their_release() -> None:
     def reservations(*drawn: list[int]) -> PortReservations:
         draws = cycle(drawn)
         return PortReservations(lambda _: iter(next(draws)))

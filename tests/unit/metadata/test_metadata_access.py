@@ -72,7 +72,7 @@ async def test_changes_of_two_tasks_are_both_kept(cluster: Cluster) -> None:
     assert read.value == AccessRules((READER, WRITER))
 
 
-async def test_deleted_rules_are_missing(cluster: Cluster) -> None:
+async def test_deleted_rules_are_read_as_none(cluster: Cluster) -> None:
     await change_access_rules(cluster, lambda rules: rules.with_grant(READER))
     assert await delete_access_rules(cluster)
     assert await read_access_rules(cluster) is None

@@ -40,7 +40,7 @@ def test_opening_and_closing_are_not_logged(caplog: pytest.LogCaptureFixture) ->
     assert lines(caplog) == []
 
 
-def test_warnings_of_kazoo_are_for_debugging(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_of_kazoo_are_logged_at_level_debug(caplog: pytest.LogCaptureFixture) -> None:
     kazoo = KazooLog()
     kazoo.log(5, "every byte")
     kazoo.warning("Connection dropped: %s", "reason")

@@ -123,7 +123,7 @@ async def test_disconnect_does_not_trigger_retry_before_reconnect() -> None:
     answering.cancel()
 
 
-async def test_answered_operation_follows_the_connection_no_more() -> None:
+async def test_answered_operation_stops_following_the_connection() -> None:
     """Each operation would add a callback to those of the session."""
     scene = Scene()
     before = len(scene.store.health._callbacks)

@@ -249,7 +249,7 @@ async def test_rpc_answer_is_passed_on_once() -> None:
         assert answers == [storage.MaxTransactionIdResponse(1, 0, 0, 10)]
 
 
-async def test_rpc_request_that_the_peer_lacks_is_never_answered() -> None:
+async def test_rpc_unsupported_request_is_refused_and_never_answered() -> None:
     async with node(STORAGE.limited_to(0)) as (storage_node, port):
         rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
         answers: list[Any] = []

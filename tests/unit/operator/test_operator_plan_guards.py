@@ -198,7 +198,7 @@ def test_new_pool_gets_a_group_that_no_foreign_storage_has() -> None:
     assert groups["d-storage-0.d-storage.logs.svc:6000"] == 4
 
 
-def test_incomplete_replica_that_is_switched_off_is_a_problem_for_a_person() -> None:
+def test_incomplete_replica_that_is_switched_off_is_reported_and_not_switched_on() -> None:
     """Switched on, it would count in a vote without the transactions that it lacks."""
     world = started()
     storage = "b-storage-0.b-storage.logs.svc:6000"

@@ -114,7 +114,7 @@ def test_preview_in_the_middle_of_a_change_names_what_is_left_of_it(seed: int) -
     check_preview(shown, perform_all(world))
 
 
-def test_random_specs_change_replicas_and_pools() -> None:
+def test_previews_of_random_specs_have_gains_losses_and_pools() -> None:
     """Otherwise the properties above would hold for a preview that is always empty."""
     seen: Counter[str] = Counter()
     for seed in range(12):

@@ -1,4 +1,4 @@
-"""Changes of a cluster's shape harm no copy, end, and can be changed back half-way.
+"""Changes of a cluster's shape end, harm no copy, and can be changed back half-way.
 
 Random histories add and remove pools, scale them, and change the spec again before the operator has
 finished. The operator is killed between steps, acts on observations that are outdated, and storages
@@ -149,14 +149,14 @@ def check_random_changes(seed: int) -> None:
 
 @settings(max_examples=12)
 @given(st.integers(0, 2**32))
-def test_random_changes_of_shape_harm_no_copy_and_end(seed: int) -> None:
+def test_random_changes_of_shape_end_without_harm_to_copies(seed: int) -> None:
     check_random_changes(seed)
 
 
 @pytest.mark.slow
 @settings(max_examples=48)
 @given(st.integers(0, 2**32))
-def test_more_random_changes_of_shape_harm_no_copy_and_end(seed: int) -> None:
+def test_more_random_changes_of_shape_end_without_harm_to_copies(seed: int) -> None:
     check_random_changes(seed)
 
 

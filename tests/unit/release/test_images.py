@@ -89,7 +89,7 @@ def test_program_of_an_image_runs_the_entry_point_of_the_distribution(file: Path
     assert find_spec(f"{module}.__main__") is not None
 
 
-def test_docker_sees_every_file_of_the_images() -> None:
+def test_dockerignore_excludes_no_file_of_the_images() -> None:
     shown = [
         ROOT / line.removeprefix("!")
         for line in (ROOT / ".dockerignore").read_text().split()

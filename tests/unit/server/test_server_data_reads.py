@@ -266,6 +266,14 @@ def test_cold_reads_in_any_order_are_merged_into_few_lists() -> None:
     assert lists < 100
 
 
+def test_repeated_reads_of_one_transaction_do_not_use_up_the_bound_of_a_connection() -> None:
+    reads, peer = Requests(0), Peer(4)
+    for wanted in range(WAITING_PER_CONNECTION):
+        for number in range(3):
+            assert reads.read(peer, data_request(wanted, number), WAITING_PER_CONNECTION) == []
+        assert deliver_all(reads)[0] == [wanted] * 3
+
+
 def test_waiting_transactions_of_a_connection_are_bounded() -> None:
     reads, peer, other = Requests(0), Peer(4), Peer(4)
     count = WAITING_PER_CONNECTION + 300

@@ -1,4 +1,4 @@
-"""Test that an open session takes appends until ZooKeeper answers, however its end is due."""
+"""Test that an open session whose end is due takes appends until ZooKeeper has answered."""
 
 from __future__ import annotations
 

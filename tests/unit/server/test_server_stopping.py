@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.net import FrameConnection
+from waltz.net import FrameConnection, Listener
 from waltz.runtime.configuration import read_settings
 from waltz_server.main import run_node
 from waltz_server.shell import node as node_module
@@ -68,6 +68,16 @@ class Connection:
         self.reading = True
 
 
+@dataclass
+class ClosableListener:
+    """The listener, which closes all connections of clients when it is closed."""
+
+    closed: bool = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
 @pytest.fixture
 def hosted() -> Hosted:
     return Hosted()
@@ -89,7 +99,8 @@ def connection(node: ServerNode, number: int) -> Connection:
 async def test_stop_closes_partitions_after_their_appends_are_resolved(
     node: ServerNode, hosted: Hosted
 ) -> None:
-    early = connection(node, 1)
+    early, listener = connection(node, 1), ClosableListener()
+    node.listener = cast(Listener, listener)
     stopping = asyncio.create_task(node.stop())
     await eventually(lambda: not early.reading)
     late = connection(node, 2)
@@ -97,9 +108,11 @@ async def test_stop_closes_partitions_after_their_appends_are_resolved(
     for open_appends in (2, 1):
         hosted.core.unfinished = open_appends
         await hosted.core.looked_at()
+        assert not listener.closed, "the clients would not get the outcomes"
         assert not hosted.closed
     hosted.core.unfinished = 0
     await stopping
+    assert listener.closed
     assert hosted.closed
 
 

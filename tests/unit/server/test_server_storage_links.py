@@ -298,6 +298,25 @@ async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
 
 
 @on_virtual_time
+async def test_requests_of_a_lost_connection_do_not_close_the_next_one() -> None:
+    async with new_scene() as scene:
+        user = await scene.up()
+        scene.fault = silent
+        for _ in range(5):
+            user.send(scene.name, request())
+        await eventually(lambda: len(scene.requests) == 6)
+        scene.fault = no_fault
+        scene.cut()
+        await answered(user, 5)
+        await eventually(lambda: user.events[-1] == "up")
+        await asyncio.sleep(5.0)
+        user.send(scene.name, request())
+        await asyncio.sleep(20.0)
+        assert user.answers[5:] != [None]
+        assert len(scene.opened_at) == 2
+
+
+@on_virtual_time
 async def test_storage_that_hangs_after_its_first_answers_is_disconnected() -> None:
     """The first check of the deadline finds only requests that were sent after it was set."""
     async with new_scene() as scene:

@@ -53,10 +53,12 @@ class OfflineFill(Order):
         source_replica = observation.held(self.source, partition)
         if source_replica is None:
             return Refuse(f"the source, storage {self.source}, does not hold partition {partition}")
-        # A destination of Waltz 0.13.2 may not report its last id. A complete copy sets the
-        # destination's low-water mark to the last id, so this mark shows how far the copy is. The
-        # copy ends at the source's local low-water mark: its last id when its session began.
-        end = held.low_water_mark if held.max_transaction_id is None else held.max_transaction_id
-        if end >= source_replica.local_low_water_mark:
+        # The last id that the destination holds. A destination of Waltz 0.13.2 may not report it,
+        # but a complete copy also sets the destination's low-water mark to its last id.
+        last_held = held.max_transaction_id
+        if last_held is None:
+            last_held = held.low_water_mark
+        # The copy ends at the source's local low-water mark: its last id when its session began.
+        if last_held >= source_replica.local_low_water_mark:
             return Done()
         return CopyReplica(self.source, destination, partition, overwrite=False)

@@ -102,8 +102,8 @@ def console_command(
 ) -> None:
     """Serve a web page that shows the cluster and its log, read-only, until Ctrl-C or SIGTERM.
 
-    The page works while processes or ZooKeeper do not answer; it shows what they would report as
-    unknown. The cluster is sampled only while a browser shows the page.
+    The page works while processes or ZooKeeper do not answer; values that only they report are
+    then shown as unknown. The cluster is sampled only while a browser shows the page.
     """
     with exit_on_expected_error():
         check_installed("waltz console", "console", "aiohttp")

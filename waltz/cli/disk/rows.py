@@ -243,7 +243,7 @@ def hex_dump(data: bytes) -> str:
 def _segment(partition: int, report: SegmentReport) -> CheckedSegment:
     """Return the row of a checked segment."""
     tail = report.tail.value
-    # A file that ends within its header is shorter than ``end``, which is not before the records.
+    # ``end`` is at least the size of the header, and a damaged file may be shorter than that.
     tail_bytes = max(0, report.size - report.end)
     return CheckedSegment(
         partition,
@@ -277,7 +277,7 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
 
 
 def _start_lines(start: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the table for the result of `_start`; they continue "would"."""
+    """Return the cells of the column "would" for the result of `_start`."""
     changes = [f"{change['would']} ({change['file']})" for change in start["changes"]]
     if start["refused"] is not None:
         return [*changes, f"refuse the partition: {start['refused']}"]
@@ -285,7 +285,7 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
 
 
 def _change_text(change: Change) -> str:
-    """Return what a start would do to a file; the text continues "would"."""
+    """Return what a start would do to a file; the text follows the word "would"."""
     match change.kind:
         case ChangeKind.CREATE:
             return "create this file"

@@ -121,7 +121,8 @@ def recover_partition_command(
                 )
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"
-                # Waltz 0.13.2 may not report the last id. A complete copy sets the mark to it.
+                # Waltz 0.13.2 may not report the last id, but a complete copy also sets the
+                # low-water mark to the last id.
                 last_id = held.max_transaction_id
                 return steps, held.low_water_mark if last_id is None else last_id
 

@@ -182,9 +182,9 @@ def _plan_without_copy(
     ``missing`` has the partitions that lack replicas, each with the storages that must get one. Two
     kinds of replicas need no copy. The replicas of unused partitions are empty: all of them are
     planned together. A storage that took part in a partition's last session has the transactions:
-    if no partition is unused, one such storage is assigned to its partition again. Other replicas
-    of that partition may be unhealthy, because a new session needs a quorum of the last session's
-    replicas anyway.
+    if no partition is unused, one such storage is assigned to its partition again. This does not
+    wait until the other replicas are healthy: a new session needs a quorum of the last session's
+    replicas, whether this one is assigned or not.
     """
     unused = [(view, new) for view, new in missing if is_unused(view)]
     if unused:

@@ -1,8 +1,12 @@
 """Plan the rotation of the cluster's own certificate authority. Pure.
 
 A rotation begins when a user requests it by an annotation of the WaltzCluster, or when less than
-`ROTATION_DAYS` of the authority's validity are left. `core.authority` has its phases. A request
-that arrives during a rotation is a new request: the next rotation begins after this one.
+`ROTATION_DAYS` of the authority's validity are left. A request that arrives during a rotation is a
+new request: the next rotation begins after this one.
+
+Its phases are TRUST (all processes trust the old and the new authority), SIGN (all get certificates
+of the new one) and RETIRE (all trust the new one alone). Without a rotation, the phase is SETTLED.
+See `core.authority`.
 
 Processes load changed certificates for new connections, and open connections stay, so no pod is
 replaced. The next phase begins only under these conditions:
@@ -58,6 +62,7 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
         return "the replicas of the storages are not observed"
     if any(state != AllPodsCurrent() for state in roll_states(desired, observed)):
         return "a rolling change is under way"
+    # Without any storage named, this is the first reason why a replica is not healthy.
     return absence_obstacle(present, frozenset())
 
 
@@ -72,7 +77,8 @@ def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority
         others = f" and {more} more" if more > 0 else ""
         return f"these pods have not loaded the certificates yet: {named}{others}"
     seconds = desired.cluster.spec.tls.rotation_step_seconds
-    is_followed_by_clients = authority.phase in (RotationPhase.TRUST, RotationPhase.SIGN)
-    if is_followed_by_clients and issued.age_seconds < seconds:
+    # Clients have to load the new authority in TRUST, and certificates of it in SIGN.
+    clients_must_load = authority.phase in (RotationPhase.TRUST, RotationPhase.SIGN)
+    if clients_must_load and issued.age_seconds < seconds:
         return f"clients have {seconds} s to load the certificates"
     return None

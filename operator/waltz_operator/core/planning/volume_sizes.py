@@ -3,7 +3,7 @@
 First every claim requests the new size. If the API server would refuse that, nothing is changed,
 and a wait says how to get larger volumes. Then the StatefulSet, whose claim templates Kubernetes
 does not change, is deleted without its pods and created again, so that later pods get volumes of
-the new size, too. The growth itself is followed until every volume has its size.
+the new size, too. A wait names each volume until it has its size.
 
 The StatefulSet is deleted only while nothing depends on it: all of its pods run its current version
 (test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current). Until it exists again,
@@ -89,9 +89,10 @@ def plan_recreation(desired: DesiredCluster, observed: ObservedCluster) -> Clust
 def _outdated_set(
     desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
 ) -> LiveObject | None:
-    """Return the StatefulSet of a pool if only its templates lack the specified sizes.
+    """Return the StatefulSet of a pool if its templates must get the specified sizes now.
 
-    None while a volume does not request its size: the templates follow the volumes.
+    Otherwise None, also while the claim of a volume does not request its size: the templates change
+    after the claims.
     """
     name = pool.metadata.name
     live = observed.objects.get(ObjectKey("StatefulSet", storage_set(name)))

@@ -262,7 +262,7 @@ class ClientConnection(FrameHandler):
                 self._host.pause_client(self._connected())
 
     def _denial(self, right: Right, partition: int) -> str | None:
-        """Return why the client may not do this, None if it may."""
+        """Return why the client may not do this, None if it may; log the first denial of a kind."""
         return None if self._access is None else self._access.denial(right, partition)
 
     def _deny_appends(self, req_ids: Iterable[ReqId], denial: str) -> None:
@@ -330,7 +330,7 @@ class ClientConnection(FrameHandler):
             self._spawn(self._change_preference(req_id, partitions, preferred))
 
     def _may_administer(self, partitions: tuple[int, ...]) -> bool:
-        """Return whether the client may administer all ``partitions``; log a denial."""
+        """Return whether the client may administer all ``partitions``."""
         return all(self._denial(Right.ADMINISTER, p) is None for p in partitions)
 
     async def _change_preference(

@@ -180,6 +180,7 @@ class ServerConnection(FrameHandler):
         self._intake.done(weight)
 
     def _answer_read(self, weight: int, answer: storage.Response) -> None:
+        """Send the answer to a read. Its records show how much later reads may need in memory."""
         self._weights.learn(answer)
         self._send(answer)
         self._intake.read_done(weight)

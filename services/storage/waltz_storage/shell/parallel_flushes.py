@@ -37,7 +37,7 @@ class ParallelFlushes:
             self._begun += len(flushes)
             is_last = number == len(parts) - 1
             if is_last and len(flushes) == 1:
-                # The usual case, a round of one partition: no other flush is to be waited for.
+                # One flush needs no countdown. The usual case is a round of one partition.
                 flushes.pop()()
             if not flushes:
                 durable(part)

@@ -134,13 +134,16 @@ class PosixFile:
             raise _write_error(error, "write to", self._path) from error
 
     def write_durably(self, offset: int, data: bytes) -> None:
-        """Write and flush; one call at a time, so that no flush hides an error (see `DiskFile`)."""
+        """Write and flush; the calls of several threads run one after the other.
+
+        The operating system reports a lost write to only one of several concurrent flushes.
+        """
         with self._flushing:
             self.write(offset, data)
             self.flush()
 
     def one_flush(self) -> AbstractContextManager[object]:
-        """Return the lock of `write_durably`."""
+        """Return the lock that `write_durably` holds while it writes and flushes."""
         return self._flushing
 
     def allocate(self, start: int, end: int) -> None:

@@ -1,7 +1,8 @@
 """The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
-The lock table (`lock_table`) maps each lock to three *slots*. A granted append holds the slots of
-its locks until the store reports its outcome. A lock is *open* while all its slots are held.
+The lock table (`lock_table`) maps each lock to three *slots*, which other locks may share. A
+granted append holds the slots of its locks until the store reports its outcome. A lock is *open*
+while all its slots are held: an open append may hold the lock, so other appends must wait for it.
 
 A waiter is in the queue of its client and in the queue of each of its locks. A waiter that is first
 in all its queues is *due*: the caller may try to grant it. If the caller finds one of its locks

@@ -64,7 +64,7 @@ class RecoveryCase(Enum):
     VOTER = "votes"
     """undecidable_vote.txt"""
     LAGGING = "lags: supports what it copies"
-    """lagging_replica.txt"""
+    """lagging_replica.txt. `SessionRecovery.measured` finds this case by the end of the log."""
 
 
 class VoteRole(Enum):

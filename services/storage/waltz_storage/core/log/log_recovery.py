@@ -101,9 +101,9 @@ def recover_segment(
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if last_clean == first_id:
         # If the segment begins at a checkpoint, for example with record 2000, `_known_clean` may
-        # have returned this checkpoint, which shows nothing about record 2000 itself. So the mark
-        # alone decides whether the first record is known clean. Waltz 0.13.2 does not check the
-        # mark here, and drops a damaged first record as a torn tail
+        # have returned this checkpoint. The checkpoint is about the index entries before it, and
+        # this segment has none. So the local low-water mark alone decides whether the first record
+        # is known clean. Waltz 0.13.2 drops a damaged first record as a torn tail
         # (`test_damaged_first_record_below_local_mark_is_damage`).
         last_clean = min(claimed_last, local_low_water_mark)
     if first_id <= last_clean and plan.next_id <= last_clean:
@@ -127,8 +127,8 @@ def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
     """Return the last id of the known-clean part (spec/disk.md section 8, step 3).
 
     ``claimed_last`` is the last id that the index file has an entry for. A crash may have torn the
-    entries of the newest checkpoint interval (see `TailSegment.write_checkpoint`), so beyond the
-    local low-water mark only the entries up to the checkpoint before count.
+    entries of the newest checkpoint interval (see `TailSegment.write_checkpoint`). So beyond the
+    local low-water mark, only the entries up to the last checkpoint below ``claimed_last`` count.
     """
     if claimed_last <= local_low_water_mark:
         return claimed_last

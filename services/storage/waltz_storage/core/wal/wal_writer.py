@@ -22,7 +22,7 @@ from waltz_storage.core.wal.transaction_blocks import (
     blocks_of_bytes,
     encode_transaction,
 )
-from waltz_storage.core.wal.wal_file import write_wal_header
+from waltz_storage.core.wal.wal_file import flush_wal, write_wal_header
 from waltz_storage.core.wal.wal_header import WalHeader
 
 _TAIL_ROOM_BYTES = 64
@@ -95,7 +95,7 @@ class WalWriter:
     def most_blocks(self) -> int:
         """How many blocks a transaction may have: half of the ring.
 
-        So transactions can be written to one half while a checkpoint runs that gives up the other.
+        While a checkpoint gives up one half, transactions are written to the other half.
         """
         return max(1, (self._ring.count - 1) // 2)
 
@@ -134,12 +134,11 @@ class WalWriter:
     def flush(self) -> None:
         """Make the written transaction and the written header durable; raises DiskFailed.
 
-        An empty write does the flush, as in `flush_wal`.
         Another thread may call `advance` meanwhile: its header is durable after the next flush.
         After an error the process must end: the content of the disk is unknown.
         """
         header, written = self._header, self._written
-        self._file.write_durably(0, b"")
+        flush_wal(self._file)
         self._durable_header = header
         self._flushed = written
 
@@ -153,8 +152,9 @@ class WalWriter:
     def advance(self, checkpoint: TransactionId) -> None:
         """Write a header with a new checkpoint; the next `flush` makes it durable.
 
-        All files that transactions before ``checkpoint`` changed must be flushed, and the position
-        in the catalogue must be at least ``checkpoint``. Raises DiskFailed.
+        All files that transactions before ``checkpoint`` changed must be flushed. The catalogue
+        (the list of these files) also has a position in the log, which must be at least
+        ``checkpoint``: a start compares both. Raises DiskFailed.
         """
         assert self._header == self._durable_header, "one header is written at a time"
         assert checkpoint <= self._following, "a checkpoint passes only complete transactions"
