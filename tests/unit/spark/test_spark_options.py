@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,23 @@ from waltz.spark.core.option_values import OptionError, TlsOptions, ZooKeeperOpt
 from waltz.spark.core.options import Edge, Positions, parse_options
 
 CLUSTER = {"zookeeper": "zk:2181"}
+
+
+def avro_record(name: str, field_type: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": "f", "type": field_type}]}
+
+
+def avro(field_type: Any) -> str:
+    """Return the Avro schema of the record ``n.r`` with one field."""
+    return json.dumps(avro_record("r", field_type) | {"namespace": "n"})
+
+
+def test_avro_type_may_occur_twice() -> None:
+    twice = json.dumps(
+        avro_record("r", avro_record("q", "int"))
+        | {"fields": [{"name": "a", "type": avro_record("q", "int")}, {"name": "b", "type": "q"}]}
+    )
+    assert parse_options(CLUSTER | {"avroSchema": twice}).avro_schema == twice
 
 
 def test_options_not_given_have_their_defaults() -> None:
@@ -90,6 +109,9 @@ def test_options_ending_positions_default_to_latest() -> None:
         (CLUSTER | {"bytesPerTask": "-4"}, "expected a number above 0"),
         (CLUSTER | {"avroSchema": "{"}, "not an Avro schema in JSON"),
         (CLUSTER | {"avroSchema": '"long"'}, "expected the schema of a record"),
+        (CLUSTER | {"avroSchema": avro(["null", "r"])}, "the type n.r contains itself"),
+        (CLUSTER | {"avroSchema": avro({"type": "array", "items": "n.r"})}, "contains itself"),
+        (CLUSTER | {"avroSchema": avro(avro_record("q", ["null", "r"]))}, "n.r contains itself"),
     ],
 )
 def test_options_invalid_values_are_refused(given: dict[str, str], text: str) -> None:

@@ -89,13 +89,39 @@ def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]
 
 
 def check_avro_schema(written: str) -> None:
-    """Raise ValueError if ``written`` is not the JSON of an Avro record's schema."""
+    """Raise ValueError if ``written`` is not the JSON of an Avro record's schema.
+
+    A type that contains itself is refused, too: data that are nested some thousand times would end
+    the process, because fastavro reads them by recursion in C. Spark has no type for them either.
+    """
     try:
         parsed = fastavro.parse_schema(json.loads(written))
     except (ValueError, LookupError, TypeError, fastavro.schema.SchemaParseException) as problem:
         raise ValueError(f"not an Avro schema in JSON ({problem})") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise ValueError("expected the schema of a record, as in an .avsc file")
+    if (name := _type_in_itself(parsed)) is not None:
+        raise ValueError(f"the type {name} contains itself, which is not supported")
+
+
+def _type_in_itself(schema: Any, around: frozenset[str] = frozenset()) -> str | None:
+    """Return the name of a type within itself, None if there is none.
+
+    ``around`` has the names of the types of which ``schema`` is a part. An Avro type is defined
+    before it is referred to, so a type contains itself only if a part of its definition names it.
+    """
+    match schema:
+        case str():
+            return schema if schema in around else None
+        case list():
+            parts: list[Any] = schema
+        case {"type": "record" | "error", "name": str(name), "fields": list(fields)}:
+            around |= {name}
+            parts = [field["type"] for field in fields]
+        case _:
+            parts = [schema[key] for key in ("type", "items", "values") if key in schema]
+    found = (_type_in_itself(part, around) for part in parts)
+    return next((name for name in found if name is not None), None)
 
 
 def avro_fields(written: str) -> list[str]:
