@@ -29,6 +29,7 @@ from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
 from waltz_storage.core.log import segment_format
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
 from waltz_storage.inspect.control_reading import read_control
 from waltz_storage.inspect.start_rehearsal import try_start
 from waltz_storage.shell.posix_disk import PosixDisk
@@ -385,7 +386,7 @@ HOLD = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LO
 WAIT = "print('held', flush=True); sys.stdin.read()"
 
 
-@pytest.mark.parametrize("locked", [CONTROL_FILE, DATA_PAIR_FILE])
+@pytest.mark.parametrize("locked", [CONTROL_FILE, DATA_PAIR_FILE, LOG_PAIR_FILE])
 def test_running_storage_is_refused(storage: Path, locked: str) -> None:
     (storage / locked).touch()
     # File locks belong to a process: only another process finds them locked.
