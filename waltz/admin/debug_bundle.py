@@ -55,15 +55,25 @@ class BundleCollector:
 
     async def collect(self) -> None:
         """Fill `files` and `errors`. Raises the errors of `diagnose`, which are about settings."""
-        health = await diagnose(
-            self._open_cluster,
-            self._zookeeper,
-            self._tls,
-            timeout_seconds=self._timeout_seconds,
-            network=self._network,
-        )
-        self._add("health.json", health)
-        self._add("zookeeper.json", await self._probe())
+        # At the same time as the diagnosis: both wait for a ZooKeeper that does not answer.
+        parts = asyncio.create_task(self._collect_parts())
+        try:
+            health = await diagnose(
+                self._open_cluster,
+                self._zookeeper,
+                self._tls,
+                timeout_seconds=self._timeout_seconds,
+                network=self._network,
+            )
+            self._add("health.json", health)
+            self._add("zookeeper.json", await self._probe())
+            await parts
+        finally:
+            parts.cancel()
+            await asyncio.wait([parts])
+
+    async def _collect_parts(self) -> None:
+        """Add the files that need a session with ZooKeeper, or their errors."""
         # For the session with ZooKeeper and for the parts, which have a shorter limit (`_part`).
         seconds = self._timeout_seconds * 6 + 5
         limit = asyncio.timeout(seconds)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.virtual_time import on_virtual_time
 from waltz.admin import diagnosis
 from waltz.admin.core.health import Health, HealthState, ProcessKind, Severity, judge
 from waltz.admin.core.replica_states import view_partition
@@ -168,6 +169,7 @@ async def test_path_without_a_cluster_is_reported() -> None:
     assert statement.command == "waltz cluster show"
 
 
+@on_virtual_time
 async def test_zookeeper_that_stops_answering_is_reported_within_the_limit() -> None:
     async with InProcessCluster() as cluster:
         cluster.zookeeper.stop_answering()
