@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
+from waltz_operator.core.authority import Holder
 from waltz_operator.shell.certificates import issue, make_authority
 
 CLOCK_DIFFERENCE = datetime.timedelta(minutes=59)
@@ -16,3 +19,20 @@ def test_certificates_are_valid_on_nodes_whose_clocks_are_slow() -> None:
     slow = datetime.datetime.now(datetime.UTC) - CLOCK_DIFFERENCE
     for pair in (authority, issue(authority, "log.waltz")):
         assert x509.load_pem_x509_certificate(pair.certificate).not_valid_before_utc < slow
+
+
+@pytest.mark.parametrize(
+    ("holder", "usages"),
+    [
+        (Holder.PROCESSES, {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}),
+        (Holder.CLIENTS, {ExtendedKeyUsageOID.CLIENT_AUTH}),
+    ],
+)
+def test_certificate_has_the_usages_and_the_name_of_its_holder(
+    holder: Holder, usages: set[ObjectIdentifier]
+) -> None:
+    issued = issue(make_authority("log"), "client.log.waltz", holder)
+    certificate = x509.load_pem_x509_certificate(issued.certificate)
+    assert {*certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value} == usages
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["client.log.waltz"]
