@@ -55,11 +55,13 @@ def client_pod(
     command: list[str],
     *,
     tls: bool = True,
+    secret: str = "",
     zookeeper: str = "",
     root: str = "/waltz",
 ) -> dict[str, Any]:
     """Return a pod that runs ``command`` as a client of a cluster.
 
+    ``secret`` has the certificates of the pod, an empty text means those of the processes.
     ``zookeeper`` is the address of an external ZooKeeper; an empty text means the cluster's managed
     ZooKeeper. Environment variables give the cluster's address to the command line ``waltz`` and to
     programs. The pod can write to ``/work``; ``/programs`` has the files of the ConfigMap
@@ -79,7 +81,7 @@ def client_pod(
     if tls:
         environment |= {"TLS": "/tls", "TLS_NAME": f"{cluster_name}.{namespace}.waltz"}
         environment |= {"WALTZ_TLS": "/programs/tls.yaml"}
-        volumes.append({"name": "tls", "secret": {"secretName": f"{cluster_name}-tls"}})
+        volumes.append({"name": "tls", "secret": {"secretName": secret or f"{cluster_name}-tls"}})
         mounts.append({"name": "tls", "mountPath": "/tls"})
     else:
         environment |= {"WALTZ_TLS": "off"}

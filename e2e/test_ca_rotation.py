@@ -62,7 +62,8 @@ def test_rotation_under_load_fails_no_append_and_restarts_no_process(namespace: 
     namespace.apply(*pools, resources.cluster("log", list("xyz"), tls=tls))
     namespace.await_condition("waltzcluster/log", "Healthy", _READY_SECONDS)
     witness = Witness(namespace)
-    witness.start("log")
+    # As a program that does not hold the key of the processes.
+    witness.start("log", secret="log-tls-client")
     old, before = parts(namespace, "log-authority"), processes(namespace)
     namespace("annotate", "waltzcluster", "log", "waltz.dev/rotate-ca=e2e")
     seen: list[str] = []
@@ -80,7 +81,8 @@ def test_rotation_under_load_fails_no_append_and_restarts_no_process(namespace: 
     new = parts(namespace, "log-authority")
     assert {*new} == {"tls.crt", "tls.key"}
     assert not {*new.values()} & {*old.values()}
-    assert parts(namespace, "log-tls")["ca.crt"] == new["tls.crt"]
+    for secret in ("log-tls", "log-tls-client"):
+        assert parts(namespace, secret)["ca.crt"] == new["tls.crt"]
     # New connections between all components, by certificates of the new authority alone.
     for pod in ("x-storage-0", server(namespace)):
         namespace.delete("pod", pod)

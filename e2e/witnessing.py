@@ -32,13 +32,29 @@ class Witness:
     kubectl: Kubectl
 
     def start(
-        self, cluster: str, *, tls: bool = True, zookeeper: str = "", root: str = "/waltz"
+        self,
+        cluster: str,
+        *,
+        tls: bool = True,
+        secret: str = "",
+        zookeeper: str = "",
+        root: str = "/waltz",
     ) -> None:
-        """Start the pod; return when it has read an append in every partition."""
+        """Start the pod; return when it has read an append in every partition.
+
+        ``secret`` has its certificates, an empty text means those of the processes.
+        """
         namespace = self.kubectl.namespace
         command = ["python3", "/programs/witness.py", "/work"]
         pod = resources.client_pod(
-            _POD, cluster, namespace, command, tls=tls, zookeeper=zookeeper, root=root
+            _POD,
+            cluster,
+            namespace,
+            command,
+            tls=tls,
+            secret=secret,
+            zookeeper=zookeeper,
+            root=root,
         )
         pod["spec"]["containers"][0]["readinessProbe"] = {
             "exec": {"command": ["test", "-e", "/work/started"]},

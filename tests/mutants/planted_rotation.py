@@ -18,10 +18,46 @@ ROTATION_BUGS = (
     Planted(
         "the next step of a rotation does not wait for clients",
         Package.OPERATOR,
-        "if clients_must_load and issued.age_seconds < seconds:\n",
-        "if False:\n",
-        "Clients refuse the certificates of the servers.",
+        "youngest = min(issued.age_seconds, to_clients.age_seconds)\n",
+        "youngest = issued.age_seconds\n",
+        "Clients with a certificate of their own refuse the certificates of the servers.",
         nodes(f"{_ROTATION}::test_phase_gives_clients_the_time_of_the_spec"),
+    ),
+    Planted(
+        "the next step of a rotation does not wait for the certificate of clients",
+        Package.OPERATOR,
+        "if issued is None or to_clients is None or not all(map(authority.is_issued, Holder)):\n",
+        "if issued is None or to_clients is None or not authority.is_issued(Holder.PROCESSES):\n",
+        "Servers refuse clients, whose certificates are those of an earlier step.",
+        nodes(f"{_ROTATION}::test_phase_waits_until_the_certificate_of_the_clients_is_issued"),
+    ),
+    Planted(
+        "the certificate of clients is not issued again in a rotation",
+        Package.OPERATOR,
+        "if issued is None or is_outdated or issued.days < _RENEWAL_DAYS:\n",
+        "if issued is None or issued.days < _RENEWAL_DAYS:\n",
+        "The rotation does not continue.",
+        nodes(f"{_ROTATION}::test_phase_waits_until_the_certificate_of_the_clients_is_issued"),
+    ),
+    Planted(
+        "the certificate of clients is valid for servers",
+        Package.OPERATOR,
+        "Holder.CLIENTS: (ExtendedKeyUsageOID.CLIENT_AUTH,),\n",
+        "Holder.CLIENTS: (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),\n",
+        "A program can pose as a server.",
+        nodes(
+            "unit/operator/test_operator_rotation_properties.py::test_clients_cannot_pose_as_servers"
+        ),
+    ),
+    Planted(
+        "storages admit clients at their admin port",
+        Package.OPERATOR,
+        'return {"storage.allowedNames": name, "storage.admin.allowedNames": name}\n',
+        'return {"storage.allowedNames": name}\n',
+        "A program can remove replicas.",
+        nodes(
+            "unit/operator/test_operator_objects.py::test_storages_admit_only_the_certificate_of_the_processes"
+        ),
     ),
     Planted(
         "a rotation continues while replicas are unhealthy",

@@ -39,6 +39,7 @@ from waltz.metadata.core.formats import (
 )
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core import names
+from waltz_operator.core.authority import Holder
 from waltz_operator.core.desired import DesiredCluster, addresses_of, ordinal_of
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
 from waltz_operator.core.objects import Manifest, ObjectKey
@@ -311,7 +312,7 @@ class World:
                 assert self.objects[key]["metadata"].get("uid", "") == uid
                 del self.objects[key]
             case IssueCertificates():
-                self._issue()
+                self._issue(step.holder)
             case CreateMetadata(name, count, key):
                 assert self.znodes is None
                 self.znodes = Znodes(name, count, key)
@@ -339,9 +340,10 @@ class World:
         """Return why the API server would refuse that a claim requests ``size``."""
         return None
 
-    def _issue(self) -> None:
+    def _issue(self, holder: Holder) -> None:
         labels = names.labels("log", Component.CLUSTER)
-        for name in ("log-authority", "log-tls"):
+        issued = "log-tls" if holder is Holder.PROCESSES else "log-tls-client"
+        for name in ("log-authority", issued):
             self.objects[ObjectKey("Secret", name)] = {
                 "metadata": {"name": name, "labels": labels, "uid": name},
                 "data": {"ca.crt": "", "tls.crt": "", "tls.key": ""},

@@ -1,6 +1,7 @@
 """Extend the simulated world by real certificates, which processes load at different times.
 
-Each pod of servers and storages, and each client, has loaded some version of the secret `log-tls`.
+Each pod of servers and storages has loaded some version of the secret `log-tls`, each client some
+version of the secret `log-tls-client`. An administrator is a client that uses the secret `log-tls`.
 The operator's real executor and observer work on the secrets. A pod is observed by the certificate
 that it has loaded, as by a handshake.
 """
@@ -33,7 +34,9 @@ from waltz_operator.shell.executor import Executor
 
 AUTHORITY = ObjectKey("Secret", "log-authority")
 CERTIFICATES = ObjectKey("Secret", "log-tls")
+TO_CLIENTS = ObjectKey("Secret", "log-tls-client")
 
+_ADMINISTRATOR = "administrator"
 _CLIENTS = ("client-0", "client-1")
 _SERVERS = 2
 
@@ -66,18 +69,19 @@ class RotationWorld(RollingWorld):
         self.cluster["metadata"].setdefault("annotations", {})[ROTATE_CA_ANNOTATION] = value
 
     def load(self, process: str) -> None:
-        """Let a pod or a client load the present version of the secret, if there is one."""
-        if CERTIFICATES in self.objects:
-            self.loaded[process] = self.present()
+        """Let a pod or a client load the present version of its secret, if there is one."""
+        secret = TO_CLIENTS if process in _CLIENTS else CERTIFICATES
+        if secret in self.objects:
+            self.loaded[process] = self.present(secret)
 
-    def present(self) -> Loaded:
-        """Return the present version of the secret."""
-        data = self.objects[CERTIFICATES]["data"]
+    def present(self, secret: ObjectKey = CERTIFICATES) -> Loaded:
+        """Return the present version of a secret."""
+        data = self.objects[secret]["data"]
         return Loaded(*(base64.b64decode(data[part]) for part in ("tls.crt", "ca.crt")))
 
     def processes(self) -> list[str]:
         """Return the pods with certificates, and the clients."""
-        found = [*_CLIENTS]
+        found = [*_CLIENTS, _ADMINISTRATOR]
         for pod in self.pods():
             metadata = pod["metadata"]
             if metadata["labels"][names.COMPONENT_LABEL] != Component.ZOOKEEPER:
@@ -85,8 +89,8 @@ class RotationWorld(RollingWorld):
         return found
 
     def let_time_pass(self) -> None:
-        """Let the duration of a step pass, in which every client loads the secret."""
-        for client in _CLIENTS:
+        """Let the duration of a step pass, in which every client loads its secret."""
+        for client in (*_CLIENTS, _ADMINISTRATOR):
             self.load(client)
         self.now += datetime.timedelta(seconds=601)
 
@@ -131,8 +135,8 @@ class RotationWorld(RollingWorld):
     def check_trust(self) -> None:
         """Check that all processes, and new ones, accept the certificates of each other."""
         peers = dict(self.loaded)
-        if CERTIFICATES in self.objects:
-            peers["a new process"] = self.present()
+        for secret in {CERTIFICATES, TO_CLIENTS} & {*self.objects}:
+            peers[f"a new process with {secret}"] = self.present(secret)
         for (one, mine), (other, its) in product(peers.items(), repeat=2):
             assert accepts(mine, its), f"{one} refuses the certificate of {other}"
 
@@ -156,10 +160,12 @@ class RotationWorld(RollingWorld):
         match step:
             case IssueCertificates() | RotateAuthority():
                 executor = Executor(self.desired(), self._kube, self.environment)
-                if isinstance(step, IssueCertificates):
-                    # The executor has no clock of the test: the age begins again at 0.
-                    self.now = datetime.datetime.now(datetime.UTC)
-                asyncio.run(executor.perform(step))
+                try:
+                    asyncio.run(executor.perform(step))
+                finally:
+                    if isinstance(step, IssueCertificates):
+                        # The executor has no clock of the test: the age begins again at 0.
+                        self.now = datetime.datetime.now(datetime.UTC)
             case _:
                 super().perform(step)
 

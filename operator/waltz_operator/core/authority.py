@@ -11,10 +11,10 @@ rotation that was interrupted anywhere continues from the secret:
 | SIGN | `previous.crt`, `previous.key` | the new authority | both |
 | RETIRE | `previous.crt` | the new authority | the new authority |
 
-The secret CLUSTER-tls follows the phase. A phase ends only when every process has loaded the
-certificates of the phase. So at each moment there are processes of at most two neighbouring phases,
-and these accept the certificates of each other
-(test_peers_of_neighbouring_phases_accept_each_other).
+The secrets CLUSTER-tls and CLUSTER-tls-client follow the phase. A phase ends only when every
+process has loaded the certificates of the phase, and clients have had the time to load theirs. So
+at each moment there are processes and clients of at most two neighbouring phases, and these accept
+the certificates of each other (test_peers_of_neighbouring_phases_accept_each_other).
 """
 
 from __future__ import annotations
@@ -22,6 +22,18 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from enum import StrEnum
+
+
+class Holder(StrEnum):
+    """Who uses certificates of the authority. Each kind of holder has its own secret.
+
+    The certificate of the processes is valid for servers and for clients, because servers are the
+    clients of storages. That of the clients is valid for clients alone, so that an application does
+    not hold a key with which it could pose as a server.
+    """
+
+    PROCESSES = "processes"
+    CLIENTS = "clients"
 
 
 class RotationPhase(StrEnum):
@@ -50,18 +62,19 @@ def phase_of(parts: Container[str]) -> RotationPhase:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificates:
-    """The certificates in the secret of the processes.
+    """The certificates in the secret of one kind of holders.
 
     Authorities are named by the fingerprints of their certificates. ``signer`` is the authority
-    that signed the certificate of the processes, None if it is none of the known ones. ``trusted``
-    are the authorities in `ca.crt`. ``age_seconds`` is the time since the certificate was issued.
-    ``not_loaded`` are the pods that have not presented this certificate. It is observed only during
-    a rotation.
+    that signed the certificate of the holders, None if it is none of the known ones. ``trusted``
+    are the authorities in `ca.crt`. ``age_seconds`` is the time since the certificate was issued,
+    ``days`` its remaining validity. ``not_loaded`` are the pods that have not presented this
+    certificate. It is observed only for processes, and only during a rotation.
     """
 
     signer: str | None
     trusted: frozenset[str]
     age_seconds: float
+    days: float
     not_loaded: tuple[str, ...] = ()
 
 
@@ -72,8 +85,8 @@ class ObservedAuthority:
     ``version`` is the resource version of its secret. ``signing`` is the authority that signs,
     ``other`` the next or the previous one, None without a rotation. ``days`` is the remaining
     validity of ``signing``. ``rotated_for`` is the request that the last rotation began for, empty
-    if it began without a request. ``issued`` is None if the secret of the processes does not exist
-    or cannot be decoded.
+    if it began without a request. ``issued`` has the certificates of the processes, ``to_clients``
+    those of the clients. Each is None if its secret does not exist or cannot be decoded.
     """
 
     phase: RotationPhase
@@ -83,18 +96,18 @@ class ObservedAuthority:
     days: float
     rotated_for: str
     issued: IssuedCertificates | None
+    to_clients: IssuedCertificates | None
 
     @property
     def trusted(self) -> frozenset[str]:
-        """The authorities that the processes trust in this phase."""
+        """The authorities that processes and clients trust in this phase."""
         if self.other is None or self.phase in (RotationPhase.SETTLED, RotationPhase.RETIRE):
             return frozenset({self.signing})
         return frozenset({self.signing, self.other})
 
-    @property
-    def is_issued(self) -> bool:
-        """Whether the secret of the processes has the certificates of this phase."""
-        issued = self.issued
+    def is_issued(self, holder: Holder) -> bool:
+        """Whether the secret of ``holder`` has the certificates of this phase."""
+        issued = self.issued if holder is Holder.PROCESSES else self.to_clients
         return issued is not None and (issued.signer, issued.trusted) == (
             self.signing,
             self.trusted,

@@ -149,9 +149,26 @@ def tls_secret(cluster: str) -> str:
     return f"{cluster}-tls"
 
 
+def client_tls_secret(cluster: str) -> str:
+    """Return the name of the secret with the certificate of the clients, and with ca.crt.
+
+    The operator or cert-manager creates this secret. The name does not end in `-tls`, because it
+    would then be that of the secret of a cluster whose name ends in `-client`.
+    """
+    return f"{cluster}-tls-client"
+
+
 def tls_name(cluster: str, namespace: str) -> str:
-    """Return the server name in all certificates; peers verify it instead of the address."""
+    """Return the server name in the certificates of all processes.
+
+    Peers verify it instead of the address. Storages accept only peers that have this name.
+    """
     return f"{cluster}.{namespace}.waltz"
+
+
+def client_tls_name(cluster: str, namespace: str) -> str:
+    """Return the name in the certificate of the clients, by which access rules know them."""
+    return f"client.{tls_name(cluster, namespace)}"
 
 
 def metadata_name(cluster: str, namespace: str) -> str:

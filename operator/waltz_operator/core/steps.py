@@ -21,7 +21,7 @@ from waltz.admin.core.steps import (
     partitions_text,
 )
 from waltz.admin.core.steps import Step as ReplicaStep
-from waltz_operator.core.authority import AuthorityRotation, RotationPhase
+from waltz_operator.core.authority import AuthorityRotation, Holder, RotationPhase
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.volume_replacement import Phase, Replacement
@@ -141,16 +141,22 @@ class ReplacePod:
 
 @dataclass(frozen=True, slots=True)
 class IssueCertificates:
-    """Create the missing TLS secrets, or renew the certificate of the processes if ``renew``.
+    """Create the missing secret of ``holder``, or renew the certificate in it if ``renew``.
 
-    An existing certificate authority is kept. A new one is created only if no certificate exists.
-    The issued certificates are those of the present phase of the authority.
+    An existing certificate authority is kept. A new one is created only if the processes have no
+    certificate. The issued certificates are those of the present phase of the authority.
     """
 
     renew: bool
+    holder: Holder = Holder.PROCESSES
 
     def __str__(self) -> str:
-        return f"certificates are {'renewed' if self.renew else 'created'}"
+        changed = "renewed" if self.renew else "created"
+        match self.holder:
+            case Holder.PROCESSES:
+                return f"certificates are {changed}"
+            case Holder.CLIENTS:
+                return f"the certificate of the clients is {changed}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import datetime
 from collections.abc import Mapping
 
 from waltz_operator.core.authority import (
+    Holder,
     IssuedCertificates,
     ObservedAuthority,
     RotationPhase,
@@ -44,9 +45,12 @@ class AuthorityUnusable(ValueError):
 
 
 def read_authority(
-    authority: LiveObject | None, certificates: LiveObject | None, now: datetime.datetime
+    authority: LiveObject | None,
+    certificates: LiveObject | None,
+    to_clients: LiveObject | None,
+    now: datetime.datetime,
 ) -> ObservedAuthority | None:
-    """Return what the secrets of the authority and of the processes say.
+    """Return what the secrets of the authority, of the processes and of the clients say.
 
     Each is None if it does not exist. The result is None without a usable authority.
     """
@@ -67,6 +71,7 @@ def read_authority(
             days_left(signing, now),
             (metadata.get("annotations") or {}).get(ROTATE_CA_ANNOTATION, ""),
             _issued(certificates, known, now),
+            _issued(to_clients, known, now),
         )
     except (KeyError, ValueError):
         return None
@@ -75,7 +80,7 @@ def read_authority(
 def _issued(
     certificates: LiveObject | None, authorities: list[bytes], now: datetime.datetime
 ) -> IssuedCertificates | None:
-    """Return what the secret of the processes says; None if it cannot be decoded.
+    """Return what the secret of processes or clients says; None if it cannot be decoded.
 
     ``authorities`` are those that may have signed the certificate.
     """
@@ -84,7 +89,10 @@ def _issued(
         leaf = parts["tls.crt"]
         signers = (fingerprint(each) for each in authorities if was_signed_by(leaf, each))
         return IssuedCertificates(
-            next(signers, None), fingerprints(parts["ca.crt"]), age_seconds(leaf, now)
+            next(signers, None),
+            fingerprints(parts["ca.crt"]),
+            age_seconds(leaf, now),
+            days_left(leaf, now),
         )
     except (KeyError, ValueError):
         return None
@@ -98,15 +106,15 @@ def serial_of_processes(certificates: LiveObject | None) -> int | None:
         return None
 
 
-def issued_parts(authority: LiveObject, name: str) -> dict[str, bytes]:
-    """Return the parts of the secret of the processes for the phase of ``authority``.
+def issued_parts(authority: LiveObject, name: str, holder: Holder) -> dict[str, bytes]:
+    """Return the parts of the secret of ``holder`` for the phase of ``authority``.
 
-    The certificate is new, for the server name ``name``. Raises AuthorityUnusable.
+    The certificate is new and contains ``name``. Raises AuthorityUnusable.
     """
     parts = _parts(authority)
     phase = phase_of(parts)
     try:
-        issued = issue(KeyPair(parts["tls.crt"], parts["tls.key"]), name)
+        issued = issue(KeyPair(parts["tls.crt"], parts["tls.key"]), name, holder)
         trusted = parts["tls.crt"]
         if phase in (RotationPhase.TRUST, RotationPhase.SIGN):
             other = parts[_OTHER_PARTS[phase]]

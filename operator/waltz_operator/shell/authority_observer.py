@@ -48,8 +48,9 @@ async def observe_authority(
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
         return None
     certificates = objects.get(ObjectKey("Secret", names.tls_secret(desired.name)))
+    to_clients = objects.get(ObjectKey("Secret", names.client_tls_secret(desired.name)))
     secret = objects.get(ObjectKey("Secret", names.authority_secret(desired.name)))
-    authority = read_authority(secret, certificates, now)
+    authority = read_authority(secret, certificates, to_clients, now)
     if authority is None or authority.issued is None or authority.phase is RotationPhase.SETTLED:
         return authority
     processes = list(_processes(desired, objects))

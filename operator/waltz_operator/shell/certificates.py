@@ -1,7 +1,7 @@
-"""Create a cluster's certificate authority, and issue one certificate for all its processes.
+"""Create a cluster's certificate authority, and issue certificates for its processes and clients.
 
-The certificate contains one server name for the whole cluster instead of addresses, because pods'
-addresses change. Touches the clock and random numbers.
+All processes share one certificate. It contains one server name for the whole cluster instead of
+addresses, because pods' addresses change. Touches the clock and random numbers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from waltz_operator.core.authority import Holder
+
 _AUTHORITY_DAYS = 3650
 """How long a certificate authority is valid. Before its end it is rotated (`planning.rotation`)."""
 
 _CERTIFICATE_DAYS = 365
-"""How long a certificate of the processes is valid."""
+"""How long a certificate of the processes or the clients is valid."""
 
+_USAGES = {
+    Holder.PROCESSES: (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
+    Holder.CLIENTS: (ExtendedKeyUsageOID.CLIENT_AUTH,),
+}
+"""What a certificate is valid for. A peer that dials refuses a certificate without SERVER_AUTH."""
 
 _LONGEST_COMMON_NAME = 64
 """The most characters of a common name (RFC 5280, ub-common-name)."""
@@ -55,8 +62,14 @@ def make_authority(name: str) -> KeyPair:
     return _as_pem(certificate, key)
 
 
-def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> KeyPair:
-    """Return a certificate for ``name``, valid for servers and clients, signed by ``authority``.
+def issue(
+    authority: KeyPair,
+    name: str,
+    holder: Holder = Holder.PROCESSES,
+    *,
+    days: int = _CERTIFICATE_DAYS,
+) -> KeyPair:
+    """Return a certificate for ``name``, with the usages of ``holder``, signed by ``authority``.
 
     Raises ValueError if ``authority`` cannot be decoded, or has another kind of key.
     """
@@ -68,12 +81,11 @@ def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> Ke
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise ValueError("its key is not a key of an elliptic curve")
     key = ec.generate_private_key(ec.SECP256R1())
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         _builder(_name(name), issuer.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(_USAGES[holder]), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),

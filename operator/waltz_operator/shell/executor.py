@@ -16,7 +16,6 @@ no harm.
 from __future__ import annotations
 
 import asyncio
-import datetime
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -33,17 +32,9 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
-from waltz_operator.core import names
-from waltz_operator.core.authority import RotationPhase
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.names import (
-    CLUSTER_LABEL,
-    FINALIZER,
-    ROTATE_CA_ANNOTATION,
-    Component,
-)
-from waltz_operator.core.objects.manifest import manifest
-from waltz_operator.core.resources import ObjectMeta, WaltzCluster
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
+from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
@@ -68,14 +59,7 @@ from waltz_operator.core.steps import (
 )
 from waltz_operator.core.volume_growth import size_request
 from waltz_operator.core.volume_replacement import record_annotations
-from waltz_operator.shell.authority import (
-    AuthorityUnusable,
-    change_of_phase,
-    encoded,
-    issued_parts,
-    read_authority,
-)
-from waltz_operator.shell.certificates import make_authority
+from waltz_operator.shell.certificate_steps import issue_certificates, rotate_authority
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube, KubeError
 from waltz_operator.shell.replica_checks import compare_next_part
@@ -211,9 +195,9 @@ class Executor:
                 }
                 await self._kube.patch("StoragePool", namespace, pool, {"metadata": change})
             case IssueCertificates():
-                await self._issue()
+                await issue_certificates(self._kube, self._desired, step)
             case RotateAuthority():
-                await self._rotate(step)
+                await rotate_authority(self._kube, self._desired, step)
 
     async def _perform_on_new_volume(self, step: CompareReplica | EmptyVolume) -> None:
         """Perform a step at a storage with a new volume. Raises an error of `_TRANSIENT`."""
@@ -233,65 +217,6 @@ class Executor:
         """Return the metadata of a pool, as the plan was made from it."""
         pools = (*self._desired.pools, *self._desired.leaving_pools)
         return next(p.metadata for p in pools if p.metadata.name == name)
-
-    async def _issue(self) -> None:
-        """Issue a new certificate, by the existing authority or by a new one.
-
-        Raises KubeError, also if the authority's secret cannot be used, or is lost while its
-        certificates are in use.
-        """
-        desired = self._desired
-        cluster, name, namespace = desired.cluster, desired.name, desired.namespace
-        secret_name, in_use_name = names.authority_secret(name), names.tls_secret(name)
-        # Read before the authority: if a later phase begins after this read, the certificates of
-        # that phase have another version of this secret, and the write below fails.
-        in_use = await self._kube.get("Secret", namespace, in_use_name)
-        live = await self._kube.get("Secret", namespace, secret_name)
-        if live is None:
-            if in_use is not None:
-                raise KubeError(
-                    f"the secret {secret_name} is lost, and the secret {in_use_name} has "
-                    f"certificates that it signed: no new authority is created; restore "
-                    f"{secret_name}, or delete {in_use_name} to start with a new authority, which "
-                    "interrupts connections"
-                )
-            authority = make_authority(name)
-            data = encoded({"tls.crt": authority.certificate, "tls.key": authority.key})
-            request = cluster.metadata.annotations.get(ROTATE_CA_ANNOTATION, "")
-            live = _secret(cluster, secret_name, data, request)
-            await self._kube.create(live)
-        known = read_authority(live, in_use, datetime.datetime.now(datetime.UTC))
-        if known is not None and not known.may_issue:
-            raise KubeError(f"the secret {secret_name} has changed since it was observed")
-        try:
-            parts = issued_parts(live, names.tls_name(name, namespace))
-        except AuthorityUnusable as unusable:
-            raise KubeError(
-                f"the secret {secret_name} cannot be used: {unusable}: restore or delete the secret"
-            ) from unusable
-        body = _secret(cluster, in_use_name, encoded(parts))
-        if in_use is None:
-            await self._kube.create(body)
-        else:
-            # A late write must not bring back the certificates of an earlier phase.
-            version = in_use["metadata"].get("resourceVersion", "")
-            body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
-            await self._kube.apply(body)
-
-    async def _rotate(self, step: RotateAuthority) -> None:
-        """Begin a phase of the rotation of the authority. Raises KubeError."""
-        namespace, name = self._desired.namespace, names.authority_secret(self._desired.name)
-        live = await self._kube.get("Secret", namespace, name)
-        if live is None:
-            raise KubeError(f"the secret {name} is lost")
-        try:
-            data = change_of_phase(live, step.to, self._desired.name)
-        except AuthorityUnusable as unusable:
-            raise KubeError(f"the secret {name} cannot be used: {unusable}") from unusable
-        metadata: dict[str, Any] = {"resourceVersion": step.version}
-        if step.to is RotationPhase.TRUST:
-            metadata["annotations"] = {ROTATE_CA_ANNOTATION: step.request}
-        await self._kube.patch("Secret", namespace, name, {"metadata": metadata, "data": data})
 
 
 async def _check_unassigned(cluster: Cluster, step: DropReplicas) -> None:
@@ -364,22 +289,6 @@ async def _patch(
     if labels is not None:
         change["labels"] = dict(labels)
     await kube.patch(kind, metadata.namespace, metadata.name, {"metadata": change})
-
-
-def _secret(
-    cluster: WaltzCluster, name: str, data: Mapping[str, str | None], request: str = ""
-) -> Mapping[str, Any]:
-    """Return the body of a secret that belongs to the cluster.
-
-    ``request`` is the request for a rotation that a new authority fulfils.
-    """
-    object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
-    content: dict[str, Any] = {"type": "Opaque", "data": dict(data)}
-    body = manifest(cluster, "Secret", name, object_labels, content).body
-    if not request:
-        return body
-    annotations = {**body["metadata"].get("annotations", {}), ROTATE_CA_ANNOTATION: request}
-    return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
 
 
 def _other_finalizers(metadata: ObjectMeta) -> list[str]:

@@ -33,6 +33,7 @@ from waltz_operator.core.steps import (
     RemoveFinalizer,
     Step,
 )
+from waltz_operator.shell import certificate_steps
 from waltz_operator.shell import executor as executor_module
 from waltz_operator.shell.certificates import KeyPair, make_authority
 from waltz_operator.shell.environment import Environment
@@ -233,7 +234,7 @@ async def test_authority_that_another_operator_has_created_is_not_replaced(
         scene.world.objects[key] = theirs
         return make_authority(name)
 
-    monkeypatch.setattr(executor_module, "make_authority", create_second)
+    monkeypatch.setattr(certificate_steps, "make_authority", create_second)
     with pytest.raises(StepFailed, match="exists"):
         await scene.executor.perform(IssueCertificates(renew=False))
     assert scene.world.objects == {key: theirs}

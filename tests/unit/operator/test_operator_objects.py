@@ -251,6 +251,32 @@ def test_own_objects_are_recognized_by_their_labels() -> None:
     assert not is_ours({"metadata": {"name": "x"}}, "log")
 
 
+_ONLY_PROCESSES = ("log.logs.waltz",)
+
+
+@pytest.mark.parametrize(
+    ("tls", "expected"),
+    [
+        ({"mode": "Operator"}, _ONLY_PROCESSES),
+        ({"mode": "CertManager", "issuerRef": {"name": "ca"}}, _ONLY_PROCESSES),
+        ({"mode": "Secret", "secretName": "mine"}, None),
+        ({"mode": "None"}, None),
+    ],
+)
+def test_storages_admit_only_the_certificate_of_the_processes(
+    tls: dict[str, Any], expected: tuple[str, ...] | None
+) -> None:
+    """The certificates of a user may have other names."""
+    cluster = WaltzCluster.model_validate(cluster_resource(tls=tls))
+    workload = storage_set(cluster, desired("large").own_pools[0], 1)
+    (container,) = pod_of(workload)["containers"]
+    environment = {each["name"]: each.get("value", "10.0.0.1") for each in container["env"]}
+    config = settings_report(StorageConfig, None, environment).config
+    assert config is not None
+    assert config.allowed_names == expected
+    assert config.admin_allowed_names == expected
+
+
 def test_limits_of_clients_are_settings_of_the_servers() -> None:
     resource = cluster_resource(
         servers={

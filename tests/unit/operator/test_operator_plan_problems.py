@@ -181,7 +181,7 @@ def test_processes_wait_for_the_secret_of_the_spec_and_its_parts() -> None:
     assert deploys_processes(world)
 
 
-@pytest.mark.parametrize("name", ["log-authority", "log-tls"])
+@pytest.mark.parametrize("name", ["log-authority", "log-tls", "log-tls-client"])
 def test_secret_of_another_owner_is_not_replaced_by_certificates(name: str) -> None:
     world = cluster_with_certificates(mode="Operator")
     add_secret(world, name, "ca.crt")

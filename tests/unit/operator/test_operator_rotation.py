@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.operator_faults import Killed
 from tests.support.operator_world import cluster_resource, pool_resource
-from tests.support.rotation_world import AUTHORITY, CERTIFICATES, RotationWorld
+from tests.support.rotation_world import AUTHORITY, CERTIFICATES, TO_CLIENTS, RotationWorld
 from tests.unit.operator.test_operator_plan_properties import reach
-from waltz_operator.core.authority import RotationPhase
+from waltz_operator.core.authority import Holder, RotationPhase
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.planning import plan
 from waltz_operator.core.preview import Ending, preview
@@ -28,8 +28,8 @@ from waltz_operator.shell.certificates import make_authority
 _NOW = "2026-01-01T12:00:00Z"
 _MAX_ROUNDS = 40
 _OLD_PARTS = {"tls.crt", "tls.key"}
-_WRITES = 7
-"""Four changes of the authority's secret, and three of the certificates."""
+_WRITES = 10
+"""Four changes of the authority's secret, and three of the secrets of processes and clients."""
 
 _STEPS = (RotationPhase.TRUST, RotationPhase.SIGN, RotationPhase.RETIRE)
 
@@ -113,6 +113,7 @@ def test_rotation_replaces_the_authority_in_three_steps_without_a_restart() -> N
     assert {*new} == _OLD_PARTS
     assert not {*old.values()} & {*new.values()}
     assert world.data(CERTIFICATES)["ca.crt"] == new["tls.crt"]
+    assert world.data(TO_CLIENTS)["ca.crt"] == new["tls.crt"]
     assert world.replaced == []
 
 
@@ -148,13 +149,27 @@ def test_phase_waits_for_every_pod_to_present_its_certificate(at: RotationPhase,
     assert [type(each) for each in planned(world).steps] == [RotateAuthority]
 
 
+@pytest.mark.parametrize("renewed", list(Holder), ids=str)
 @pytest.mark.parametrize("at", [RotationPhase.TRUST, RotationPhase.SIGN])
-def test_phase_gives_clients_the_time_of_the_spec(at: RotationPhase) -> None:
+def test_phase_gives_clients_the_time_of_the_spec(at: RotationPhase, renewed: Holder) -> None:
+    """The time begins again when one of the two secrets changes."""
     world = started()
     world.request_rotation("first")
     enter(world, at)
     world.settle()
     assert obstacle(world) == "clients have 600 s to load the certificates"
+    observed = world.observed()
+    authority = observed.authority
+    assert authority is not None
+    assert authority.issued is not None
+    assert authority.to_clients is not None
+    ages = {holder: 0.0 if holder is renewed else 601.0 for holder in Holder}
+    aged = replace(
+        authority,
+        issued=replace(authority.issued, age_seconds=ages[Holder.PROCESSES]),
+        to_clients=replace(authority.to_clients, age_seconds=ages[Holder.CLIENTS]),
+    )
+    assert plan(world.desired(), replace(observed, authority=aged)).steps == ()
     assert world.cluster is not None
     world.cluster["spec"]["tls"] = {"rotationStepSeconds": 0}
     assert planned(world).steps
@@ -358,6 +373,64 @@ def test_lost_secret_of_the_processes_is_issued_again_in_its_phase(at: RotationP
     step(world)
     world.check_trust()
     finish(world)
+
+
+@pytest.mark.parametrize("at", list(RotationPhase), ids=str)
+def test_lost_secret_of_the_clients_is_issued_again_in_its_phase(at: RotationPhase) -> None:
+    world = started()
+    world.request_rotation("first")
+    if at is not RotationPhase.SETTLED:
+        enter(world, at)
+    before = world.data(CERTIFICATES)
+    del world.objects[TO_CLIENTS]
+    assert planned(world).steps == (IssueCertificates(renew=False, holder=Holder.CLIENTS),)
+    step(world)
+    world.check_trust()
+    assert world.data(CERTIFICATES) == before, "the certificate of the processes stays"
+    finish(world)
+
+
+def test_phase_waits_until_the_certificate_of_the_clients_is_issued() -> None:
+    """A secret of another owner has its name, so that the operator cannot issue it."""
+    world = started()
+    world.request_rotation("first")
+    labels = world.objects[TO_CLIENTS]["metadata"].pop("labels")
+    enter(world, RotationPhase.TRUST)
+    world.let_time_pass()
+    world.settle()
+    assert obstacle(world) == "the certificates of this step are not issued yet"
+    assert "Secret log-tls-client exists already" in planned(world).problems[0]
+    world.objects[TO_CLIENTS]["metadata"]["labels"] = labels
+    assert step(world).steps == (IssueCertificates(renew=True, holder=Holder.CLIENTS),)
+    finish(world)
+
+
+@pytest.mark.parametrize(("days", "is_renewed"), [(31.0, False), (29.0, True)])
+def test_certificate_of_the_clients_is_renewed_thirty_days_before_it_expires(
+    days: float, is_renewed: bool
+) -> None:
+    world = started()
+    observed = world.observed()
+    authority = observed.authority
+    assert authority is not None
+    assert authority.to_clients is not None
+    assert authority.to_clients.days == pytest.approx(365, abs=1)
+    changed = replace(authority, to_clients=replace(authority.to_clients, days=days))
+    steps = plan(world.desired(), replace(observed, authority=changed)).steps
+    assert steps == ((IssueCertificates(renew=True, holder=Holder.CLIENTS),) if is_renewed else ())
+
+
+def test_certificate_of_the_clients_of_a_lost_authority_is_issued_again() -> None:
+    """A user has deleted the certificates of the processes to start with a new authority."""
+    world = started()
+    old = world.data(TO_CLIENTS)
+    del world.objects[AUTHORITY], world.objects[CERTIFICATES]
+    world.loaded.clear()
+    for _ in range(2):
+        for each in planned(world).steps:
+            world.perform(each)
+    assert world.data(TO_CLIENTS)["ca.crt"] == world.data(AUTHORITY)["tls.crt"]
+    assert world.data(TO_CLIENTS)["ca.crt"] != old["ca.crt"]
 
 
 @pytest.mark.parametrize("at", list(RotationPhase), ids=str)

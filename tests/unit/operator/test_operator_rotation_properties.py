@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,10 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.operator_faults import Killed
-from tests.support.rotation_world import AUTHORITY, CERTIFICATES, Loaded, RotationWorld
+from tests.support.rotation_world import (
+    AUTHORITY,
+    CERTIFICATES,
+    TO_CLIENTS,
+    Loaded,
+    RotationWorld,
+)
 from tests.unit.operator.test_operator_rotation import enter, finish, planned, started
 from waltz.net import TlsConfig
-from waltz_operator.core.authority import RotationPhase
+from waltz_operator.core.authority import Holder, RotationPhase
 from waltz_operator.core.steps import IssueCertificates
 
 Event = Callable[[RotationWorld, random.Random], None]
@@ -70,9 +77,9 @@ def request(world: RotationWorld, dice: random.Random) -> None:
 
 
 def renew(world: RotationWorld, dice: random.Random) -> None:
-    """Renew the certificate, as before its end."""
+    """Renew a certificate, as before its end."""
     if dice.random() < 0.3:
-        world.perform(IssueCertificates(renew=True))
+        world.perform(IssueCertificates(renew=True, holder=dice.choice(tuple(Holder))))
 
 
 EVENTS: tuple[Event, ...] = (
@@ -97,7 +104,8 @@ def check_history(seed: int) -> int:
         world.check_trust()
         authorities.add(world.data(AUTHORITY)["tls.crt"])
     finish(world)
-    assert world.data(CERTIFICATES)["ca.crt"] == world.data(AUTHORITY)["tls.crt"]
+    for secret in (CERTIFICATES, TO_CLIENTS):
+        assert world.data(secret)["ca.crt"] == world.data(AUTHORITY)["tls.crt"]
     return len(authorities)
 
 
@@ -158,17 +166,29 @@ def test_peers_of_neighbouring_phases_accept_each_other(tmp_path: Path) -> None:
     """With handshakes of the processes' own TLS settings, in both directions."""
     world = started()
     world.request_rotation("first")
-    configs = []
+    configs: list[TlsConfig] = []
+    clients: list[TlsConfig] = []
     for phase in RotationPhase:
         if phase is not RotationPhase.SETTLED:
             enter(world, phase)
-        key = world.data(CERTIFICATES)["tls.key"]
-        configs.append(write_config(world.present(), key, tmp_path / phase))
-    for before, after in pairwise(configs):
-        for listener in (before, after):
-            for dialer in (before, after):
+        for secret, found in ((CERTIFICATES, configs), (TO_CLIENTS, clients)):
+            key, folder = world.data(secret)["tls.key"], tmp_path / f"{phase}-{secret.name}"
+            found.append(write_config(world.present(secret), key, folder))
+    for listeners, neighbours in zip(pairwise(configs), pairwise(clients), strict=True):
+        for listener in listeners:
+            for dialer in (*listeners, *neighbours):
                 shake_hands(listener, dialer)
     # Without the phases between them, the first and the last refuse each other.
     for listener, dialer in ((configs[0], configs[-1]), (configs[-1], configs[0])):
         with pytest.raises(ssl.SSLError):
             shake_hands(listener, dialer)
+
+
+def test_clients_cannot_pose_as_servers(tmp_path: Path) -> None:
+    world = started()
+    key = world.data(TO_CLIENTS)["tls.key"]
+    client = write_config(world.present(TO_CLIENTS), key, tmp_path / "client")
+    # A peer that verifies no name still verifies what the certificate may be used for.
+    dialer = replace(client, verify_server_name=False)
+    with pytest.raises(ssl.SSLError, match="purpose"):
+        shake_hands(client, dialer)

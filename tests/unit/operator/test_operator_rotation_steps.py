@@ -12,12 +12,13 @@ from typing_extensions import override
 
 from tests.support.operator_faults import Faults, FaultyKube
 from tests.support.operator_world import World, cluster_resource
-from tests.support.rotation_world import AUTHORITY, CERTIFICATES, RotationWorld
+from tests.support.rotation_world import AUTHORITY, CERTIFICATES, TO_CLIENTS, RotationWorld
 from tests.unit.operator.test_operator_rotation import enter, started, step
 from waltz.net import PLAINTEXT, AcceptedConnections, FrameHandler, Listener, TlsConfig
 from waltz.protocol import ADMIN, CLIENT_SERVER, ProtocolSpec
-from waltz_operator.core.authority import RotationPhase, phase_of
+from waltz_operator.core.authority import Holder, RotationPhase, phase_of
 from waltz_operator.core.names import Component
+from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.steps import IssueCertificates, RotateAuthority
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority, serial_number
 from waltz_operator.shell.environment import NetworkEnvironment
@@ -68,36 +69,60 @@ def test_next_authority_that_cannot_be_decoded_is_not_given_to_processes() -> No
 
 
 class _Overtaken(FaultyKube):
-    """An API server at which another operator issues certificates before a secret is applied."""
+    """An API server at which another operator changes ``secret`` before a secret is applied."""
 
-    def __init__(self, world: RotationWorld) -> None:
+    def __init__(self, world: RotationWorld, secret: ObjectKey) -> None:
         super().__init__(world, Faults())
         self._other = world
+        self._secret = secret
 
     @override
     async def apply(self, body: Any) -> None:
-        self._other.objects[CERTIFICATES]["metadata"]["resourceVersion"] = "later"
+        self._other.objects[self._secret]["metadata"]["resourceVersion"] = "later"
         await super().apply(body)
 
 
-def test_certificates_that_changed_meanwhile_are_not_overwritten() -> None:
+@pytest.mark.parametrize(
+    ("holder", "secret"),
+    [(Holder.PROCESSES, CERTIFICATES), (Holder.CLIENTS, TO_CLIENTS)],
+)
+def test_certificates_that_changed_meanwhile_are_not_overwritten(
+    holder: Holder, secret: ObjectKey
+) -> None:
     """A late write would bring back the certificates of an earlier step."""
     world = started()
-    before = world.data(CERTIFICATES)
-    executor = Executor(world.desired(), _Overtaken(world), world.environment)
+    before = world.data(secret)
+    executor = Executor(world.desired(), _Overtaken(world, secret), world.environment)
     with pytest.raises(StepFailed, match="has changed"):
-        asyncio.run(executor.perform(IssueCertificates(renew=True)))
-    assert world.data(CERTIFICATES) == before
+        asyncio.run(executor.perform(IssueCertificates(renew=True, holder=holder)))
+    assert world.data(secret) == before
 
 
-def test_killed_between_its_two_secrets_continues_with_the_certificates() -> None:
+def test_killed_between_its_secrets_continues_with_the_certificates() -> None:
     world = started()
     world.request_rotation("first")
     enter(world, RotationPhase.TRUST)
     world.let_time_pass()
     world.settle()
     world.perform(RotateAuthority(RotationPhase.SIGN, "first", version(world)))
-    assert step(world).steps == (IssueCertificates(renew=True),)
+    assert step(world).steps == (
+        IssueCertificates(renew=True),
+        IssueCertificates(renew=True, holder=Holder.CLIENTS),
+    )
+    world.check_trust()
+
+
+@pytest.mark.parametrize("secret", [CERTIFICATES, TO_CLIENTS], ids=str)
+def test_killed_between_processes_and_clients_continues_with_the_missing_secret(
+    secret: ObjectKey,
+) -> None:
+    world = started()
+    world.request_rotation("first")
+    world.perform(RotateAuthority(RotationPhase.TRUST, "first", version(world)))
+    holder = Holder.PROCESSES if secret == CERTIFICATES else Holder.CLIENTS
+    other = Holder.CLIENTS if secret == CERTIFICATES else Holder.PROCESSES
+    world.perform(IssueCertificates(renew=True, holder=holder))
+    assert step(world).steps == (IssueCertificates(renew=True, holder=other),)
     world.check_trust()
 
 

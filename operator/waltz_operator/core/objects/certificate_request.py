@@ -1,10 +1,12 @@
-"""The Certificate object, by which a cluster requests its certificate from cert-manager. Pure.
+"""The Certificate objects, by which a cluster requests certificates from cert-manager. Pure.
 
 Without cert-manager, the operator issues the certificates. The executor generates the keys and
 creates the secrets, because this module is pure.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from waltz_operator.core import names
 from waltz_operator.core.names import Component
@@ -13,20 +15,40 @@ from waltz_operator.core.resources import TlsMode, WaltzCluster
 
 
 def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
-    """Return the Certificate for cert-manager; none if the cluster does not use cert-manager."""
-    tls, metadata = cluster.spec.tls, cluster.metadata
+    """Return the Certificates for cert-manager; none if the cluster does not use cert-manager.
+
+    One is for the processes, the other for the clients.
+    """
+    tls, name, namespace = cluster.spec.tls, cluster.metadata.name, cluster.metadata.namespace
     if tls.mode is not TlsMode.CERT_MANAGER or tls.issuer_ref is None:
         return ()
-    content = {
-        "spec": {
-            "secretName": names.tls_secret(metadata.name),
-            "dnsNames": [names.tls_name(metadata.name, metadata.namespace)],
-            "usages": ["server auth", "client auth"],
-            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
-            "issuerRef": {"group": "cert-manager.io", **tls.issuer_ref.to_json()},
-        }
-    }
-    object_labels = names.labels(metadata.name, Component.CLUSTER)
+    issuer = {"group": "cert-manager.io", **tls.issuer_ref.to_json()}
+    processes, clients = names.tls_secret(name), names.client_tls_secret(name)
     return (
-        manifest(cluster, "Certificate", names.tls_secret(metadata.name), object_labels, content),
+        _request(
+            cluster,
+            processes,
+            {
+                "dnsNames": [names.tls_name(name, namespace)],
+                "usages": ["server auth", "client auth"],
+                "issuerRef": issuer,
+            },
+        ),
+        _request(
+            cluster,
+            clients,
+            {
+                "dnsNames": [names.client_tls_name(name, namespace)],
+                "usages": ["client auth"],
+                "issuerRef": dict(issuer),
+            },
+        ),
     )
+
+
+def _request(cluster: WaltzCluster, secret: str, spec: dict[str, Any]) -> Manifest:
+    """Return a Certificate that is named like its secret; ``spec`` has the other fields."""
+    key = {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"}
+    content = {"spec": {"secretName": secret, "privateKey": key, **spec}}
+    object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
+    return manifest(cluster, "Certificate", secret, object_labels, content)

@@ -19,7 +19,7 @@ from waltz_operator.core.objects.pods import (
 )
 from waltz_operator.core.objects.zookeeper import connect_string
 from waltz_operator.core.objects.zookeeper_access import zookeeper_access
-from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.resources import StoragePool, TlsMode, WaltzCluster
 from waltz_operator.core.resources.pool import Engine, StoragePoolSpec
 
 _GRACE_SECONDS = 60
@@ -152,7 +152,22 @@ def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
         "storage.segment.size.threshold": spec.segment_bytes,
         **_engine_settings(spec),
         **tls_settings(cluster, "storage.tls."),
+        **_allowed_names(cluster),
     }
+
+
+def _allowed_names(cluster: WaltzCluster) -> dict[str, Any]:
+    """Return the settings that admit only peers with the certificate of the processes.
+
+    A storage obeys its peers. Without these settings, a client could change the log at it. The
+    certificates of a user may have other names, such as one with a wildcard.
+    """
+    match cluster.spec.tls.mode:
+        case TlsMode.OPERATOR | TlsMode.CERT_MANAGER:
+            name = names.tls_name(cluster.metadata.name, cluster.metadata.namespace)
+            return {"storage.allowedNames": name, "storage.admin.allowedNames": name}
+        case TlsMode.SECRET | TlsMode.NONE:
+            return {}
 
 
 def _engine_settings(spec: StoragePoolSpec) -> dict[str, Any]:

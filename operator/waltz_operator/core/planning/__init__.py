@@ -3,11 +3,11 @@
 The plan depends only on the desired and the observed state. So it does not matter which steps were
 performed before, which operator performed them, or after which step that operator was interrupted
 (shown by test_plan_from_any_state_reaches_the_desired_state). This package plans all steps of the
-operator: ``workloads`` plans Kubernetes objects, ``znodes`` the metadata and the registration of
-storages, ``replicas`` the assignment of partitions, ``shape`` changes of pools and storages,
-``rolls`` the replacement of outdated pods, ``healing`` the replacement of lost volumes,
-``volume_sizes`` their growth, ``rotation`` the rotation of the certificate authority, ``deletion``
-the deletion of a cluster.
+operator: ``workloads`` plans Kubernetes objects, ``certificates`` the secrets with certificates,
+``znodes`` the metadata and the registration of storages, ``replicas`` the assignment of partitions,
+``shape`` changes of pools and storages, ``rolls`` the replacement of outdated pods, ``healing`` the
+replacement of lost volumes, ``volume_sizes`` their growth, ``rotation`` the rotation of the
+certificate authority, ``deletion`` the deletion of a cluster.
 
 Invariants of every plan:
 
@@ -44,9 +44,10 @@ other storages is healthy, apart from storages that have lost their replicas, to
 is deleted before the StoragePool records the replacement (`healing`,
 tests/unit/operator/test_operator_healing_properties.py).
 
-*Certificates.* Any two processes accept each other's certificates, whatever certificates of the
-operator they have loaded so far. A phase of the rotation of the authority begins only after all
-pods have loaded the certificates of the phase before it (`rotation`,
+*Certificates.* Any two processes, and any client and process, accept each other's certificates,
+whatever certificates of the operator they have loaded so far. A phase of the rotation of the
+authority begins only after all pods have loaded the certificates of the phase before it, and after
+the certificate of the clients was issued (`rotation`,
 tests/unit/operator/test_operator_rotation.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never

@@ -13,14 +13,20 @@ replaced. The next phase begins only under these conditions:
 
 * Every pod of servers and storages has presented the certificate of this phase. A process loads its
   certificate together with the authorities that it trusts.
-* Clients have had `spec.tls.rotationStepSeconds` to load theirs. The operator does not see them.
+* Clients have had `spec.tls.rotationStepSeconds` to load theirs, from either secret. The operator
+  does not see them.
 * All replicas of all partitions are healthy, and no roll is under way. A failed storage or an
   outdated pod is repaired before another change begins.
 """
 
 from __future__ import annotations
 
-from waltz_operator.core.authority import AuthorityRotation, ObservedAuthority, RotationPhase
+from waltz_operator.core.authority import (
+    AuthorityRotation,
+    Holder,
+    ObservedAuthority,
+    RotationPhase,
+)
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.disruption import absence_obstacle
 from waltz_operator.core.names import ROTATE_CA_ANNOTATION
@@ -68,8 +74,8 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
 
 def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority) -> str | None:
     """Return why the certificates in use forbid the next step; None if they do not."""
-    issued = authority.issued
-    if issued is None or not authority.is_issued:
+    issued, to_clients = authority.issued, authority.to_clients
+    if issued is None or to_clients is None or not all(map(authority.is_issued, Holder)):
         return "the certificates of this step are not issued yet"
     if issued.not_loaded:
         named = ", ".join(issued.not_loaded[:_MAX_NAMED_PODS])
@@ -79,6 +85,8 @@ def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority
     seconds = desired.cluster.spec.tls.rotation_step_seconds
     # Clients have to load the new authority in TRUST, and certificates of it in SIGN.
     clients_must_load = authority.phase in (RotationPhase.TRUST, RotationPhase.SIGN)
-    if clients_must_load and issued.age_seconds < seconds:
+    # Administrators, and Spark that reads replicas, use the certificate of the processes.
+    youngest = min(issued.age_seconds, to_clients.age_seconds)
+    if clients_must_load and youngest < seconds:
         return f"clients have {seconds} s to load the certificates"
     return None

@@ -28,6 +28,11 @@ from waltz_operator.core.objects import (
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.objects.zookeeper import SWITCH_KEY
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster, ZooKeeperUnreachable
+from waltz_operator.core.planning.certificates import (
+    foreign_object,
+    plan_clients_tls,
+    plan_processes_tls,
+)
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.planning.volume_sizes import template_sizes
@@ -37,14 +42,10 @@ from waltz_operator.core.steps import (
     ApplyObject,
     ClusterPlan,
     DeleteObject,
-    IssueCertificates,
     problem,
     wait,
 )
 from waltz_operator.core.volume_replacement import is_replacing
-
-_RENEWAL_DAYS = 30.0
-"""A certificate is renewed when it is valid for less than this number of days."""
 
 _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
 """The kinds of objects that are deleted when the spec no longer wants them.
@@ -53,8 +54,6 @@ Objects of other kinds hold data or identities (volumes, secrets, workloads and 
 only the removal of a pool or a storage (`shape_objects`), the replacement of a volume, and the
 deletion of the cluster delete them.
 """
-
-_SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,12 @@ def plan_workloads(
     desired: DesiredCluster, observed: ObservedCluster, permissions: StartPermissions
 ) -> ClusterPlan:
     """Return the steps that create or repair objects, and the reasons why others have to wait."""
-    tls = _plan_tls(desired, observed)
+    tls = plan_processes_tls(desired, observed)
     # A process without its certificates would restart in a loop, so TLS comes first.
     is_tls_ready = tls == EMPTY_PLAN
     wanted_objects = tuple(_unconditional_objects(desired, observed))
     result = _apply(desired, observed, wanted_objects) + tls
+    result += plan_clients_tls(desired, observed, tls)
     result += _await_budgets(observed, wanted_objects)
     result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
     result += plan_released_objects(desired, observed)
@@ -120,6 +120,8 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     if secret is not None:
         keys.add(ObjectKey("Secret", secret))
         keys.add(ObjectKey("Secret", names.authority_secret(desired.name)))
+    if desired.cluster.spec.tls.mode is TlsMode.OPERATOR:
+        keys.add(ObjectKey("Secret", names.client_tls_secret(desired.name)))
     return frozenset(keys)
 
 
@@ -185,77 +187,6 @@ def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster)
     return not (forbidden_before or existed)
 
 
-def _plan_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the plan for the certificates that pods need; the empty plan if they are complete."""
-    name = tls_secret_name(desired.cluster)
-    if name is None:
-        return EMPTY_PLAN
-    secret = observed.objects.get(ObjectKey("Secret", name))
-    missing = [part for part in _SECRET_PARTS if part not in ((secret or {}).get("data") or {})]
-    match desired.cluster.spec.tls.mode:
-        case TlsMode.OPERATOR:
-            return _plan_own_certificates(desired, observed, missing)
-        case TlsMode.CERT_MANAGER:
-            if missing:
-                return wait(f"cert-manager has not created the secret {name} yet")
-        case TlsMode.SECRET | TlsMode.NONE:  # With NONE, there is no name of a secret.
-            if secret is None:
-                return wait(f"the secret {name}, which spec.tls.secretName names, does not exist")
-            if missing:
-                return problem(f"the secret {name} lacks {', '.join(missing)}: add it")
-    return EMPTY_PLAN
-
-
-def _plan_own_certificates(
-    desired: DesiredCluster, observed: ObservedCluster, missing: list[str]
-) -> ClusterPlan:
-    """Return the plan for certificates that the operator issues.
-
-    ``missing`` are the parts that the secret of the processes lacks.
-    """
-    for secret in (names.authority_secret(desired.name), names.tls_secret(desired.name)):
-        live = observed.objects.get(ObjectKey("Secret", secret))
-        if live is not None and not is_ours(live, desired.name):
-            return problem(_foreign(ObjectKey("Secret", secret)))
-    if _is_authority_lost(desired, observed):
-        return problem(
-            f"the secret {names.authority_secret(desired.name)} is lost, so no certificate can be "
-            "renewed: restore the secret, or delete the secret "
-            f"{names.tls_secret(desired.name)} to start with a new authority, which interrupts "
-            "connections until all processes and clients have its certificates"
-        )
-    authority = observed.authority
-    if authority is not None and not authority.may_issue:
-        return problem(
-            f"the secret {names.tls_secret(desired.name)} has certificates of another authority "
-            f"than the secret {names.authority_secret(desired.name)}: restore the authority that "
-            f"signed them, or delete {names.tls_secret(desired.name)}, which interrupts "
-            "connections until all processes and clients have the new certificates"
-        )
-    if missing:
-        return ClusterPlan((IssueCertificates(renew=False),))
-    days = observed.certificate_days
-    if authority is not None and authority.issued is not None and not authority.is_issued:
-        return ClusterPlan((IssueCertificates(renew=True),))
-    if days is not None and days < _RENEWAL_DAYS:
-        return ClusterPlan((IssueCertificates(renew=True),))
-    return EMPTY_PLAN
-
-
-def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether there are certificates in use, but not the authority that signed them.
-
-    Processes with certificates of a new authority could not connect to the others, so the operator
-    never replaces a lost authority. A missing authority was lost if there are certificates, because
-    the authority's secret is always created first
-    (test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person).
-    """
-    return (
-        ObjectKey("Secret", names.authority_secret(desired.name)) not in observed.objects
-        and ObjectKey("Secret", names.tls_secret(desired.name)) in observed.objects
-    )
-
-
 def _apply(
     desired: DesiredCluster, observed: ObservedCluster, wanted: Iterable[Manifest]
 ) -> ClusterPlan:
@@ -264,7 +195,7 @@ def _apply(
     for manifest in wanted:
         live = observed.objects.get(manifest.key)
         if live is not None and not is_ours(live, desired.name):
-            result += problem(_foreign(manifest.key))
+            result += problem(foreign_object(manifest.key))
         elif live is not None and live["metadata"].get("deletionTimestamp"):
             result += wait(
                 f"{manifest.key} is being deleted; the operator creates it again afterwards"
@@ -291,14 +222,6 @@ def _prune(
             and ObjectKey(kind, live["metadata"]["name"]) not in wanted
             and live["metadata"]["labels"].get(names.POOL_LABEL) not in kept_pools
         )
-    )
-
-
-def _foreign(key: ObjectKey) -> str:
-    """Return the problem that an object of another owner has a name that this cluster needs."""
-    return (
-        f"{key} exists already and does not belong to this cluster: delete it, or give the cluster "
-        "or pool another name"
     )
 
 

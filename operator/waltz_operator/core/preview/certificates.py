@@ -6,10 +6,14 @@ import math
 from dataclasses import replace
 
 from waltz_operator.core import names
-from waltz_operator.core.authority import IssuedCertificates, ObservedAuthority, RotationPhase
+from waltz_operator.core.authority import (
+    Holder,
+    IssuedCertificates,
+    ObservedAuthority,
+    RotationPhase,
+)
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.observed import ObservedCluster
 from waltz_operator.core.steps import IssueCertificates, RotateAuthority
 
@@ -29,7 +33,7 @@ def after_certificates_step(
     """Return what is observed after the operator has performed ``step``."""
     match step:
         case IssueCertificates():
-            return _after_issue(desired, observed)
+            return _after_issue(desired, observed, step.holder)
         case RotateAuthority():
             assert observed.authority is not None, "only an observed authority is rotated"
             return replace(observed, authority=_in_phase(observed.authority, step))
@@ -38,31 +42,39 @@ def after_certificates_step(
 def with_loaded_certificates(observed: ObservedCluster) -> ObservedCluster:
     """Return what is observed after all processes and clients have loaded their certificates."""
     authority = observed.authority
-    if authority is None or authority.issued is None:
+    if authority is None:
         return observed
-    loaded = replace(authority.issued, not_loaded=(), age_seconds=math.inf)
-    return replace(observed, authority=replace(authority, issued=loaded))
+    issued, to_clients = (
+        None if each is None else replace(each, not_loaded=(), age_seconds=math.inf)
+        for each in (authority.issued, authority.to_clients)
+    )
+    loaded = replace(authority, issued=issued, to_clients=to_clients)
+    return replace(observed, authority=loaded)
 
 
-def _after_issue(desired: DesiredCluster, observed: ObservedCluster) -> ObservedCluster:
-    """Return what is observed after the operator has issued new certificates."""
+def _after_issue(
+    desired: DesiredCluster, observed: ObservedCluster, holder: Holder
+) -> ObservedCluster:
+    """Return what is observed after the operator has issued new certificates for ``holder``."""
     labels = names.labels(desired.name, names.Component.CLUSTER)
     parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
+    is_for_clients = holder is Holder.CLIENTS
+    secret = (names.client_tls_secret if is_for_clients else names.tls_secret)(desired.name)
     secrets = {
         ObjectKey("Secret", name): {"metadata": {"name": name, "labels": labels}, "data": parts}
-        for name in (names.authority_secret(desired.name), tls_secret_name(desired.cluster))
-        if name is not None
+        for name in (names.authority_secret(desired.name), secret)
     }
+    objects = {**observed.objects, **secrets}
     authority = observed.authority
     if authority is not None:
-        issued = IssuedCertificates(authority.signing, authority.trusted, age_seconds=0.0)
-        authority = replace(authority, issued=issued)
-    return replace(
-        observed,
-        objects={**observed.objects, **secrets},
-        certificate_days=_NEW_CERTIFICATE_DAYS,
-        authority=authority,
-    )
+        days = _NEW_CERTIFICATE_DAYS
+        issued = IssuedCertificates(authority.signing, authority.trusted, 0.0, days)
+        if is_for_clients:
+            authority = replace(authority, to_clients=issued)
+        else:
+            authority = replace(authority, issued=issued)
+    observed = replace(observed, objects=objects, authority=authority)
+    return observed if is_for_clients else replace(observed, certificate_days=_NEW_CERTIFICATE_DAYS)
 
 
 def _in_phase(authority: ObservedAuthority, step: RotateAuthority) -> ObservedAuthority:

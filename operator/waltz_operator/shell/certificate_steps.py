@@ -1,0 +1,124 @@
+"""Perform the steps about the cluster's own certificates. Touches the API server.
+
+Every write is conditional, so that a late one cannot bring back the certificates of an earlier
+phase of a rotation (`core.authority`).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from waltz_operator.core import names
+from waltz_operator.core.authority import Holder, RotationPhase
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import ROTATE_CA_ANNOTATION, Component
+from waltz_operator.core.objects.manifest import manifest
+from waltz_operator.core.resources import WaltzCluster
+from waltz_operator.core.steps import IssueCertificates, RotateAuthority
+from waltz_operator.shell.authority import (
+    AuthorityUnusable,
+    change_of_phase,
+    encoded,
+    issued_parts,
+    read_authority,
+)
+from waltz_operator.shell.certificates import make_authority
+from waltz_operator.shell.kube_api import Kube, KubeError
+
+
+async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCertificates) -> None:
+    """Issue a new certificate, by the existing authority or by a new one.
+
+    Raises KubeError, also if the authority's secret cannot be used, or is lost while certificates
+    of the processes are in use.
+    """
+    namespace, name = desired.namespace, desired.name
+    # Read before the authority: if a later phase begins after this read, the certificates of that
+    # phase have another version of this secret, and the write below fails.
+    in_use = await kube.get("Secret", namespace, names.tls_secret(name))
+    to_clients = await kube.get("Secret", namespace, names.client_tls_secret(name))
+    authority = await _authority(kube, desired, is_in_use=in_use is not None)
+    known = read_authority(authority, in_use, to_clients, datetime.datetime.now(datetime.UTC))
+    if known is not None and not known.may_issue:
+        raise KubeError(
+            f"the secret {names.authority_secret(name)} has changed since it was observed"
+        )
+    match step.holder:
+        case Holder.PROCESSES:
+            secret, live = names.tls_secret(name), in_use
+            certified = names.tls_name(name, namespace)
+        case Holder.CLIENTS:
+            secret, live = names.client_tls_secret(name), to_clients
+            certified = names.client_tls_name(name, namespace)
+    try:
+        parts = issued_parts(authority, certified, step.holder)
+    except AuthorityUnusable as unusable:
+        raise KubeError(
+            f"the secret {names.authority_secret(name)} cannot be used: {unusable}: restore or "
+            "delete the secret"
+        ) from unusable
+    body = _secret(desired.cluster, secret, encoded(parts))
+    if live is None:
+        await kube.create(body)
+    else:
+        # A late write must not bring back the certificates of an earlier phase.
+        version = live["metadata"].get("resourceVersion", "")
+        body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+        await kube.apply(body)
+
+
+async def rotate_authority(kube: Kube, desired: DesiredCluster, step: RotateAuthority) -> None:
+    """Begin a phase of the rotation of the authority. Raises KubeError."""
+    name = names.authority_secret(desired.name)
+    live = await kube.get("Secret", desired.namespace, name)
+    if live is None:
+        raise KubeError(f"the secret {name} is lost")
+    try:
+        data = change_of_phase(live, step.to, desired.name)
+    except AuthorityUnusable as unusable:
+        raise KubeError(f"the secret {name} cannot be used: {unusable}") from unusable
+    metadata: dict[str, Any] = {"resourceVersion": step.version}
+    if step.to is RotationPhase.TRUST:
+        metadata["annotations"] = {ROTATE_CA_ANNOTATION: step.request}
+    await kube.patch("Secret", desired.namespace, name, {"metadata": metadata, "data": data})
+
+
+async def _authority(kube: Kube, desired: DesiredCluster, *, is_in_use: bool) -> Mapping[str, Any]:
+    """Return the secret of the authority, which is created if it does not exist.
+
+    Raises KubeError if it does not exist, but certificates that it signed are in use.
+    """
+    name, in_use_name = names.authority_secret(desired.name), names.tls_secret(desired.name)
+    live = await kube.get("Secret", desired.namespace, name)
+    if live is not None:
+        return live
+    if is_in_use:
+        raise KubeError(
+            f"the secret {name} is lost, and the secret {in_use_name} has certificates that it "
+            f"signed: no new authority is created; restore {name}, or delete {in_use_name} to "
+            "start with a new authority, which interrupts connections"
+        )
+    authority = make_authority(desired.name)
+    data = encoded({"tls.crt": authority.certificate, "tls.key": authority.key})
+    request = desired.cluster.metadata.annotations.get(ROTATE_CA_ANNOTATION, "")
+    created = _secret(desired.cluster, name, data, request)
+    await kube.create(created)
+    return created
+
+
+def _secret(
+    cluster: WaltzCluster, name: str, data: Mapping[str, str | None], request: str = ""
+) -> Mapping[str, Any]:
+    """Return the body of a secret that belongs to the cluster.
+
+    ``request`` is the request for a rotation that a new authority fulfils.
+    """
+    object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
+    content: dict[str, Any] = {"type": "Opaque", "data": dict(data)}
+    body = manifest(cluster, "Secret", name, object_labels, content).body
+    if not request:
+        return body
+    annotations = {**body["metadata"].get("annotations", {}), ROTATE_CA_ANNOTATION: request}
+    return {**body, "metadata": {**body["metadata"], "annotations": annotations}}
