@@ -173,9 +173,9 @@ OPERATOR_BUGS = (
         "an object of another owner is changed",
         Package.OPERATOR,
         "if live is not None and not is_ours(live, desired.name):\n"
-        "    result += problem(_foreign(manifest.key))\n",
+        "    result += problem(foreign_object(manifest.key))\n",
         'if live is not None and not live["metadata"]:\n'
-        "    result += problem(_foreign(manifest.key))\n",
+        "    result += problem(foreign_object(manifest.key))\n",
         "The operator takes over a foreign object of the same name.",
         nodes("unit/operator/test_operator_plan.py::test_foreign_objects_are_never_changed"),
     ),

@@ -21,15 +21,17 @@ def test_certificates_are_valid_on_nodes_whose_clocks_are_slow() -> None:
         assert x509.load_pem_x509_certificate(pair.certificate).not_valid_before_utc < slow
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("length", [3, 54, 55, 63, 64, 200])
 def test_authority_of_a_long_name_differs_from_the_certificate_that_it_signs(length: int) -> None:
     name = "l" * length
     authority = make_authority(name)
-    leaf = x509.load_pem_x509_certificate(issue(authority, f"{name}.waltz", Holder.PROCESSES).certificate)
+    leaf = x509.load_pem_x509_certificate(
+        issue(authority, f"{name}.waltz", Holder.PROCESSES).certificate
+    )
     assert leaf.issuer == x509.load_pem_x509_certificate(authority.certificate).subject
     assert leaf.issuer != leaf.subject
-=======
+
+
 @pytest.mark.parametrize(
     ("holder", "usages"),
     [
@@ -45,4 +47,3 @@ def test_certificate_has_the_usages_and_the_name_of_its_holder(
     assert {*certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value} == usages
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["client.log.waltz"]
->>>>>>> access
