@@ -274,8 +274,8 @@ OPERATOR_BUGS = (
     Planted(
         "certificates are renewed after they have expired",
         Package.OPERATOR,
-        "if days is not None and days < _RENEWAL_DAYS:\n",
-        "if days is not None and days < 0:\n",
+        "if is_outdated or (days is not None and days < _RENEWAL_DAYS):\n",
+        "if is_outdated or (days is not None and days < 0):\n",
         "All processes lose their connections.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_certificates_are_renewed_thirty_days_before_they_expire"
@@ -447,7 +447,7 @@ OPERATOR_BUGS = (
     Planted(
         "a lost authority is replaced",
         Package.OPERATOR,
-        "if in_use is not None:\n    raise KubeError(\n",
+        "if is_in_use:\n    raise KubeError(\n",
         "if False:\n    raise KubeError(\n",
         "All processes refuse each other's certificates.",
         nodes(

@@ -76,8 +76,8 @@ OUTER_BUGS = (
     Planted(
         "an authority that another operator has created is replaced",
         Package.OPERATOR,
-        "await self._kube.create(live)\n",
-        "await self._kube.apply(live)\n",
+        "await kube.create(created)\n",
+        "await kube.apply(created)\n",
         "Processes refuse the certificates of each other.",
         nodes(
             "unit/operator/test_operator_executor.py::test_authority_that_another_operator_has_created_is_not_replaced"
