@@ -156,12 +156,12 @@ def _unbalanced_pairs(levels: Sequence[_Level]) -> Iterator[tuple[_Level, _Level
     """
     average = Fraction(sum(each.used for each in levels), sum(each.capacity for each in levels))
     highest, lowest = average * (1 + TOLERANCE), average * (1 - TOLERANCE)
-    ascending = sorted(levels, key=lambda level: (level.share, level.ordinal))
-    for source in reversed(ascending):
-        for destination in ascending:
-            if destination.share >= source.share:
+    ascending = sorted((level.share, level.ordinal, level) for level in levels)
+    for source_share, _, source in reversed(ascending):
+        for share, _, destination in ascending:
+            if share >= source_share:
                 break
-            if source.share > highest or destination.share < lowest:
+            if source_share > highest or share < lowest:
                 yield source, destination
 
 

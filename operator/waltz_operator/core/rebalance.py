@@ -95,9 +95,10 @@ class BeginRebalance:
 
 @dataclass(frozen=True, slots=True)
 class EndRebalance:
-    """Record that no move of a rebalance follows; ``request`` is its request.
+    """Record that no move of a rebalance follows.
 
-    The step is a compare-and-set of the pool's version.
+    ``request`` is its request, empty if it was withdrawn before. The step is a compare-and-set of
+    the pool's version.
     """
 
     pool: str
@@ -106,7 +107,8 @@ class EndRebalance:
     reason: RebalanceEnd
 
     def __str__(self) -> str:
-        return f"StoragePool {self.pool}: the rebalance {self.request} {self.reason}"
+        name = f" {self.request}" if self.request else ""
+        return f"StoragePool {self.pool}: the rebalance{name} {self.reason}"
 
 
 RebalanceStep = BeginRebalance | EndRebalance

@@ -155,6 +155,18 @@ def test_request_withdrawn_before_its_move_moves_nothing() -> None:
     assert on(world, 1) == {1, 2, 3}, "a request that was withdrawn is not answered yet"
 
 
+def test_withdrawn_request_leaves_the_partitions_until_the_pool_is_scaled() -> None:
+    world = running()
+    begin(world)
+    create_replica(world)
+    world.request("a", None)
+    finish(world)
+    world.pools["a"]["spec"]["storages"] = 3
+    finish(world)
+    assert sorted(len(on(world, ordinal)) for ordinal in range(3)) == [1, 1, 2]
+    assert str(world.ends[-1]).startswith("StoragePool a: the rebalance no longer holds, because")
+
+
 def test_request_withdrawn_during_its_move_completes_it() -> None:
     world = running()
     begin(world)
