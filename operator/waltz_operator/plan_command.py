@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from waltz.runtime.one_line_parser import OneLineParser
-from waltz_operator.core.preview import preview, report
+from waltz_operator.core.preview import MEGABYTES_PER_SECOND, preview, report
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
 from waltz_operator.shell.environment import Environment, NetworkEnvironment
@@ -46,7 +47,7 @@ def main() -> None:
     options = _parser().parse_args(sys.argv[2:])  # The first argument is the command, "plan".
     try:
         text = _read_file(options.file)
-        lines = asyncio.run(_run(options.cluster, options.namespace, text, options.steps))
+        lines = asyncio.run(_run(options, text))
     except (KubeError, InvalidResource, RequestRefused) as problem:
         sys.exit(f"waltz-operator plan: {' '.join(str(problem).split())}")
     sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -66,7 +67,26 @@ def _parser() -> argparse.ArgumentParser:
         "-n", "--namespace", default="default", help="the namespace, if the file names none"
     )
     parser.add_argument("--steps", action="store_true", help="print every step, in its order")
+    parser.add_argument(
+        "--rate",
+        type=_positive,
+        default=MEGABYTES_PER_SECOND,
+        metavar="MB",
+        help="the rate of copies and comparisons in MB/s, for the estimated time; by default "
+        f"{MEGABYTES_PER_SECOND:g}",
+    )
     return parser
+
+
+def _positive(text: str) -> float:
+    """Return a positive number. Raises argparse.ArgumentTypeError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number, such as 50")
+    return number
 
 
 def _read_file(file: str | None) -> str | None:
@@ -80,17 +100,24 @@ def _read_file(file: str | None) -> str | None:
         raise RequestRefused(f"{file} is not text: name a YAML file") from problem
 
 
-async def _run(
-    cluster: str | None, namespace: str, text: str | None, every_step: bool
-) -> list[str]:
+async def _run(options: argparse.Namespace, text: str | None) -> list[str]:
+    """Return the lines to print; ``text`` is the content of the file, None without one."""
+    namespace: str = options.namespace
     async with connected_api_server() as kube:
         with tempfile.TemporaryDirectory() as folder:
             environment = NetworkEnvironment(kube, Path(folder))
             try:
                 resources = [] if text is None else read_resources(text, namespace)
                 requested = await merge_resources(kube, resources)
-                chosen = await _chosen(kube, requested, namespace, cluster)
-                return await plan_lines(kube, environment, requested, chosen, every_step=every_step)
+                chosen = await _chosen(kube, requested, namespace, options.cluster)
+                return await plan_lines(
+                    kube,
+                    environment,
+                    requested,
+                    chosen,
+                    every_step=options.steps,
+                    megabytes_per_second=options.rate,
+                )
             finally:
                 await environment.close()
 
@@ -119,6 +146,7 @@ async def plan_lines(
     clusters: Sequence[tuple[str, str]],
     *,
     every_step: bool = False,
+    megabytes_per_second: float = MEGABYTES_PER_SECOND,
 ) -> list[str]:
     """Return the lines for ``clusters``. Raises KubeError, InvalidResource, RequestRefused.
 
@@ -135,5 +163,9 @@ async def plan_lines(
         desired = await read_desired(reads, live, operator_namespace)
         observed = await observe(desired, reads, read_only, utc_now())
         lines.append(f"plan of WaltzCluster {namespace}/{name}; nothing was changed")
-        lines += report(preview(desired, observed), every_step=every_step)
+        lines += report(
+            preview(desired, observed),
+            every_step=every_step,
+            megabytes_per_second=megabytes_per_second,
+        )
     return lines

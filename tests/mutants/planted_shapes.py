@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.planting import Package, Planted, nodes
+from tests.mutants.planting import Nodes, Package, Planted, nodes
 
 _HISTORIES = nodes(
     "unit/operator/test_operator_shape_properties.py::test_random_changes_of_shape_end_without_harm_to_copies"
@@ -10,6 +10,12 @@ _HISTORIES = nodes(
 _DIFFERING_COPY = nodes(
     "unit/operator/test_operator_shape_properties.py::test_copy_that_differs_stops_a_removal_and_stays"
 )
+
+
+def _rebalance(name: str) -> Nodes:
+    """Return the test of the rebalances with this name."""
+    return nodes(f"unit/operator/test_operator_rebalance.py::test_{name}")
+
 
 SHAPE_BUGS = (
     Planted(
@@ -65,5 +71,55 @@ SHAPE_BUGS = (
         "for begun in _half_done_moves(members):\n",
         "A pod is removed together with a replica that the last session needs.",
         _HISTORIES,
+    ),
+    Planted(
+        "a pool that is arranged by bytes is spread by count at once",
+        Package.OPERATOR,
+        "return not self.request and self.record.storages != self.pool.spec.storages\n",
+        "return not self.request\n",
+        "After a rebalance the partitions move back.",
+        _rebalance("request_moves_the_partition_that_balances_the_volumes_and_is_answered"),
+    ),
+    Planted(
+        "the source of a recorded move keeps the partition",
+        Package.OPERATOR,
+        "return -1 if is_wanted else 0, *self.load_key(storage)\n",
+        "return 0, *self.load_key(storage)\n",
+        "A partition moves to and fro, and the rebalance never ends.",
+        _rebalance("recorded_move_ends_at_its_destination_although_it_has_more_partitions"),
+    ),
+    Planted(
+        "a withdrawn request is followed to its end",
+        Package.OPERATOR,
+        "if not waiting_moves or not _is_followed(members):\n",
+        "if not waiting_moves:\n",
+        "A rebalance cannot be stopped.",
+        _rebalance("request_withdrawn_before_its_move_moves_nothing"),
+    ),
+    Planted(
+        "a move under way ends half-way",
+        Package.OPERATOR,
+        "if present.replicas.held(move.destination, move.partition) is not None:\n",
+        "if False:\n",
+        "A replica that is filled is dropped again whenever a partition grows.",
+        _rebalance("move_that_has_begun_is_completed_although_sizes_have_changed"),
+    ),
+    Planted(
+        "an outdated plan changes the record of a pool",
+        Package.OPERATOR,
+        'change = {"resourceVersion": observed.resource_version, "annotations": annotations}\n',
+        'change = {"annotations": annotations}\n',
+        "A deposed operator replaces the moves that another one follows.",
+        _rebalance("record_step_changes_the_pool_only_in_the_version_that_was_planned"),
+    ),
+    Planted(
+        "a small volume gets a partition that makes it fuller than the fullest",
+        Package.OPERATOR,
+        "return 2 * size * both <= 3 * gap and _brings_closer(*totals, size)\n",
+        "return 2 * size * both <= 3 * gap\n",
+        "A rebalance fills a volume.",
+        nodes(
+            "unit/operator/test_operator_balance.py::test_balance_partition_that_would_overfill_a_small_volume_stays"
+        ),
     ),
 )

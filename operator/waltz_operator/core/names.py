@@ -53,6 +53,18 @@ Each new value is a request. The authority's secret has the same annotation: its
 request that the last rotation began for.
 """
 
+REBALANCE_ANNOTATION = "waltz.dev/rebalance"
+"""The annotation of a StoragePool with which a user requests to rebalance it by bytes.
+
+Each new value is a request.
+"""
+
+REBALANCED_ANNOTATION = "waltz.dev/rebalanced"
+"""The annotation of a StoragePool that holds how far a rebalance is.
+
+The operator writes it; see `core.rebalance`.
+"""
+
 FINALIZER = "waltz.dev/cluster"
 """The finalizer of a WaltzCluster and its pools: Kubernetes deletes them after the cleanup."""
 

@@ -17,6 +17,7 @@ from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.planning.znodes import groups_of
 from waltz_operator.core.pods_of_sets import is_ready
+from waltz_operator.core.rebalance import answered_request
 from waltz_operator.core.resources import LostVolume, PoolStatus, StoragePool
 from waltz_operator.core.status import own_metadata
 from waltz_operator.core.volume_growth import (
@@ -59,6 +60,7 @@ def pool_status(
         storages=f"{ready_pods}/{pool.spec.storages}",
         lost_volumes=lost,
         requested_sizes=requested_sizes(desired, observed, pool),
+        rebalanced=answered_request(pool),
         message=message[:MAX_MESSAGE_CHARACTERS],
     )
 

@@ -14,6 +14,7 @@ class ShapeChangeKind(StrEnum):
     ADDING_POOL = "AddingPool"
     REMOVING_POOL = "RemovingPool"
     MOVING_PARTITIONS = "MovingPartitions"
+    REBALANCING = "Rebalancing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from waltz.admin.core.steps import (
 from waltz.admin.core.steps import Step as ReplicaStep
 from waltz_operator.core.authority import AuthorityRotation, Holder, RotationPhase
 from waltz_operator.core.objects import Manifest, ObjectKey
+from waltz_operator.core.rebalance import BeginRebalance, EndRebalance, RebalanceStep
 from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.volume_replacement import Phase, Replacement
 
@@ -296,7 +297,8 @@ PoolStep = ClaimPool | ReleasePool
 VolumeStep = GrowVolume | OrphanPods
 CertificateStep = IssueCertificates | RotateAuthority
 ObjectStep = ApplyObject | DeleteObject | ReplacePod | CertificateStep | VolumeStep
-KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | RecordReplacement
+PoolRecordStep = RecordReplacement | RebalanceStep
+KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | PoolRecordStep
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | CompareReplica | EmptyVolume | ReplicaStep
 """Any step. `waltz.admin` performs a `ReplicaStep`, which changes storages or replicas."""
@@ -326,6 +328,8 @@ EVENT_REASONS: dict[type, str] = {
     RecordReplacement: "ReplaceVolume",
     CompareReplica: "CompareReplica",
     EmptyVolume: "EmptyVolume",
+    BeginRebalance: "BeginRebalance",
+    EndRebalance: "EndRebalance",
 }
 """The event's reason for each kind of step that a plan may contain.
 

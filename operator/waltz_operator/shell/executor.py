@@ -33,7 +33,8 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, REBALANCED_ANNOTATION
+from waltz_operator.core.rebalance import BeginRebalance, EndRebalance
 from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.steps import (
     AddFinalizer,
@@ -49,6 +50,7 @@ from waltz_operator.core.steps import (
     KubernetesStep,
     MetadataStep,
     OrphanPods,
+    PoolRecordStep,
     PoolStep,
     RecordReplacement,
     ReleasePool,
@@ -124,6 +126,8 @@ class Executor:
                         | RemoveFinalizer()
                         | ReleasePool()
                         | RecordReplacement()
+                        | BeginRebalance()
+                        | EndRebalance()
                         | RotateAuthority()
                     ):
                         await self._perform_in_kubernetes(step)
@@ -187,17 +191,24 @@ class Executor:
                 await _patch(self._kube, "WaltzCluster", metadata, _other_finalizers(metadata))
             case ClaimPool(pool) | ReleasePool(pool):
                 await perform_on_pool(self._kube, self._pool(pool), step)
-            case RecordReplacement(pool, replacement, request):
-                observed = self._pool(pool)
-                change = {
-                    "resourceVersion": observed.resource_version,
-                    "annotations": record_annotations(observed, replacement, request),
-                }
-                await self._kube.patch("StoragePool", namespace, pool, {"metadata": change})
+            case RecordReplacement() | BeginRebalance() | EndRebalance():
+                await self._record(step)
             case IssueCertificates():
                 await issue_certificates(self._kube, self._desired, step)
             case RotateAuthority():
                 await rotate_authority(self._kube, self._desired, step)
+
+    async def _record(self, step: PoolRecordStep) -> None:
+        """Change annotations of a pool, if it is as the plan was made from it. Raises KubeError."""
+        observed = self._pool(step.pool)
+        annotations: Mapping[str, str | None]
+        match step:
+            case RecordReplacement(_, replacement, request):
+                annotations = record_annotations(observed, replacement, request)
+            case BeginRebalance(_, record) | EndRebalance(_, record):
+                annotations = {REBALANCED_ANNOTATION: record.to_json()}
+        change = {"resourceVersion": observed.resource_version, "annotations": annotations}
+        await self._kube.patch("StoragePool", observed.namespace, step.pool, {"metadata": change})
 
     async def _perform_on_new_volume(self, step: CompareReplica | EmptyVolume) -> None:
         """Perform a step at a storage with a new volume. Raises an error of `_TRANSIENT`."""

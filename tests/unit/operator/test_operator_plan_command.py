@@ -13,7 +13,7 @@ from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube
 from tests.support.operator_world import NAMESPACE
 from tests.unit.operator.test_operator_reconcile import Operation
 from waltz_operator.core.names import CLUSTER_LABEL
-from waltz_operator.plan_command import plan_lines
+from waltz_operator.plan_command import _parser, plan_lines
 from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.requested import (
     RequestedKube,
@@ -83,6 +83,35 @@ async def test_plan_with_every_step_numbers_them() -> None:
     lines = await plan_of(operation, pool_file(), every_step=True)
     assert any(line.startswith("1. ") for line in lines)
     assert any("ZooKeeper assigns partition 0 to" in line for line in lines)
+
+
+async def test_plan_of_a_requested_rebalance_has_its_moves_and_writes_nothing() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    before = deepcopy((operation.world.pools, operation.world.disks))
+    pool = yaml.safe_load(pool_file(storages=1))
+    pool["metadata"]["annotations"] = {"waltz.dev/rebalance": "now"}
+    lines = await plan_of(operation, yaml.safe_dump(pool))
+    assert lines[1] == "1. pool a is rebalanced by bytes"
+    assert any("the rebalance now begins, 0 moves; used shares" in line for line in lines)
+    assert any("the rebalance now is complete" in line for line in lines)
+    assert (operation.world.pools, operation.world.disks) == before
+
+
+async def test_plan_of_a_copy_has_a_time_by_the_rate_of_the_command() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    assert any("at 50 MB/s" in line for line in await plan_of(operation, pool_file()))
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "inf", "nan", "fast"])
+def test_rate_that_is_not_positive_is_refused(
+    rate: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _parser().parse_args(["log", "--rate", "12.5"]).rate == 12.5
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["log", f"--rate={rate}"])
+    assert f"{rate} is not a positive number, such as 50" in capsys.readouterr().err
 
 
 async def test_plan_of_an_unchanged_pool_has_nothing_to_do() -> None:

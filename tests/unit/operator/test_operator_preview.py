@@ -9,9 +9,11 @@ from tests.support.operator_world import cluster_resource, pool_resource
 from tests.support.rolling_world import RollingWorld
 from tests.unit.operator.test_operator_plan_properties import reach
 from waltz_operator.core.preview import Ending, Preview, ReplicaGain, ReplicaLoss, preview, report
+from waltz_operator.core.preview.duration import estimate
 from waltz_operator.core.preview.forecast import Round
 from waltz_operator.core.preview.replicas import size_of_partition, spare_storages
 from waltz_operator.core.preview.report import size_text
+from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
 from waltz_operator.core.steps import CreateMetadata, ReplacePod
 
 POOLS = "abc"
@@ -212,3 +214,24 @@ def test_report_says_which_failures_the_plan_survives(spare: int, after: int, ri
 )
 def test_report_of_a_preview_without_steps_says_why(shown: Preview, lines: list[str]) -> None:
     assert list(report(shown)) == lines
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ((), "about 1 minute, at 50 MB/s for copies and comparisons"),
+        ((60 * 50 * 10**6,), "about 2 minutes, at 50 MB/s for copies and comparisons"),
+        ((88 * 3 * 10**9, 0), "about 89 minutes, at 50 MB/s for copies and comparisons"),
+        ((180 * 3 * 10**9, None), "at least 3.0 hours, at 50 MB/s for copies and comparisons"),
+    ],
+)
+def test_estimate_is_the_time_of_all_bytes_and_of_the_steps(
+    sizes: tuple[int | None, ...], text: str
+) -> None:
+    change = ShapeChange(ShapeChangeKind.ADDING_POOL, "d", "pool d", 3)
+    changing = Round((), change, (), (), 1, 1, 3, transfers=sizes)
+    assert estimate([changing], 50.0) == text
+
+
+def test_estimate_leaves_out_what_is_no_change_of_shape() -> None:
+    assert estimate([Round((), None, (), (), 1, 1, 3, transfers=(10**12,))], 50.0) is None

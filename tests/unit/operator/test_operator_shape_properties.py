@@ -179,7 +179,8 @@ def test_random_changes_of_shape_give_copies_up_and_copy() -> None:
         copied += world.copied
     assert given_up > 10
     assert copied > 10
-    assert kinds == {*ShapeChangeKind}
+    # Rebalances are those of test_operator_rebalance_properties.
+    assert kinds == {*ShapeChangeKind} - {ShapeChangeKind.REBALANCING}
 
 
 def test_replaced_pool_leaves_after_the_new_one_has_its_copy() -> None:

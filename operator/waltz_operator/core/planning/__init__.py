@@ -26,6 +26,10 @@ next change waits until all replicas have caught up
 are equal, directly before the change. A storage drops a replica only after every partition has
 recovered in a session without it (tests/unit/operator/test_operator_shape_properties.py).
 
+*Balance.* The moves of a rebalance are recorded in the pool before the first of them, and no
+partition moves twice for one request. Partitions that are arranged by bytes are not spread by count
+(tests/unit/operator/test_operator_rebalance_properties.py).
+
 *Disruption.* The disruption budget of the storages allows no eviction unless every replica of every
 partition is healthy, and never an eviction that costs a partition its quorum (`core.disruption`,
 tests/unit/operator/test_operator_disruption.py).

@@ -20,6 +20,7 @@ from waltz_operator.core.planning.rotation import plan_rotation
 from waltz_operator.core.planning.volume_sizes import plan_growth, plan_recreation
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
 from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
+from waltz_operator.core.rebalance import volume_capacities
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
     AddFinalizer,
@@ -110,7 +111,8 @@ def _plan_metadata(
             assert (present.name, present.key) == (desired.metadata_name, desired.key)
             storages = plan_storages(desired, present)
             healed = healed_storages(desired, observed, present)
-            replicas, servers_may_start = plan_replicas(desired, present, healed)
+            capacities = volume_capacities(desired, observed)
+            replicas, servers_may_start = plan_replicas(desired, present, healed, capacities)
             permissions = StartPermissions(
                 storages=True,
                 servers=servers_may_start,

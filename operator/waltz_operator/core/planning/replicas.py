@@ -25,6 +25,7 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape import plan_shape
+from waltz_operator.core.planning.shape_rebalance import Capacities
 from waltz_operator.core.planning.znodes import groups_of, is_registered
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem, wait
 
@@ -33,12 +34,15 @@ _MAX_UNHEALTHY_REASONS = 5
 
 
 def plan_replicas(
-    desired: DesiredCluster, present: ClusterPresent, healed: Set[str] = frozenset()
+    desired: DesiredCluster,
+    present: ClusterPresent,
+    healed: Set[str],
+    capacities: Capacities,
 ) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
 
     ``healed`` are the storages of `planning.healing.healed_storages`: their replicas are left to
-    that module.
+    that module. ``capacities`` are the sizes of the data volumes, by storage.
 
     A partition is opened for the first time only with a replica in every pool. A partition that was
     open before needs its servers even if it lacks a replica, because a new replica catches up only
@@ -58,7 +62,7 @@ def plan_replicas(
         plan += without_copy
     elif not healed:
         # The shape does not change while a volume is replaced: one storage is away at a time.
-        plan += plan_shape(desired, present, missing)
+        plan += plan_shape(desired, present, missing, capacities)
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)

@@ -3,7 +3,8 @@
 The planner of `core.planning` is called again and again. After each call, the plan's steps are
 applied to the observed state instead of the cluster: `kubernetes` changes objects, `replicas`
 changes storages and partitions, `certificates` secrets, `simulation` combines them. `forecast` runs
-the planner until it has nothing left to do, and `report` writes the result for a person.
+the planner until it has nothing left to do, `duration` estimates the time, and `report` writes the
+result for a person.
 
 Invariants:
 
@@ -15,7 +16,16 @@ Invariants:
   does not start, stay so until the end. The preview says for what the operator waits.
 """
 
+from waltz_operator.core.preview.duration import MEGABYTES_PER_SECOND
 from waltz_operator.core.preview.forecast import Ending, Preview, ReplicaGain, ReplicaLoss, preview
 from waltz_operator.core.preview.report import report
 
-__all__ = ["Ending", "Preview", "ReplicaGain", "ReplicaLoss", "preview", "report"]
+__all__ = [
+    "MEGABYTES_PER_SECOND",
+    "Ending",
+    "Preview",
+    "ReplicaGain",
+    "ReplicaLoss",
+    "preview",
+    "report",
+]

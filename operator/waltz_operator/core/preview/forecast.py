@@ -75,7 +75,8 @@ class Round:
     many may fail after the round. Both are None if the replicas are not observed (see
     `spare_storages`). ``copies`` is the largest number of replicas that a partition has after the
     round. ``new_claims`` are the volume claims that Kubernetes creates for new pods, each with its
-    size.
+    size. ``transfers`` are the sizes in bytes of the replicas that are copied or compared, None for
+    each whose size is not reported.
     """
 
     steps: tuple[Step, ...]
@@ -86,6 +87,7 @@ class Round:
     spare_after: int | None
     copies: int
     new_claims: tuple[str, ...] = ()
+    transfers: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +202,14 @@ def _perform(cluster: SimulatedCluster, planned: ClusterPlan) -> tuple[Round, Si
     """Return the round of a plan's steps, and the cluster after it has settled."""
     gains: list[ReplicaGain] = []
     losses: list[ReplicaLoss] = []
+    compared: list[int | None] = []
     before = cluster.observed
     spares = [_spare(cluster)]
     for step in planned.steps:
         if isinstance(step, ChangeAssignment):
             gains += _gains(cluster, step)
             losses += _losses(step)
+            compared += _compared_sizes(cluster, step)
         cluster = after_step(cluster, step)
         spares.append(_spare(cluster))
         if isinstance(step, ReplacePod):
@@ -223,6 +227,7 @@ def _perform(cluster: SimulatedCluster, planned: ClusterPlan) -> tuple[Round, Si
         spare_after=_spare(cluster),
         copies=max((len(view.replicas) for view in views), default=0),
         new_claims=tuple(_new_claims(before, cluster.observed)),
+        transfers=(*(gain.copied_bytes for gain in gains), *compared),
     )
     return performed, cluster
 
@@ -262,6 +267,14 @@ def _gains(cluster: SimulatedCluster, step: ChangeAssignment) -> Iterator[Replic
         was_open = bool(replicas.partitions[change.partition].session_replicas)
         for storage in sorted(change.wanted - change.expected):
             yield ReplicaGain(change.partition, storage, size if was_open else 0)
+
+
+def _compared_sizes(cluster: SimulatedCluster, step: ChangeAssignment) -> Iterator[int | None]:
+    """Yield the size of each partition whose replicas are compared before a change."""
+    replicas = cluster.replicas
+    assert replicas is not None, "assignments change only while they are observed"
+    for proof in step.proofs:
+        yield size_of_partition(replicas, proof.partition, proof.storages)
 
 
 def _losses(step: ChangeAssignment) -> Iterator[ReplicaLoss]:

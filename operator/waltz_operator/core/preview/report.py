@@ -20,6 +20,7 @@ from waltz.admin.core.steps import (
     UnregisterStorage,
     partitions_text,
 )
+from waltz_operator.core.preview.duration import MEGABYTES_PER_SECOND, estimate
 from waltz_operator.core.preview.forecast import Ending, Preview, ReplicaGain, ReplicaLoss, Round
 from waltz_operator.core.shape_change import ShapeChangeKind
 from waltz_operator.core.steps import (
@@ -37,6 +38,7 @@ _TITLES = {
     ShapeChangeKind.ADDING_POOL: "pool {} gets its copies",
     ShapeChangeKind.REMOVING_POOL: "pool {} leaves the cluster",
     ShapeChangeKind.MOVING_PARTITIONS: "partitions of pool {} move",
+    ShapeChangeKind.REBALANCING: "pool {} is rebalanced by bytes",
 }
 _Replica = TypeVar("_Replica", ReplicaGain, ReplicaLoss)
 
@@ -53,8 +55,16 @@ _PREPARING = (
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
-def report(shown: Preview, *, every_step: bool = False) -> Iterator[str]:
-    """Yield the lines of a preview; with ``every_step``, all steps instead of the stages."""
+def report(
+    shown: Preview,
+    *,
+    every_step: bool = False,
+    megabytes_per_second: float = MEGABYTES_PER_SECOND,
+) -> Iterator[str]:
+    """Yield the lines of a preview; with ``every_step``, all steps instead of the stages.
+
+    ``megabytes_per_second`` is the rate of copies and comparisons, for the estimated time.
+    """
     for reason in shown.awaited:
         yield f"waits first: {reason}"
     if every_step:
@@ -63,7 +73,7 @@ def report(shown: Preview, *, every_step: bool = False) -> Iterator[str]:
         yield from _stages(shown.rounds)
     if shown.rounds:
         yield ""
-        yield from _totals(shown)
+        yield from _totals(shown, megabytes_per_second)
     yield from (f"refused: {reason}" for reason in shown.refusals)
     yield from (f"waits: {reason}" for reason in shown.waits)
     yield _ending(shown)
@@ -186,8 +196,8 @@ def _amount_copied(gains: Sequence[ReplicaGain]) -> str:
             return f"up to {size_text(known_bytes)} and {unknown} are copied"
 
 
-def _totals(shown: Preview) -> Iterator[str]:
-    """Yield the lines about the whole preview: bytes, partitions, and risk."""
+def _totals(shown: Preview, megabytes_per_second: float) -> Iterator[str]:
+    """Yield the lines about the whole preview: bytes, partitions, time, and risk."""
     partitions = {each.partition for each in shown.gains}
     partitions |= {each.partition for each in shown.losses}
     if shown.gains:
@@ -199,6 +209,8 @@ def _totals(shown: Preview) -> Iterator[str]:
         yield f"given up: {_counted(len(shown.losses), 'replica', 'replicas')}"
     if partitions:
         yield f"affected: {partitions_text(sorted(partitions))}"
+    if (time := estimate(shown.rounds, megabytes_per_second)) is not None:
+        yield f"time: {time}"
     if shown.spare_before is not None:
         yield f"risk now: {_may_fail(shown.spare_before)}"
     yield f"risk during the plan: {_risk(shown.rounds)}"

@@ -25,7 +25,7 @@ from waltz.metadata.core.formats import NEW_PARTITION
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, REBALANCED_ANNOTATION
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import (
     ClusterAbsent,
@@ -47,6 +47,7 @@ from waltz_operator.core.preview.kubernetes import (
     without_set,
 )
 from waltz_operator.core.preview.replicas import with_sessions
+from waltz_operator.core.rebalance import BeginRebalance, EndRebalance
 from waltz_operator.core.resources import ObjectMeta, StoragePool
 from waltz_operator.core.steps import (
     AddFinalizer,
@@ -60,6 +61,7 @@ from waltz_operator.core.steps import (
     GrowVolume,
     IssueCertificates,
     OrphanPods,
+    PoolRecordStep,
     RecordReplacement,
     ReleasePool,
     RemoveFinalizer,
@@ -96,7 +98,7 @@ def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
     match step:
         case AddFinalizer() | RemoveFinalizer() | ClaimPool() | ReleasePool():
             return replace(cluster, desired=_with_ownership(cluster.desired, step))
-        case RecordReplacement():
+        case RecordReplacement() | BeginRebalance() | EndRebalance():
             return replace(cluster, desired=_with_record(cluster.desired, step))
         case CompareReplica(pool, _, at):
             # The comparison of the partition is complete and found no difference.
@@ -217,10 +219,15 @@ def _with_ownership(
             return replace(_with_pool(desired, pool, released), leaving_pools=leaving)
 
 
-def _with_record(desired: DesiredCluster, step: RecordReplacement) -> DesiredCluster:
-    """Return the desired state after the state of a replacement was recorded in its pool."""
+def _with_record(desired: DesiredCluster, step: PoolRecordStep) -> DesiredCluster:
+    """Return the desired state after the progress of a change was recorded in its pool."""
     metadata = next(p.metadata for p in desired.own_pools if p.metadata.name == step.pool)
-    changes = record_annotations(metadata, step.replacement, step.request)
+    changes: Mapping[str, str | None]
+    match step:
+        case RecordReplacement(_, replacement, request):
+            changes = record_annotations(metadata, replacement, request)
+        case BeginRebalance(_, record) | EndRebalance(_, record):
+            changes = {REBALANCED_ANNOTATION: record.to_json()}
     merged: dict[str, str | None] = {**metadata.annotations, **changes}
     annotations = {key: value for key, value in merged.items() if value is not None}
     return _with_pool(desired, step.pool, {"annotations": annotations})

@@ -239,6 +239,10 @@ class PoolStatus(Model):
     """The largest size that the volume claims of the pool's pods request, for each kind of volume.
     The spec cannot go below it."""
 
+    rebalanced: str = ""
+    """The value of the annotation `waltz.dev/rebalance` of the last rebalance that is complete. It
+    is empty if none was requested."""
+
     message: str = ""
     """The number of storages that are ready, if some are not ready, and the volumes that do not
     have their size yet; otherwise empty."""

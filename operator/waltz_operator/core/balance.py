@@ -1,0 +1,189 @@
+"""Choose the moves that bring the used shares of a pool's volumes near their average. Pure.
+
+The *used share* of a storage is the size of its partitions, divided by the size of its volume. The
+*average* is the size of all partitions of the pool, divided by the size of all of its volumes. The
+pool is balanced when each used share differs from the average by at most a tenth of the average
+(`TOLERANCE`).
+
+Each move goes from the storage with the highest used share to the one with the lowest, if one of
+the two is beyond the tolerance and a partition fits; otherwise the next pair is tried. Of the
+partitions that fit, the one is chosen that brings the two used shares closest together, so that few
+moves are needed. (The smallest possible number is not computed: this is the problem of
+partitioning numbers, whose exact solution takes exponential time.)
+
+A partition fits if afterwards the destination is below the former used share of the source, and the
+source above the former used share of the destination. Each such move is a strict improvement: the
+sum of size²/volume over the storages decreases, and neither the highest used share rises nor the
+lowest falls. A partition that is larger than the ideal size fits only if it at least halves the
+difference of the two, because otherwise many bytes would move for little. Every partition moves at
+most once. So the choice ends, and no moves cancel each other
+(tests/unit/operator/test_operator_balance.py). Integers and fractions are compared, so the result
+does not depend on rounding.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from fractions import Fraction
+
+TOLERANCE = Fraction(1, 10)
+"""How far a used share may be from the average of its pool, as a part of the average."""
+
+MAX_MOVES = 1000
+"""The number of moves of one request at most, because they are recorded in an annotation.
+
+Another request continues.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeUse:
+    """The volume of one storage: its ``capacity`` in bytes, and the sizes of its partitions."""
+
+    ordinal: int
+    capacity: int
+    sizes: Mapping[int, int]
+
+    def __post_init__(self) -> None:
+        assert self.capacity > 0, f"the volume {self.ordinal} has no size"
+
+    @property
+    def used(self) -> int:
+        """The size of all partitions in bytes."""
+        return sum(self.sizes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """The move of a partition of ``size`` bytes; ``source`` and ``destination`` are ordinals."""
+
+    partition: int
+    source: int
+    destination: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Balancing:
+    """Moves in their order, with the used shares of all storages before and after them."""
+
+    moves: tuple[PlannedMove, ...]
+    before: tuple[Fraction, ...]
+    after: tuple[Fraction, ...]
+
+    def __str__(self) -> str:
+        return f"used shares of the volumes: {_range(self.before)}, afterwards {_range(self.after)}"
+
+
+def _range(shares: Sequence[Fraction]) -> str:
+    """Return the lowest and the highest share, such as ``20.5 % to 71.0 %``."""
+    return f"{100 * float(min(shares)):.1f} % to {100 * float(max(shares)):.1f} %"
+
+
+def choose_moves(volumes: Sequence[VolumeUse], movable: Set[int]) -> Balancing:
+    """Return the moves that balance ``volumes``, each a strict improvement.
+
+    Only the partitions ``movable`` move. ``volumes`` are not empty.
+    """
+    levels = [_Level.of(volume, movable) for volume in volumes]
+    before = tuple(level.share for level in levels)
+    moves: list[PlannedMove] = []
+    while len(moves) < MAX_MOVES and (move := _best_move(levels)) is not None:
+        moves.append(move)
+    return Balancing(tuple(moves), before, tuple(level.share for level in levels))
+
+
+def is_improvement(source: VolumeUse, destination: VolumeUse, size: int) -> bool:
+    """Whether the move of a partition of ``size`` bytes brings two used shares closer together."""
+    return _brings_closer(
+        (source.used, source.capacity), (destination.used, destination.capacity), size
+    )
+
+
+def _brings_closer(source: tuple[int, int], destination: tuple[int, int], size: int) -> bool:
+    """Whether each of two storages stays on its side of the former used share of the other.
+
+    Both are pairs of the used and the total bytes.
+    """
+    (source_used, source_total), (destination_used, destination_total) = source, destination
+    high, low = source_used * destination_total, destination_used * source_total
+    return size > 0 and (
+        (destination_used + size) * source_total < high
+        and (source_used - size) * destination_total > low
+    )
+
+
+@dataclass(slots=True)
+class _Level:
+    """A volume after the moves so far; ``movable`` are sizes and partitions, ascending."""
+
+    ordinal: int
+    capacity: int
+    used: int
+    movable: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, volume: VolumeUse, movable: Set[int]) -> _Level:
+        """Return the level of a volume before the first move. Empty partitions never move."""
+        sizes = sorted((size, p) for p, size in volume.sizes.items() if p in movable and size > 0)
+        return cls(volume.ordinal, volume.capacity, volume.used, sizes)
+
+    @property
+    def share(self) -> Fraction:
+        """The used share."""
+        return Fraction(self.used, self.capacity)
+
+
+def _best_move(levels: Sequence[_Level]) -> PlannedMove | None:
+    """Perform the next move on ``levels`` and return it; None if the pool cannot be improved."""
+    for source, destination in _unbalanced_pairs(levels):
+        entry = _best_fit(source, destination)
+        if entry is not None:
+            size, partition = entry
+            source.movable.remove(entry)
+            source.used -= size
+            destination.used += size
+            return PlannedMove(partition, source.ordinal, destination.ordinal, size)
+    return None
+
+
+def _unbalanced_pairs(levels: Sequence[_Level]) -> Iterator[tuple[_Level, _Level]]:
+    """Yield each source with each destination of which one is beyond the tolerance.
+
+    Sources are in descending, destinations in ascending order of their used shares.
+    """
+    average = Fraction(sum(each.used for each in levels), sum(each.capacity for each in levels))
+    highest, lowest = average * (1 + TOLERANCE), average * (1 - TOLERANCE)
+    ascending = sorted((level.share, level.ordinal, level) for level in levels)
+    for source_share, _, source in reversed(ascending):
+        for share, _, destination in ascending:
+            if share >= source_share:
+                break
+            if source_share > highest or share < lowest:
+                yield source, destination
+
+
+def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
+    """Return size and number of the partition that brings two shares closest; None if none fits."""
+    sizes = source.movable
+    gap = source.used * destination.capacity - destination.used * source.capacity
+    both = source.capacity + destination.capacity
+    ideal = gap // both  # A partition of exactly gap / both bytes would make the shares equal.
+    end = bisect_right(sizes, ideal, key=lambda entry: entry[0])
+    candidates = sizes[end : end + 1]
+    if end > 0:
+        # Of several partitions of one size, the first one moves. The smaller of two sizes with the
+        # same effect moves, because `min` returns the first minimum.
+        candidates.insert(0, sizes[bisect_left(sizes, (sizes[end - 1][0], -1))])
+    fitting = [entry for entry in candidates if _fits(source, destination, entry[0])]
+    return min(fitting, key=lambda entry: abs(entry[0] * both - gap), default=None)
+
+
+def _fits(source: _Level, destination: _Level, size: int) -> bool:
+    """Whether a move is a strict improvement, and at least halves the difference if too large."""
+    gap = source.used * destination.capacity - destination.used * source.capacity
+    both = source.capacity + destination.capacity
+    totals = (source.used, source.capacity), (destination.used, destination.capacity)
+    return 2 * size * both <= 3 * gap and _brings_closer(*totals, size)
