@@ -42,6 +42,9 @@ class RebalanceWorld(ShapeWorld):
         self.planned_versions: Counter[str] = Counter()
         """The versions from which the plan was made that is performed late."""
 
+        self.begins: list[BeginRebalance] = []
+        """The steps that have begun a rebalance."""
+
         self.ends: list[EndRebalance] = []
         """The steps that have ended a rebalance."""
 
@@ -109,7 +112,9 @@ class RebalanceWorld(ShapeWorld):
                 if self.acts_late and self.versions[pool] != self.planned_versions[pool]:
                     raise StepRefused(f"{pool} has another version")
                 self.annotate(pool, REBALANCED_ANNOTATION, record.to_json())
-                if isinstance(step, EndRebalance):
+                if isinstance(step, BeginRebalance):
+                    self.begins.append(step)
+                else:
                     self.ends.append(step)
             case _:
                 super().perform(step)

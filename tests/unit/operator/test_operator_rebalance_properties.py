@@ -26,16 +26,16 @@ from waltz_operator.core.rebalance import open_request
 from waltz_operator.core.shape_change import ShapeChangeKind
 from waltz_operator.core.steps import ClusterPlan
 
-_EVENTS = 50
+_EVENTS = 30
 _POOLS = "abc"
 
 
 def running_world(dice: random.Random) -> RebalanceWorld:
     """Return a cluster of three copies whose partitions and volumes have other sizes."""
     resource = cluster_resource(
-        partitions=dice.randrange(1, 8), tls={"mode": "None"}, networkPolicies=False
+        partitions=dice.randrange(3, 9), tls={"mode": "None"}, networkPolicies=False
     )
-    pools = [pool_resource(name, storages=dice.randrange(1, 4)) for name in _POOLS]
+    pools = [pool_resource(name, storages=dice.choice((1, 2, 2, 3))) for name in _POOLS]
     world = RebalanceWorld(resource, pools)
     finish(world)
     for pool in _POOLS:
@@ -108,7 +108,7 @@ def check_at_rest(world: RebalanceWorld) -> None:
             assert max(loads) - min(loads) <= 1, f"pool {name} is spread by count"
 
 
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(st.integers(0, 2**32))
 def test_random_requests_to_rebalance_harm_no_copy_and_end(seed: int) -> None:
     check_random_requests(seed)
@@ -134,6 +134,7 @@ def check_one_request(seed: int) -> int:
     check_at_rest(world)
     assert isinstance(world.znodes, Znodes)
     moves = world.given_up - given_up
+    assert moves == sum(len(step.record.moves) for step in world.begins), "no other move follows"
     assert moves == len(shown.losses) == len(shown.gains) <= 3 * world.znodes.num_partitions
     assigned = world.znodes.maps.assignments.partitions
     assert all(gain.partition in assigned[gain.storage] for gain in shown.gains)
@@ -155,14 +156,14 @@ def test_rebalances_move_partitions() -> None:
     assert sum(check_one_request(seed) for seed in range(20)) > 15
 
 
-@settings(max_examples=3)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32))
 def test_withdrawn_request_completes_the_move_under_way_only(seed: int) -> None:
     dice = random.Random(seed)
     world = running_world(dice)
     pool = dice.choice(_POOLS)
     world.request(pool, "now")
-    for _ in range(dice.randrange(30)):
+    for _ in range(dice.randrange(8)):
         world.settle()
         follow(world, plan(world.desired(), world.observed()), dice)
     world.settle()
