@@ -1,9 +1,10 @@
 """Perform orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
 
 No state is stored between steps. A process that performs an order may be killed at any moment;
-performing the same order again continues it. The exception is a `GroupAssignment`: after its change
-of ZooKeeper the group has partitions, so its `refusal` forbids a second start. A `Synchronization`
-of the storages completes such an order.
+performing the same order again continues it. The exception is a `GroupAssignment`
+(`core.assignment`): after its change of ZooKeeper the group has partitions, so its `refusal`
+forbids a second start. A `Synchronization` (`core.synchronization`) of the storages completes such
+an order.
 """
 
 from __future__ import annotations

@@ -113,8 +113,8 @@ class ServerQuery(FrameHandler):
     async def high_water_mark(self, partition: int) -> int:
         """Return the id of the last committed transaction of a partition that the server has.
 
-        The id is -1 for an empty log, and `UNRESOLVED` while the partition opens. A server of Waltz
-        0.13.2 that does not have the partition never answers.
+        The id is -1 for an empty log, and `UNRESOLVED` (`waltz.metadata.core.formats`) while the
+        partition opens. A server of Waltz 0.13.2 that does not have the partition never answers.
         """
         request = messages.HighWaterMarkRequest(self._next_id(partition))
         return (await self._send_request(request, messages.HighWaterMarkResponse)).transaction_id

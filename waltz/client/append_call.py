@@ -76,7 +76,7 @@ class AppendCall:
 
 
 class AppendToken:
-    """One append of a call. `PartitionAppends` uses it as the token that identifies the append."""
+    """One append of a call: the token by which `core.appends.PartitionAppends` identifies it."""
 
     __slots__ = ("_call", "result")
 

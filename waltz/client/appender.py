@@ -46,8 +46,9 @@ class _PartitionState:
 class Appender:
     """The appends of one client id. A partition is mounted (`core.mount`) when it is first used.
 
-    This class implements `LinkUser`, and `AppendState` of `waltz.client.core.metrics`.
-    ``max_in_flight`` and ``long_wait_seconds`` are those of `ClientOptions`.
+    This class implements `LinkUser` of `waltz.client.links`, and `AppendState` of
+    `waltz.client.core.metrics`. ``max_in_flight`` and ``long_wait_seconds`` are those of
+    `ClientOptions`.
     """
 
     def __init__(
@@ -295,7 +296,7 @@ class Appender:
         AHEAD means that the log ends before the mark, and that the append is not in the log. One
         such answer can be wrong: a server that has lost the partition to another server, and does
         not know it yet, has an old end of the log. It answers AHEAD to a mark that is right. So the
-        outcome is final only after `AHEAD_CONFIRMATIONS` answers.
+        outcome is final only after `AHEAD_CONFIRMATIONS` answers (`core.mount`).
         """
         if call.outcomes[0].outcome is not Outcome.AHEAD:
             return False

@@ -138,13 +138,15 @@ class Client(LogClient[DataT]):
 
     @override
     async def close(self) -> None:
+        # False: an earlier call of `close` closes the client. From now on `_check` raises
+        # ClientClosed.
         if not self._membership_state.close():
             return
         for stream in list(self._streams):
             await stream.aclose()
         await self._appender.close()
         await self._request_client.close()
-        await self._membership_state.end()
+        await self._membership_state.end()  # Stops following the servers in ZooKeeper.
         if self._owns_store:
             await self._cluster.store.close()
 

@@ -40,10 +40,10 @@ class ServerLinkOwner(Protocol):
 class ServerLink(FrameHandler):
     """The link to the server at ``endpoint``, with one connection at a time.
 
-    A link is the handler of its `ReconnectingLink` and of the present `FrameConnection`. ``seqs``
-    yields growing numbers for connections, and ``seq`` is the number of the last connection, -1
-    before the first one. A server accepts a mount only on the client's connection with the largest
-    number.
+    A link is the handler of its `ReconnectingLink` (as a `waltz.net.link.LinkHandler`) and of the
+    present `FrameConnection`. ``seqs`` yields growing numbers for connections, and ``seq`` is the
+    number of the last connection, -1 before the first one. A server accepts a mount only on the
+    client's connection with the largest number.
     """
 
     def __init__(

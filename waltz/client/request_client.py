@@ -46,7 +46,10 @@ It is not called if the request is cancelled.
 
 
 class RequestClient:
-    """Sends the read requests of one client, and passes each answer to its request's caller."""
+    """Sends the read requests of one client, and passes each answer to its request's caller.
+
+    Implements `waltz.client.links.LinkUser`.
+    """
 
     def __init__(self, client_id: int, directory: Directory, dialer: Dialer) -> None:
         self._client_id = client_id

@@ -69,7 +69,7 @@ class StreamDependencies:
 
 
 class ServerStream(LogStream[DataT_co]):
-    """A stream of a `Client`.
+    """A stream of a `Client`. Implements `waltz.client.links.LinkUser`.
 
     ``after`` maps each partition to the transaction after which the stream begins. ``until`` maps
     partitions to their last transactions.
@@ -160,7 +160,8 @@ class ServerStream(LogStream[DataT_co]):
                 self._feeds[partition].received(item)
                 self._check_feed(partition)
             self._perform(partition)
-        # The ticker ends while all partitions are mounted; an answer may have ended a mount.
+        # The ticker does not run while all partitions are mounted. An answer, for example a denied
+        # feed request, may have ended a mount, and only the ticker mounts again.
         self._ticker.start()
         if self._buffered >= self._dependencies.buffer:
             self._pause()

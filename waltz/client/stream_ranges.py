@@ -38,7 +38,7 @@ _UNCONFIRMED_WAIT_MS = 500
 """The wait in place of `_WAIT_MS` while the log is not known to reach the stream's position.
 
 This wait is shorter, because the stream raises ClientAhead only after several empty answers
-(`AHEAD_CONFIRMATIONS`), and the application must not wait long for its error
+(`mount.AHEAD_CONFIRMATIONS`), and the application must not wait long for its error
 (test_stream_position_beyond_the_log_soon_raises_client_ahead). Without any wait, a server that has
 not noticed yet that it lost the partition could send all these answers from an old log.
 """

@@ -58,7 +58,7 @@ class Network(Protocol):
 
 
 class TcpNetwork:
-    """TCP of the operating system, with TLS if the TLS settings enable it."""
+    """TCP of the operating system, with TLS if the settings enable it. Implements `Network`."""
 
     async def dial(
         self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig

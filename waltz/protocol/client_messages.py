@@ -84,7 +84,7 @@ class AppendRequest:
 class AnsweredAppendRequest(AppendRequest):
     """An append whose outcome the server sends in `AppendAnswers`.
 
-    ``client_high_water_mark`` may be `LOG_MARK`: the log's mark when the append arrives.
+    ``client_high_water_mark`` may be `batches.LOG_MARK`: the log's mark when the append arrives.
     """
 
 

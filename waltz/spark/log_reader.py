@@ -139,8 +139,8 @@ class SparkLogReader:
 
         So if a mark is lower, the transaction at the start is requested. The client repeats this
         request until an answer has records or a mark that fits the start. It accepts a lower mark
-        only after `AHEAD_CONFIRMATIONS` answers with one, which gives an old server time to notice
-        that it has lost the partition.
+        only after `AHEAD_CONFIRMATIONS` (`waltz.client.core.mount`) answers with one, which gives
+        an old server time to notice that it has lost the partition.
 
         Raises ReadTimedOut, and the errors of `Client.bulk`.
         """

@@ -355,10 +355,11 @@ class _Connection:
         return self._apply_rule(self._to_near_hosts, data, self.near)
 
     def _apply_rule(self, hosts: tuple[str, str], data: bytes, receiver: MemoryTransport) -> bytes:
-        """Return the bytes that arrive now, after the rule for frames between ``hosts``."""
+        """Return what arrives now, by the rule for ``hosts``: the sending and the receiving one."""
         arriving, lost = self._network.frames.apply(hosts, data, receiver.inject)
         if not lost:
             return arriving
+        # The rule cuts the connection: the bytes in transit still arrive, and then ``arriving``.
         if arriving:
             receiver.inject(arriving)
         self.cut(_ALL_BYTES)
@@ -377,7 +378,7 @@ class _Connection:
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
-    """One direction of a connection between ``hosts``; implements `transport.Wire`."""
+    """A `transport.Wire`: ``written`` changes each sent chunk, ``arrived`` each arriving chunk."""
 
     network: MemoryNetwork
     hosts: frozenset[str]

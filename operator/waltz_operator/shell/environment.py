@@ -116,8 +116,8 @@ class Environment(Protocol):
     ) -> int | None:
         """Return the serial number of the certificate that a process presents at a port.
 
-        The port is the one for clients of a server, or the one for administration of a storage. The
-        result is None if the connection fails. Raises KubeError.
+        ``port`` is a server's port for clients, or a storage's port for administration. The result
+        is None if the connection fails. Raises KubeError.
         """
 
     def forget_certificates(self, desired: DesiredCluster) -> None:
@@ -150,8 +150,8 @@ def _cluster_key(desired: DesiredCluster) -> tuple[str, str]:
 class NetworkEnvironment:
     """Keeps one ZooKeeper session per cluster, and the cluster's certificates below ``folder``.
 
-    ``on_progress`` is called with the namespace and the name of a cluster while a long step of this
-    cluster makes progress.
+    Implements `Environment`. ``on_progress`` is called with the namespace and the name of a cluster
+    while a long step of this cluster makes progress.
     """
 
     def __init__(
@@ -240,7 +240,11 @@ class NetworkEnvironment:
         self._sessions.clear()
 
     async def _tls(self, desired: DesiredCluster) -> TlsConfig:
-        """Return how the operator connects to the cluster's processes. Raises KubeError."""
+        """Return how the operator connects to the cluster's processes. Raises KubeError.
+
+        The cluster's secret is read once. `forget_certificates` and `disconnect` make the next call
+        read it again.
+        """
         key = _cluster_key(desired)
         tls = self._tls_configs.get(key)
         if tls is None:
@@ -248,7 +252,10 @@ class NetworkEnvironment:
         return tls
 
     async def _read_tls(self, desired: DesiredCluster) -> TlsConfig:
-        """Return how the operator connects to the cluster's processes. Raises KubeError."""
+        """Read the cluster's secret and write its files; return what `_tls` returns.
+
+        Raises KubeError.
+        """
         name = tls_secret_name(desired.cluster)
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:
@@ -341,7 +348,10 @@ class _SecretTls(TlsConfig):
 
 
 def _write_if_changed(file: Path, content: bytes) -> None:
-    """Write ``content`` to a file that only this process's user may read, even while it is new."""
+    """Write ``content`` to a file that only this process's user may read.
+
+    A new file gets these rights before its content, so that no other user can read it meanwhile.
+    """
     with contextlib.suppress(FileNotFoundError):
         if file.read_bytes() == content:
             return

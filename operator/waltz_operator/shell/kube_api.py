@@ -132,7 +132,10 @@ async def connected_api_server() -> AsyncIterator[ApiServer]:
 
 
 class ApiServer:
-    """Sends requests to the API server by ``client``, which knows its address and credentials."""
+    """Sends requests to the API server by ``client``, which knows its address and credentials.
+
+    Implements `Kube`.
+    """
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client

@@ -6,8 +6,9 @@ source's assignment is removed. When a session has begun without the source, the
 replica.
 
 A partition with *n* replicas has *n* + 1 after the first assignment change, and *n* after the
-second. In each change, the *n* replicas that stay must be a quorum of *n* + 1: three are one of
-four. One replica is no quorum of two, so the only replica of a partition cannot be moved.
+second. In each change, the *n* replicas that stay must be a quorum of *n* + 1. For example, three
+replicas are a quorum of four. One replica is no quorum of two, so the only replica of a partition
+cannot be moved.
 """
 
 from __future__ import annotations

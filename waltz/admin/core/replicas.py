@@ -108,9 +108,10 @@ class ReplicaObservation:
     partition, an id from the first reports that was at or above every committed transaction then
     (function `commit_bounds`). ``storages`` has the second reports. A replica is *level* if its
     second report reaches this id. For example, if the replicas first report the ids 90, 100 and
-    100, a replica is level if it reports 100 or more in the second query. A partition may lack such
-    an id. Then a level replica reaches the highest id that a replica of the session reports in
-    ``storages``. Under load this demands more, because the log grows between the two queries.
+    100, a replica is level if it reports 100 or more in the second query. A partition has no such
+    id if no quorum of the session's replicas reported in the first query. Then a replica is level
+    if it reaches the highest id that a replica of the session reports in ``storages``. Under load
+    this id is higher, because the log has grown since the first query.
 
     An offline copy may lack ``lag_allowed`` transactions.
     """

@@ -122,8 +122,9 @@ def _check_name(name: str) -> None:
 def _tls_text(option: str | None) -> str:
     """Return the value of a profile for the option ``--tls``: ``on``, ``off``, or an absolute path.
 
-    Without the option, it is `AS_DECLARED`. Raises ClusterNotNamed or TlsConfigError if the file at
-    the path, or a file that it names, cannot be used now.
+    Without the option, it is `AS_DECLARED`: connections then use TLS as the servers have declared
+    in ZooKeeper. Raises ClusterNotNamed or TlsConfigError if the file at the path, or a file that
+    it names, cannot be used now.
     """
     config = tls_from_option(option)
     if option is None or config is None:

@@ -129,7 +129,8 @@ class Mount:
         """Mount the partition on a new connection to its server, or in a new generation.
 
         ``connection_seq`` is the number of the connection; ``version`` is its protocol version.
-        A mount that is not ``fed`` needs `APPEND_ANSWERS_SINCE`.
+        A mount that is not ``fed`` needs the version `client_numbers.APPEND_ANSWERS_SINCE` or
+        later: with an earlier one, a server shows the outcomes of appends only in the feed.
         """
         self._fed = fed
         self.generation = generation

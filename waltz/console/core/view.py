@@ -91,7 +91,9 @@ def view_cluster(
 ) -> ClusterView:
     """Return the view of a sampled cluster.
 
-    The sample ``now`` must have details: the health of partitions and the figures of storages.
+    The sample ``now`` must have details: the health of partitions and the figures of storages. The
+    rates are computed from ``now`` and the earlier sample ``before``; they are unknown if it is
+    None. ``reached`` says for each server which storages it reaches. ``history`` ends with ``now``.
     ``min_disk_free`` is the percentage of a disk that must be free.
     """
     partitions = tuple(view_partition(before, now, p) for p in range(now.num_partitions))
@@ -123,7 +125,11 @@ def failed_view(
 
 
 def as_value(number: int, view: ClusterView, history: History) -> dict[str, Any]:
-    """Return the JSON value of a view and of the history up to it."""
+    """Return the JSON value of a view and of the history up to it.
+
+    ``number`` counts the views. To request a newer view, the page sends the number of the view that
+    it has.
+    """
     return {
         "number": number,
         **asdict(view),

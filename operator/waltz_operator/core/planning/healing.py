@@ -70,7 +70,7 @@ _BatchedKind = type[CreateReplicas | SwitchOff | SwitchOn]
 def healed_storages(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
 ) -> frozenset[str]:
-    """Return the storages whose replicas `plan_replicas` must leave to `plan_healing`.
+    """Return the storages whose replicas `planning.replicas` must leave to `plan_healing`.
 
     These are the storages whose volume is being replaced, and those whose lost volume will be
     replaced without a further action of a person: ``volumes.onLoss`` is ``Replace``, or the

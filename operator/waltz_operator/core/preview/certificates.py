@@ -1,4 +1,4 @@
-"""Apply steps about certificates to what is observed of a cluster. Pure."""
+"""Apply steps about certificates to what is observed of a cluster, for a preview. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the planner forward on a simulated cluster, and record what it does. Pure."""
+"""Run the planner again and again on a simulated cluster, and record what it does. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Simulate what Kubernetes does with the objects of a cluster: applies, pods and claims. Pure.
 
+A preview (`core.preview`) uses this to find out what the planner would do next.
+
 Every pod that is created starts, and is ready at once. Pods that existed before stay as they were
 observed. A StatefulSet creates the claims of its pods and never deletes one. A volume grows at
 once. A Deployment has no simulated pods: its status counts all of them as ready and current.

@@ -1,5 +1,7 @@
 """Simulate what servers and storages do with replicas, and count how many may be lost. Pure.
 
+A preview (`core.preview`) uses this to find out what the planner would do next.
+
 Servers begin a new store session of a partition when its available replicas have changed. The
 session makes its replicas equal.
 """

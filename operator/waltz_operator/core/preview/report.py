@@ -232,7 +232,7 @@ def _risk(rounds: Sequence[Round]) -> str:
 
 
 def _may_fail(spare: int) -> str:
-    """Return the text for a number of `spare_storages`."""
+    """Return the text for a number of spare storages; see `replicas.spare_storages`."""
     if spare < 0:
         return "a partition has no quorum and takes no appends"
     storages = _counted(spare, "storage", "storages")

@@ -46,11 +46,15 @@ class LostVolume(Model):
 
 
 SizeText = Annotated[str, Field(max_length=64)]
-"""A size as Kubernetes reports it. It is bounded, because the cost of rules about it is."""
+"""A size as Kubernetes reports it.
+
+Its length has a limit, from which the API server estimates the cost of the rules that read the
+size. The API server refuses a CRD with a rule whose estimated cost is too high.
+"""
 
 
 class VolumeSizes(Model):
-    """A size of each volume that the pods of a pool have, such as `10Gi`. Without one, empty."""
+    """A size for each kind of volume, such as `10Gi`; empty for a kind without a volume."""
 
     data: SizeText = ""
     """The size of the volumes for partitions."""
@@ -249,9 +253,11 @@ class PoolStatus(Model):
 
 
 def _never_smaller(kind: str) -> dict[str, str]:
-    """Return the rule that a size is not less than before, or than every volume claim requests.
+    """Return the rule that volumes of a ``kind`` do not shrink.
 
-    A size that no claim requests yet may be taken back: the StorageClass may refuse to grow.
+    The new size must be at least the old one, or at least the largest size that a volume claim
+    requests. So an increase may be taken back while no claim requests it, for example because the
+    StorageClass does not allow volumes to grow.
     """
     new, old = f"self.spec.volumes.{kind}.size", f"oldSelf.spec.volumes.{kind}.size"
     requested = f"self.status.requestedSizes.{kind}"

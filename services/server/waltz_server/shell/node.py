@@ -60,7 +60,7 @@ PROCESS = ServerEnvironment()
 
 
 class ServerNode:
-    """One server. Call `start`, then `stop`. It is the `PartitionHost` of its clients' connections.
+    """One server. Call `start`, then `stop`. Implements `client_connection.PartitionHost`.
 
     ``client_spec`` and ``storage_spec`` have the protocol versions that the server offers to
     clients and to storages: all versions, or fewer to act as an older server.

@@ -75,7 +75,10 @@ async def open_storage(
 
 
 class StorageLink:
-    """The link to one storage, and the partitions that use it."""
+    """The link to one storage, and the partitions that use it.
+
+    Implements `waltz.net.link.LinkHandler`.
+    """
 
     def __init__(self, storage: str, dialer: Dialer, identity: ExpectedCluster) -> None:
         self.storage = storage

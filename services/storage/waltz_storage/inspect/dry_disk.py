@@ -82,7 +82,10 @@ class Change:
 
 
 class DryDisk:
-    """The directory ``root``, with the changes of the storage in memory. Implements `Disk`."""
+    """The directory ``root``, with the changes of the storage in memory.
+
+    Implements `waltz_storage.core.disk.Disk`.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root

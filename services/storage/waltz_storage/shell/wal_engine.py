@@ -45,7 +45,7 @@ class WalOptions:
 
 
 class WalEngine:
-    """Implements `WriteAheadLog`: the engine of one storage directory."""
+    """The engine ``wal`` of one storage directory; implements `storage_directory.WriteAheadLog`."""
 
     def __init__(self, options: WalOptions) -> None:
         self._options = options
@@ -172,7 +172,7 @@ def _log_progress(progress: Progress) -> None:
 
 
 class LoggedRounds:
-    """Implements `RoundWriter`: the parts of a round become durable by one transaction."""
+    """Makes the parts of a round durable by one transaction; implements `rounds.RoundWriter`."""
 
     def __init__(self, commits: WalCommits) -> None:
         self._commits = commits

@@ -16,8 +16,8 @@ class Append:
     """An append in the encoding that client, storage and cache share.
 
     ``record_tail`` is the part of a record after the request id: header, data length, data,
-    checksum. ``client_mark`` is the last transaction that the client had seen, or `LOG_MARK`, which
-    the append queue replaces by the log's mark.
+    checksum. ``client_mark`` is the last transaction that the client had seen, or `LOG_MARK`
+    (`waltz.protocol.batches`), which the append queue replaces by the log's mark.
 
     The class is not frozen: the server makes an object for each transaction, and a frozen dataclass
     is slower to make.

@@ -1,8 +1,8 @@
 """Answer appends with their outcomes (spec/wire.md sections 4, 9 and 12). Pure.
 
-The answers to an `AnsweredAppendRequest` are made from bytes that the server has already: the
-request id of the append is not decoded. All answers of one commit to one connection are one
-message.
+The answers to an `AnsweredAppendRequest` (from protocol version 6 on) are made from bytes that the
+server has already: the request id of the append is not decoded. All answers of one commit to one
+connection are one message.
 """
 
 from __future__ import annotations

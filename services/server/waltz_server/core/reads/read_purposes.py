@@ -1,7 +1,7 @@
 """The purposes for which the parts of a partition read from replicas. Pure.
 
-Each read has a purpose. The result of the read (`ReadDone`) contains the purpose, and so the
-partition knows which part wants the result.
+Each read has a purpose. The result of the read (`store_reports.ReadDone`) contains the purpose, and
+so the partition knows which part wants the result.
 """
 
 from __future__ import annotations

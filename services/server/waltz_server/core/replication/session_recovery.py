@@ -21,7 +21,7 @@ performs them, and reports each with `measured`, `cut`, `copied`, `not_copied` o
 absent replicas could raise the mark, it stays unresolved and the partition waits
 (undecidable_vote.txt, absent_replicas.txt).
 
-The steps of one replica (`recovery_steps`), in this order:
+The steps of one replica, which are classes of `recovery_steps`, in this order:
 
 1. `Measure` or `Truncate`: the report has the position of the replica.
 2. `Mark` with the interim mark: only for a clean replica whose log was cut (see `replica_roles`),

@@ -255,7 +255,7 @@ class FlushedMarks:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMark:
-    """The mark of one partition in the file of all marks; implements `FlushedMark`."""
+    """The mark of one partition in the file of all marks; implements `flushed_end.FlushedMark`."""
 
     marks: FlushedMarks
     partition: int

@@ -2,9 +2,13 @@
 
 Files are used only through the `Disk` that the caller passes. `log_recovery` finds the records of
 each segment. This module checks all files of the log before it changes any of them: a partition
-that is refused keeps its files. There are two exceptions: the remains of an interrupted creation of
-a segment, which have no records, are removed first, and an older copy of a log is noticed only
-after the invalid bytes at its end were removed (`open_log`).
+that is refused keeps its files. There are two exceptions. The remains of an interrupted creation of
+a segment, which have no records, are removed first. An older copy of a log is noticed only after
+the invalid bytes at its end were removed.
+
+A partition is refused by one of two errors. PartitionDamaged: files are missing, unreadable or
+invalid. PartitionUnopened: the process cannot open a file now, for example because it has too many
+open files, which says nothing about the records.
 """
 
 from __future__ import annotations
@@ -46,9 +50,8 @@ def open_log(
 
     ``known`` is what the control files record about the log; segment files that contradict it are
     reported as damaged. The log reports to ``mark`` up to which record it is flushed. Raises
-    PartitionDamaged or PartitionUnopened before it changes the files of a segment, with one
-    exception: an older copy of a log is noticed only after the invalid bytes at its end were
-    removed. Raises NoSpace and DiskFailed.
+    PartitionDamaged or PartitionUnopened, before it changes any file except as the beginning of
+    this module describes. Raises NoSpace and DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
         _check_files(disk, identity, known)
@@ -81,8 +84,8 @@ def remove_log(disk: Disk, identity: LogIdentity) -> bool:
     """Remove all files of a log, damaged or not; the directory stays.
 
     Return whether there were files. The newest segment is removed first, and the index of a segment
-    is emptied before the data file is removed, as `remove_files` does it. So a crash at any step
-    leaves files that `open_log` opens, if it could open them before
+    is emptied before the data file is removed, as `segment_files.remove_files` does it. So a crash
+    at any step leaves files that `open_log` opens, if it could open them before
     (`test_removal_interrupted_at_any_step_leaves_a_partition_that_can_be_assigned`). Raises
     DiskFailed.
     """

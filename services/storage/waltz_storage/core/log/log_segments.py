@@ -75,7 +75,7 @@ class LogSegments:
         self.removals = 0
         """How often records were removed, or the files closed. No read that is done in steps may
         continue after that: it asserts that this number stays the same (see `log_reads`).
-        `PartitionLog` increases it when it truncates the log."""
+        `partition_log` increases it when it truncates the log."""
         self._disk = disk
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
         """The open files of sealed segments, by first id; those that were used last are last."""
@@ -190,7 +190,7 @@ class LogSegments:
         """Close and remove all files; the directory stays. Raises DiskFailed.
 
         The newest are removed first, so that a crash leaves a log without a hole (see
-        `remove_log`).
+        `log_opening.remove_log`).
         """
         self.release()
         for segment in (self.tail.bounds(), *reversed(self.sealed)):

@@ -242,8 +242,8 @@ class PartitionLog:
     def read_stored_batch(self, first_id: int, max_records: int, max_bytes: int) -> StoredBatch:
         """Return consecutive unverified records in disk form; none if ``first_id`` is absent.
 
-        The batch ends where `read_batch` ends, at `STORED_LIST_RECORDS`, or at the end of the
-        segment. Raises PartitionDamaged if the index is damaged, or OSError.
+        The batch ends where `read_batch` ends, after `log_reads.STORED_LIST_RECORDS` records, or at
+        the end of the segment. Raises PartitionDamaged if the index is damaged, or OSError.
         """
         return result_of(self.stored_steps(first_id, max_records, max_bytes))
 
@@ -268,8 +268,8 @@ class PartitionLog:
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
 
-        The list ends early if it has `LEAST_HEADERS` and its reads have spent a `HeaderBudget`.
-        Raises PartitionDamaged, OSError.
+        The list ends early if it has `LEAST_HEADERS` and its reads have spent a `HeaderBudget`
+        (both of `segment_reads`). Raises PartitionDamaged, OSError.
         """
         return result_of(self.header_steps(first_id, max_records))
 

@@ -1,9 +1,10 @@
 """Pure. The operations of a transaction, and their bytes in the write-ahead log.
 
 An operation changes or checks a range of *memory*. Memory is all files of a storage in one address
-space: an address has the number of a region in its high 24 bits, and the offset in that region in
-its low 40 bits. All numbers are little-endian. An operation is encoded as an entry: address (64
-bits), type (32 bits), length (32 bits), then data that depends on the type.
+space. Each file is a *region* with a number, which the `catalogue` gives it. An address has the
+number of the region in its high 24 bits, and the offset in that file in its low 40 bits. All
+numbers are little-endian. An operation is encoded as an entry: address (64 bits), type (32 bits),
+length (32 bits), then data that depends on the type.
 
 A replay applies all four kinds of operations. The storage itself writes no Move and no Zero.
 """

@@ -324,5 +324,5 @@ def _buffer_of(file: FileName, opened: DiskFile) -> Buffer:
 
 
 def _flush_of(file: DiskFile) -> Flush:
-    """Return the flush of a file: an empty write, for the reason that `flush_wal` has."""
+    """Return the flush of a file: an empty write, for the reason in `wal_file.flush_wal`."""
     return partial(file.write_durably, 0, b"")

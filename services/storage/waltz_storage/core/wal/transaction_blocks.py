@@ -51,7 +51,7 @@ class Unreadable(Enum):
     NEVER_WRITTEN = auto()
     """The first block is not a block of any transaction."""
     STALE = auto()
-    """The first block is of another transaction, written in an earlier round of the `Ring`."""
+    """The first block is of another transaction, from an earlier round of the log (`ring`)."""
     INVALID = auto()
     """The transaction begins there, but it is not complete or fails its checksum."""
 
