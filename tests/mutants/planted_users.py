@@ -165,4 +165,22 @@ USER_BUGS = (
             "unit/admin/test_operations_debug_bundle.py::test_environment_has_only_the_variables_of_the_product_without_secrets"
         ),
     ),
+    Planted(
+        "a process that ignores its termination is left running",
+        Package.LOCAL,
+        "        self.kill()\n        return\n",
+        "        return\n",
+        "It keeps its ports and the lock of its disk after the cluster has stopped.",
+        nodes("unit/local/test_local_child.py::test_child_that_ignores_its_termination_is_killed"),
+    ),
+    Planted(
+        "an interrupted start leaves its processes running",
+        Package.LOCAL,
+        "except BaseException:\n    await self.stop()\n",
+        "except Exception:\n    await self.stop()\n",
+        "After Ctrl-C, processes run on and the directory is locked.",
+        nodes(
+            "unit/local/test_local_cluster.py::test_interrupted_start_stops_the_cluster_and_unlocks_its_directory"
+        ),
+    ),
 )
