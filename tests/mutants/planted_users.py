@@ -183,4 +183,14 @@ USER_BUGS = (
             "unit/local/test_local_cluster.py::test_interrupted_start_stops_the_cluster_and_unlocks_its_directory"
         ),
     ),
+    Planted(
+        "rows without a partition are left out of an import",
+        Package.CLI,
+        "if None in counts:\n",
+        "if set(counts) == {None}:\n",
+        "The import reports success, and rows of the file are not in the log.",
+        nodes(
+            "unit/cli/test_cli_import_sources.py::test_row_without_a_partition_is_refused_beside_rows_that_name_one"
+        ),
+    ),
 )
