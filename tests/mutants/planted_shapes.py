@@ -66,4 +66,14 @@ SHAPE_BUGS = (
         "A pod is removed together with a replica that the last session needs.",
         _HISTORIES,
     ),
+    Planted(
+        "a pool is removed although some partitions keep too few copies",
+        Package.OPERATOR,
+        "remaining = min((len(view.replicas - members) for view in affected),",
+        "remaining = max((len(view.replicas - members) for view in affected),",
+        "Partitions have two copies without the consent of the administrator.",
+        nodes(
+            "unit/operator/test_operator_shape.py::test_pool_is_not_removed_while_any_partition_would_keep_fewer_than_three_copies"
+        ),
+    ),
 )
