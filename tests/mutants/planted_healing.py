@@ -45,4 +45,14 @@ HEALING_BUGS = (
             "unit/operator/test_operator_healing.py::test_claim_and_pod_are_deleted_only_while_evictions_are_forbidden"
         ),
     ),
+    Planted(
+        "a replica is filled from one that is not healthy",
+        Package.ADMIN,
+        "and unhealthy_reason(observation, view, storage) is None\n",
+        "",
+        "A replica is copied from one that is switched off.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replica_is_not_copied_from_one_that_is_not_healthy"
+        ),
+    ),
 )

@@ -222,4 +222,18 @@ LEAK_BUGS = (
         "Readers of old segments use up the file descriptors of a storage.",
         nodes("unit/storage/test_storage_log.py::test_number_of_open_sealed_segments_is_bounded"),
     ),
+    Planted(
+        "lost requests stay in the table of unanswered ones",
+        Package.SERVER,
+        "self._sent_at.pop(seq, None)\n"
+        "response = None if isinstance(answer, ConnectionLost) else answer\n"
+        "if response is not None:\n",
+        "response = None if isinstance(answer, ConnectionLost) else answer\n"
+        "if response is not None:\n"
+        "    self._sent_at.pop(seq, None)\n",
+        "Each later connection to the storage is closed as one that does not answer.",
+        nodes(
+            "unit/server/test_server_storage_links.py::test_requests_of_a_lost_connection_do_not_close_the_next_one"
+        ),
+    ),
 )

@@ -188,4 +188,14 @@ LIFECYCLE_BUGS = (
         "Requests go to a server that has lost the partition.",
         nodes("unit/client/test_client_links.py::test_partition_follows_its_server"),
     ),
+    Planted(
+        "a server that stops disconnects its clients first",
+        Package.SERVER,
+        "await self._finish_appends()\n",
+        "await self.listener.close()\nawait self._finish_appends()\n",
+        "Clients do not get the outcomes of their open appends.",
+        nodes(
+            "unit/server/test_server_stopping.py::test_stop_closes_partitions_after_their_appends_are_resolved"
+        ),
+    ),
 )

@@ -206,4 +206,14 @@ OUTER_BUGS = (
             "unit/admin/test_operations_health.py::test_filled_replica_that_is_on_may_lag_ten_times_as_much"
         ),
     ),
+    Planted(
+        "a rescue lowers the session of a partition without replicas",
+        Package.ADMIN,
+        "if present.value.replicas or present.value.session_id >= wanted.session_id:\n",
+        "if present.value.replicas:\n",
+        "Two servers begin sessions with the same id.",
+        nodes(
+            "unit/admin/test_operations_rescue_znodes.py::test_rescue_gives_no_session_again_that_another_rescue_has_given"
+        ),
+    ),
 )

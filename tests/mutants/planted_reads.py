@@ -204,4 +204,14 @@ READ_BUGS = (
             "unit/server/test_server_range_reads.py::test_range_reads_of_a_partition_without_a_session_leave_other_partitions_their_reads"
         ),
     ),
+    Planted(
+        "repeated reads of one transaction count as one when they end",
+        Package.SERVER,
+        "client.num_waiting -= len(req_ids)\n",
+        "client.num_waiting -= 1\n",
+        "After some time, only one request of a connection waits for reads at a time.",
+        nodes(
+            "unit/server/test_server_data_reads.py::test_repeated_reads_of_one_transaction_do_not_use_up_the_bound_of_a_connection"
+        ),
+    ),
 )

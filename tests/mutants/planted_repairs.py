@@ -106,4 +106,14 @@ REPAIR_BUGS = (
         "A record that was never committed replaces a committed one.",
         nodes(_ORDER + "test_repair_needs_a_source_whose_mark_reaches_the_records"),
     ),
+    Planted(
+        "a replica outside the session is compared up to its local mark",
+        Package.ADMIN,
+        "is None else held.low_water_mark",
+        "is None else held.local_low_water_mark",
+        "Records that the replica received after its session began are not compared.",
+        nodes(
+            "unit/admin/test_operations_replica_comparison.py::test_replica_outside_the_session_is_compared_up_to_its_low_water_mark"
+        ),
+    ),
 )

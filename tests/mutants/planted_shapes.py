@@ -122,4 +122,14 @@ SHAPE_BUGS = (
             "unit/operator/test_operator_balance.py::test_balance_partition_that_would_overfill_a_small_volume_stays"
         ),
     ),
+    Planted(
+        "a pool is removed although some partitions keep too few copies",
+        Package.OPERATOR,
+        "remaining = min((len(view.replicas - members) for view in affected),",
+        "remaining = max((len(view.replicas - members) for view in affected),",
+        "Partitions have two copies without the consent of the administrator.",
+        nodes(
+            "unit/operator/test_operator_shape.py::test_pool_is_not_removed_while_any_partition_would_keep_fewer_than_three_copies"
+        ),
+    ),
 )

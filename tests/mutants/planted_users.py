@@ -137,4 +137,60 @@ USER_BUGS = (
             "unit/operator/test_operator_plan_guards.py::test_own_key_stays_in_the_status_while_zookeeper_does_not_answer"
         ),
     ),
+    Planted(
+        "a storage that locks only its log directory counts as stopped",
+        Package.STORAGE,
+        "for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE, root / LOG_PAIR_FILE):\n",
+        "for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE):\n",
+        "waltz disk shows a log that changes while it is read.",
+        nodes("unit/cli/test_cli_disk.py::test_running_storage_is_refused"),
+    ),
+    Planted(
+        "submit of a follower fails for a transaction that is applied late",
+        Package.CLIENT,
+        "with contextlib.suppress(AnswerLate, *_FINAL):\n",
+        "with contextlib.suppress(*_FINAL):\n",
+        "The caller submits a committed transaction again.",
+        nodes(
+            "unit/client/test_client_follower.py::test_submit_returns_the_id_of_a_transaction_that_is_applied_late"
+        ),
+    ),
+    Planted(
+        "a bundle has the passwords in URLs of the environment",
+        Package.ADMIN,
+        "name: REMOVED if secret.fullmatch(name) else without_secrets(value)\n",
+        "name: REMOVED if secret.fullmatch(name) else value\n",
+        "The recipients of a bundle can read a password.",
+        nodes(
+            "unit/admin/test_operations_debug_bundle.py::test_environment_has_only_the_variables_of_the_product_without_secrets"
+        ),
+    ),
+    Planted(
+        "a process that ignores its termination is left running",
+        Package.LOCAL,
+        "        self.kill()\n        return\n",
+        "        return\n",
+        "It keeps its ports and the lock of its disk after the cluster has stopped.",
+        nodes("unit/local/test_local_child.py::test_child_that_ignores_its_termination_is_killed"),
+    ),
+    Planted(
+        "an interrupted start leaves its processes running",
+        Package.LOCAL,
+        "except BaseException:\n    await self.stop()\n",
+        "except Exception:\n    await self.stop()\n",
+        "After Ctrl-C, processes run on and the directory is locked.",
+        nodes(
+            "unit/local/test_local_cluster.py::test_interrupted_start_stops_the_cluster_and_unlocks_its_directory"
+        ),
+    ),
+    Planted(
+        "rows without a partition are left out of an import",
+        Package.CLI,
+        "if None in counts:\n",
+        "if set(counts) == {None}:\n",
+        "The import reports success, and rows of the file are not in the log.",
+        nodes(
+            "unit/cli/test_cli_import_sources.py::test_row_without_a_partition_is_refused_beside_rows_that_name_one"
+        ),
+    ),
 )

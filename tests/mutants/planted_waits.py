@@ -228,4 +228,14 @@ WAIT_BUGS = (
             "unit/storage/test_storage_truncation.py::test_truncation_that_names_a_wrong_mark_is_refused[5]"
         ),
     ),
+    Planted(
+        "a mark that is written during a flush is forgotten",
+        Package.STORAGE,
+        "self._marks_written.clear()\ntry:\n    self.engine.directory.flush_marks()\n",
+        "try:\n    self.engine.directory.flush_marks()\n    self._marks_written.clear()\n",
+        "The mark is not durable before the next append, however late that comes.",
+        nodes(
+            "unit/storage/test_storage_engine_shell.py::test_mark_written_during_a_flush_of_the_marks_is_flushed_after_it"
+        ),
+    ),
 )

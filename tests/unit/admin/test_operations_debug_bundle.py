@@ -201,8 +201,18 @@ def test_text_without_secrets_is_unchanged() -> None:
     assert without_secrets(text) == text
 
 
-def test_environment_has_only_the_variables_of_the_product() -> None:
+def test_environment_has_only_the_variables_of_the_product_without_secrets() -> None:
     found = environment_without_secrets(
-        {"WALTZ_ROOT": "/r", "WALTZ_X_PASSWORD": "hunter2", "AWS_SECRET": "hunter2"}, "WALTZ_"
+        {
+            "WALTZ_ROOT": "/r",
+            "WALTZ_X_PASSWORD": "hunter2",
+            "WALTZ_X": "https://user:hunter2@host/x",
+            "AWS_SECRET": "hunter2",
+        },
+        "WALTZ_",
     )
-    assert found == {"WALTZ_ROOT": "/r", "WALTZ_X_PASSWORD": REMOVED}
+    assert found == {
+        "WALTZ_ROOT": "/r",
+        "WALTZ_X_PASSWORD": REMOVED,
+        "WALTZ_X": f"https://user:{REMOVED}@host/x",
+    }

@@ -168,6 +168,16 @@ def test_replica_is_copied_from_the_one_that_reaches_furthest() -> None:
     assert step == CopyReplica(B, NEW, 0)
 
 
+def test_replica_is_not_copied_from_one_that_is_not_healthy() -> None:
+    behind = replace(COMPLETE, local_low_water_mark=60)
+    off = replace(COMPLETE, readable=False, writable=False)
+    found = observed({A: off, B: behind, C: behind, NEW: EMPTY})
+    assert next_fill_step(found, VIEW, NEW) == CopyReplica(B, NEW, 0)
+    found = observed({A: off, B: off, C: off, NEW: EMPTY})
+    waiting = Wait("partition 0 has no healthy replica to copy from")
+    assert next_fill_step(found, VIEW, NEW) == waiting
+
+
 def test_replica_that_servers_may_write_is_switched_off_before_a_copy() -> None:
     for switched_on in (replace(EMPTY, readable=True), replace(EMPTY, writable=True)):
         found = observed({NEW: switched_on})

@@ -85,13 +85,17 @@ async def new_cluster() -> Cluster:
     return made
 
 
-def observed_admins(patched: pytest.MonkeyPatch) -> dict[str, Admin]:
-    """Replace the connections to A and B, which are observed as healthy up to `LAST`."""
+def observed_admins(patched: pytest.MonkeyPatch, **of_b: int) -> dict[str, Admin]:
+    """Replace the connections to A and B, which are observed as healthy up to `LAST`.
+
+    ``of_b`` are other values of the replica on B.
+    """
     found = {A: Admin(), B: Admin()}
     model = Model({A: 0, B: 1, C: 2}, {0: frozenset({A, B})})
     model.append(LAST + 1)
     for storage in (A, B):
         model.update(storage, 0, low_water_mark=LAST)
+    model.update(B, 0, **of_b)
 
     class Observer:
         def __init__(self, *_: object, **__: object) -> None:
@@ -206,6 +210,17 @@ async def test_slice_that_a_storage_did_not_answer_is_not_compared(
     )
     assert (result.compared_until, result.difference) == (-1, None)
     assert reports == [(-1, LAST)]
+
+
+@pytest.mark.parametrize(("differing", "expected"), [(20, 20), (30, 30), (31, None)])
+async def test_replica_outside_the_session_is_compared_up_to_its_low_water_mark(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, differing: int, expected: int | None
+) -> None:
+    """It has received the transactions above its local mark since its last session began."""
+    admins = observed_admins(monkeypatch, session_id=-1, low_water_mark=30, local_low_water_mark=10)
+    admins[B].data[differing] = b"y"
+    found = (await compare_replicas(cluster, PLAINTEXT, 0)).difference
+    assert (None if found is None else found.transaction_id) == expected
 
 
 async def test_partition_that_does_not_exist_cannot_be_compared(

@@ -35,6 +35,20 @@ async def test_rescue_keeps_metadata_that_a_server_wrote_after_the_plan() -> Non
     assert (await cluster.partition_metadata(1)).value == metadata(1000)
 
 
+async def test_rescue_gives_no_session_again_that_another_rescue_has_given() -> None:
+    """A server has begun the next session since; a partition without records names no replica."""
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "log", 1, key=KEY)
+    decision = RebuildDecision(Verdict.NEW, PartitionMetadata(1, 1000, {}), "no records")
+    plans = [PartitionRescue(0, (), decision)]
+    assert await write_rescue(cluster, plans) == []
+    version = (await cluster.partition_metadata(0)).version
+    begun = PartitionMetadata(1, 1001, {})
+    await cluster.write_partition_metadata(0, begun, version)
+    assert await write_rescue(cluster, plans) == plans
+    assert (await cluster.partition_metadata(0)).value == begun
+
+
 async def test_restored_cluster_gives_no_id_that_was_given_after_the_backup() -> None:
     """A client with the id of another one would take its transactions for its own."""
     cluster = Cluster(MemoryZooKeeper().connect(), ROOT)

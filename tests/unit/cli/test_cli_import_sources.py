@@ -64,3 +64,12 @@ def test_merged_partitions_are_imported_with_new_ids(tmp_path: Path) -> None:
     assert (merged.target, merged.count, merged.displaced) == (3, 3, None)
     (one,) = find_sources(file, (1,), 3)
     assert (one.target, one.count, one.displaced) == (3, 2, (5, 1))
+
+
+def test_row_without_a_partition_is_refused_beside_rows_that_name_one(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"data": "a"}\n{"data": "b", "partition": 1}\n')
+    with pytest.raises(BadArchive, match="rows without a partition: name one with --to"):
+        find_sources(file, None, None)
+    (source,) = find_sources(file, None, 3)
+    assert (source.target, source.count) == (3, 2)

@@ -217,6 +217,20 @@ async def test_transaction_applied_while_build_runs_refuses_the_decision() -> No
 
 
 @on_virtual_time
+async def test_submit_returns_the_id_of_a_transaction_that_is_applied_late() -> None:
+    """An error would make the caller submit the committed transaction again."""
+    state = State()
+    state.may_return.clear()
+    async with following(state) as (cluster, _, follower):
+        try:
+            assert await follower.submit(0, lambda _: waltz.Draft(b"mine"), timeout=1) == 0
+            assert [each.data for each in cluster.transactions(0)] == [b"mine"]
+            assert state.data == {}
+        finally:
+            state.may_return.set()
+
+
+@on_virtual_time
 async def test_stopping_waits_for_the_transaction_that_is_being_applied() -> None:
     state = State()
     async with InProcessCluster() as cluster, cluster.connect() as client:

@@ -122,6 +122,19 @@ def test_pool_is_removed_below_three_copies_only_if_the_spec_allows_it(allowed: 
     assert "set spec.allowFewerCopies to true" in decided.problems[0]
 
 
+def test_pool_is_not_removed_while_any_partition_would_keep_fewer_than_three_copies() -> None:
+    """Pool d was removed from the spec when only partition 0 had its copy there."""
+    world = running()
+    specify(world, *"abcd")
+    for step in follow_until(world, ChangeAssignment).steps:
+        world.perform(step)
+    specify(world, "a", "b")
+    world.settle()
+    decided = next_plan(world)
+    assert decided.steps == ()
+    assert "pool c is not removed: only 2 copies would remain" in decided.problems[0]
+
+
 @pytest.mark.parametrize("policy", ["Keep", "Delete"])
 def test_files_and_claims_of_a_removed_pool_follow_its_policy(policy: str) -> None:
     world = running(volumes={"data": {"size": "1Gi"}, "onScaleDown": policy})

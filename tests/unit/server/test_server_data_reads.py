@@ -268,10 +268,15 @@ def test_cold_reads_in_any_order_are_merged_into_few_lists() -> None:
 
 def test_repeated_reads_of_one_transaction_do_not_use_up_the_bound_of_a_connection() -> None:
     reads, peer = Requests(0), Peer(4)
-    for wanted in range(WAITING_PER_CONNECTION):
+    # The count of a connection begins anew when none of its requests waits: one always waits.
+    assert reads.read(peer, data_request(0), 0) == []
+    slow = reads.store.requested.pop()
+    for wanted in range(1, WAITING_PER_CONNECTION):
         for number in range(3):
-            assert reads.read(peer, data_request(wanted, number), WAITING_PER_CONNECTION) == []
+            assert reads.read(peer, data_request(wanted, number), wanted) == []
+        assert peer.queued_reads == 0, "the bound of the connection is not reached"
         assert deliver_all(reads)[0] == [wanted] * 3
+    assert ids(reads.deliver(slow, 1)) == [0]
 
 
 def test_waiting_transactions_of_a_connection_are_bounded() -> None:

@@ -215,6 +215,33 @@ async def test_marks_are_flushed_after_rounds_and_only_then(
     await scene.engine.stop()
 
 
+async def test_mark_written_during_a_flush_of_the_marks_is_flushed_after_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flush under way may have passed this mark: no later append may come to flush it."""
+    monkeypatch.setattr("waltz_storage.shell.engine_thread._MARKS_SECONDS", 0.0)
+    begun: list[int] = []
+    may_end = threading.Event()
+
+    def flush() -> None:
+        begun.append(1)
+        assert may_end.wait(60)
+
+    scene.directory.flush_marks = flush  # type: ignore[method-assign]
+    scene.engine.start()
+    scene.append(0)
+    await eventually(lambda: begun)
+    scene.append(0, transaction=1)
+    await scene.answered(2)
+    settled = threading.Event()
+    scene.engine._wake_loop(settled.set)
+    assert await asyncio.to_thread(settled.wait, 5)
+    assert len(begun) == 1
+    may_end.set()
+    await eventually(lambda: len(begun) == 2)
+    await scene.engine.stop()
+
+
 async def test_failed_flush_of_the_marks_is_reported(scene: Scene) -> None:
     problem = RuntimeError("the disk failed")
 
