@@ -235,7 +235,7 @@ async def test_mark_written_during_a_flush_of_the_marks_is_flushed_after_it(
     await scene.answered(2)
     settled = threading.Event()
     scene.engine._wake_loop(settled.set)
-    assert await asyncio.to_thread(settled.wait, 5)
+    assert await asyncio.to_thread(settled.wait, 60)
     assert len(begun) == 1
     may_end.set()
     await eventually(lambda: len(begun) == 2)
