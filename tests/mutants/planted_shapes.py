@@ -115,7 +115,7 @@ SHAPE_BUGS = (
     Planted(
         "a small volume gets a partition that makes it fuller than the fullest",
         Package.OPERATOR,
-        "return 2 * size * both <= 3 * gap and _brings_closer(*totals, size)\n",
+        "return 2 * size * both <= 3 * gap and is_improvement(source, destination, size)\n",
         "return 2 * size * both <= 3 * gap\n",
         "A rebalance fills a volume.",
         nodes(

@@ -95,24 +95,15 @@ def choose_moves(volumes: Sequence[VolumeUse], movable: Set[int]) -> Balancing:
     return Balancing(tuple(moves), before, tuple(level.share for level in levels))
 
 
-def is_improvement(source: VolumeUse, destination: VolumeUse, size: int) -> bool:
+def is_improvement(source: VolumeUse | _Level, destination: VolumeUse | _Level, size: int) -> bool:
     """Whether the move of a partition of ``size`` bytes brings two used shares closer together."""
-    return _brings_closer(
-        (source.used, source.capacity), (destination.used, destination.capacity), size
-    )
+    # Each of the two stays on its side of the former used share of the other.
+    return 0 < size * max(source.capacity, destination.capacity) < _gap(source, destination)
 
 
-def _brings_closer(source: tuple[int, int], destination: tuple[int, int], size: int) -> bool:
-    """Whether each of two storages stays on its side of the former used share of the other.
-
-    Both are pairs of the used and the total bytes.
-    """
-    (source_used, source_total), (destination_used, destination_total) = source, destination
-    high, low = source_used * destination_total, destination_used * source_total
-    return size > 0 and (
-        (destination_used + size) * source_total < high
-        and (source_used - size) * destination_total > low
-    )
+def _gap(source: VolumeUse | _Level, destination: VolumeUse | _Level) -> int:
+    """Return the difference of the two used shares, times both capacities."""
+    return source.used * destination.capacity - destination.used * source.capacity
 
 
 @dataclass(slots=True)
@@ -168,8 +159,7 @@ def _unbalanced_pairs(levels: Sequence[_Level]) -> Iterator[tuple[_Level, _Level
 def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
     """Return size and number of the partition that brings two shares closest; None if none fits."""
     sizes = source.movable
-    gap = source.used * destination.capacity - destination.used * source.capacity
-    both = source.capacity + destination.capacity
+    gap, both = _gap(source, destination), source.capacity + destination.capacity
     ideal = gap // both  # A partition of exactly gap / both bytes would make the shares equal.
     end = bisect_right(sizes, ideal, key=lambda entry: entry[0])
     candidates = sizes[end : end + 1]
@@ -183,7 +173,5 @@ def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
 
 def _fits(source: _Level, destination: _Level, size: int) -> bool:
     """Whether a move is a strict improvement, and at least halves the difference if too large."""
-    gap = source.used * destination.capacity - destination.used * source.capacity
-    both = source.capacity + destination.capacity
-    totals = (source.used, source.capacity), (destination.used, destination.capacity)
-    return 2 * size * both <= 3 * gap and _brings_closer(*totals, size)
+    gap, both = _gap(source, destination), source.capacity + destination.capacity
+    return 2 * size * both <= 3 * gap and is_improvement(source, destination, size)

@@ -7,6 +7,7 @@ and plans again. The text of a step becomes the message of a Kubernetes event.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from waltz.admin.core.steps import (
@@ -22,10 +23,12 @@ from waltz.admin.core.steps import (
 )
 from waltz.admin.core.steps import Step as ReplicaStep
 from waltz_operator.core.authority import AuthorityRotation, Holder, RotationPhase
+from waltz_operator.core.names import REBALANCED_ANNOTATION
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.rebalance import BeginRebalance, EndRebalance, RebalanceStep
+from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.shape_change import ShapeChange
-from waltz_operator.core.volume_replacement import Phase, Replacement
+from waltz_operator.core.volume_replacement import Phase, Replacement, record_annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +305,16 @@ KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | PoolRe
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | CompareReplica | EmptyVolume | ReplicaStep
 """Any step. `waltz.admin` performs a `ReplicaStep`, which changes storages or replicas."""
+
+
+def changed_annotations(pool: ObjectMeta, step: PoolRecordStep) -> Mapping[str, str | None]:
+    """Return the annotations of a pool that ``step`` changes; the value None removes one."""
+    match step:
+        case RecordReplacement(_, replacement, request):
+            return record_annotations(pool, replacement, request)
+        case BeginRebalance(_, record) | EndRebalance(_, record):
+            return {REBALANCED_ANNOTATION: record.to_json()}
+
 
 EVENT_REASONS: dict[type, str] = {
     ClaimPool: "ClaimPool",

@@ -33,7 +33,7 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, REBALANCED_ANNOTATION
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.rebalance import BeginRebalance, EndRebalance
 from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.steps import (
@@ -58,9 +58,9 @@ from waltz_operator.core.steps import (
     ReplacePod,
     RotateAuthority,
     Step,
+    changed_annotations,
 )
 from waltz_operator.core.volume_growth import size_request
-from waltz_operator.core.volume_replacement import record_annotations
 from waltz_operator.shell.certificate_steps import issue_certificates, rotate_authority
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube, KubeError
@@ -201,12 +201,7 @@ class Executor:
     async def _record(self, step: PoolRecordStep) -> None:
         """Change annotations of a pool, if it is as the plan was made from it. Raises KubeError."""
         observed = self._pool(step.pool)
-        annotations: Mapping[str, str | None]
-        match step:
-            case RecordReplacement(_, replacement, request):
-                annotations = record_annotations(observed, replacement, request)
-            case BeginRebalance(_, record) | EndRebalance(_, record):
-                annotations = {REBALANCED_ANNOTATION: record.to_json()}
+        annotations = dict(changed_annotations(observed, step))
         change = {"resourceVersion": observed.resource_version, "annotations": annotations}
         await self._kube.patch("StoragePool", observed.namespace, step.pool, {"metadata": change})
 

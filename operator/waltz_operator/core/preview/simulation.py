@@ -25,7 +25,7 @@ from waltz.metadata.core.formats import NEW_PARTITION
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, REBALANCED_ANNOTATION
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import (
     ClusterAbsent,
@@ -68,8 +68,8 @@ from waltz_operator.core.steps import (
     ReplacePod,
     RotateAuthority,
     Step,
+    changed_annotations,
 )
-from waltz_operator.core.volume_replacement import record_annotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +222,7 @@ def _with_ownership(
 def _with_record(desired: DesiredCluster, step: PoolRecordStep) -> DesiredCluster:
     """Return the desired state after the progress of a change was recorded in its pool."""
     metadata = next(p.metadata for p in desired.own_pools if p.metadata.name == step.pool)
-    changes: Mapping[str, str | None]
-    match step:
-        case RecordReplacement(_, replacement, request):
-            changes = record_annotations(metadata, replacement, request)
-        case BeginRebalance(_, record) | EndRebalance(_, record):
-            changes = {REBALANCED_ANNOTATION: record.to_json()}
+    changes = changed_annotations(metadata, step)
     merged: dict[str, str | None] = {**metadata.annotations, **changes}
     annotations = {key: value for key, value in merged.items() if value is not None}
     return _with_pool(desired, step.pool, {"annotations": annotations})
