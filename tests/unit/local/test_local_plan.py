@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from itertools import count, cycle
@@ -96,18 +97,21 @@ def test_ports_differ_and_are_free() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has abstract names")
 def test_reserved_ports_are_not_chosen_before_their_release() -> None:
+    # Numbers of this process alone: reservations are seen by the whole machine.
+    a, b, c, d, e = range(1_000_000 + 10 * os.getpid(), 1_000_005 + 10 * os.getpid())
+
     def reservations(*drawn: list[int]) -> PortReservations:
         draws = cycle(drawn)
         return PortReservations(lambda _: iter(next(draws)))
 
-    first, second = reservations([5, 6]), reservations([7, 5], [7, 8])
-    assert list(first.choose(2)) == [5, 6]
-    assert list(second.choose(2)) == [7, 8]
+    first, second = reservations([a, b]), reservations([c, a], [c, d])
+    assert list(first.choose(2)) == [a, b]
+    assert list(second.choose(2)) == [c, d]
     with pytest.raises(NoFreePorts, match="reserved"):
-        reservations([9, 8]).choose(2)
+        reservations([e, d]).choose(2)
     second.release()
-    third = reservations([9, 8])
-    assert list(third.choose(2)) == [9, 8]
+    third = reservations([e, d])
+    assert list(third.choose(2)) == [e, d]
     third.release()
     first.release()
 
