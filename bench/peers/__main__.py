@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -96,6 +98,8 @@ def _command(
         reads=Part.READS in parts,
         followers=Part.FOLLOWERS in parts and "waltz" in chosen,
     )
+    # SIGTERM raises an exception as Ctrl-C does, so that the started processes are stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     report = asyncio.run(measuring)
     environment = asyncio.run(_environment(size, rounds))
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,29 +1,77 @@
-"""Assemble the command ``waltz``."""
+"""Assemble the command ``waltz``. Imports the folder of a noun when the noun is typed.
+
+A process uses one noun: with the modules of all of them it would start noticeably later.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
 import typer
 
-from waltz.cli.access import commands as access
-from waltz.cli.bench import commands as bench
-from waltz.cli.cluster import commands as cluster
-from waltz.cli.config import commands as config
-from waltz.cli.console import commands as console
-from waltz.cli.debug import commands as debug
-from waltz.cli.disk import commands as disk
-from waltz.cli.doctor import commands as doctor
-from waltz.cli.local import commands as local
-from waltz.cli.log import commands as log
 from waltz.cli.options import examples
-from waltz.cli.profile import commands as profile
-from waltz.cli.server import commands as server
-from waltz.cli.storage import commands as storage
-from waltz.cli.top import commands as top
+from waltz.runtime.extras import needs_extra
 from waltz.runtime.one_line import OneLineGroup
 from waltz.runtime.service import Version
 
+_GROUPS = (
+    "local",
+    "cluster",
+    "server",
+    "storage",
+    "access",
+    "log",
+    "bench",
+    "disk",
+    "config",
+    "debug",
+    "profile",
+)
+_SINGLE_VERBS = ("top", "console", "doctor")
+_NAMES = _GROUPS + _SINGLE_VERBS
+"""What can follow ``waltz``, in the order of its help; each has a folder."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The command of each name, which is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _NAMES:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+
+@cache
+def _command(name: str) -> Any:
+    """Import the folder ``name`` and return its command. Raises ExtraMissing."""
+    with needs_extra("waltz: the command", "cli"):
+        commands = import_module(f"waltz.cli.{name}.commands")
+    parent = typer.Typer(add_completion=False)
+    # Without a name, typer adds the verbs of an app to the parent itself.
+    parent.add_typer(commands.app, name=name if name in _GROUPS else None)
+    group: Any = typer.main.get_command(parent)
+    return group.commands[name]
+
+
+class _Waltz(OneLineGroup):
+    """The group ``waltz``, whose commands are imported when they are used."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
+
+
 app = typer.Typer(
-    cls=OneLineGroup,
+    cls=_Waltz,
     no_args_is_help=True,
     help="Run, operate and use a Waltz transaction log.",
     epilog=examples(
@@ -34,20 +82,6 @@ app = typer.Typer(
         "waltz local down",
     ),
 )
-app.add_typer(local.app, name="local")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(server.app, name="server")
-app.add_typer(storage.app, name="storage")
-app.add_typer(access.app, name="access")
-app.add_typer(log.app, name="log")
-app.add_typer(bench.app, name="bench")
-app.add_typer(disk.app, name="disk")
-app.add_typer(config.app, name="config")
-app.add_typer(debug.app, name="debug")
-app.add_typer(profile.app, name="profile")
-app.add_typer(top.app)
-app.add_typer(console.app)
-app.add_typer(doctor.app)
 
 
 @app.callback()

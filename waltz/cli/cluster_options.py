@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -192,11 +193,12 @@ def named_cluster(
     return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls))
 
 
-def _cluster_options() -> list[Any]:
+@cache
+def _cluster_options() -> tuple[Any, ...]:
     """Return the command-line options that the signature of `named_cluster` declares."""
     declaring = typer.Typer(add_completion=False)
     declaring.command()(named_cluster)
-    return list(typer.main.get_command(declaring).params)
+    return tuple(typer.main.get_command(declaring).params)
 
 
 class ClusterCommand(TyperCommand):

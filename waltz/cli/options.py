@@ -13,16 +13,15 @@ from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
-from typer import rich_utils
 
 from waltz.client.core.ranges import parse_partitions
 
 T = TypeVar("T")
 
-# Versions of typer with `rich_utils._fix_linebreaks` keep lines and empty lines. typer 0.20, which
-# lacks this function, joins the lines of a paragraph, and shows paragraphs without an empty line
-# between them.
-_LINE_BREAK = "\n" if hasattr(rich_utils, "_fix_linebreaks") else "\n\n"
+_TYPER = tuple(int(number) for number in typer.__version__.split(".")[:2])
+# typer 0.28 and later keep lines and empty lines in the end of a help text. Earlier versions join
+# the lines of a paragraph, and show paragraphs without an empty line between them.
+_LINE_BREAK = "\n" if _TYPER >= (0, 28) else "\n\n"
 
 Partition = Annotated[
     int, typer.Argument(metavar="PARTITION", min=0, help="Partitions are numbered from 0.")

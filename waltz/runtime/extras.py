@@ -49,9 +49,9 @@ def run_main(module: str, program: str, extra: str) -> None:
     try:
         with needs_extra(f"{program}: the command", extra):
             main = import_module(module).main
+        main()  # which may import further modules that need the extra
     except ExtraMissing as missing:
         sys.exit(str(missing))
-    main()
 
 
 def _missing(user: str, package: str, extra: str) -> ExtraMissing:
