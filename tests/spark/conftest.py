@@ -72,12 +72,17 @@ def known_log(cluster: LocalCluster) -> KnownLog:
 def lightly_compiled_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Limit Java's compiler: Spark's processes run too briefly to gain from it.
 
+    The first variable is for sessions of Python programs, the next two for ``spark-submit``.
+
     Killed processes leave files behind; these lie in a directory of the tests.
     """
     files = tmp_path_factory.mktemp("java")
-    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={files}"
+    brief = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    java = f"{brief} -Djava.io.tmpdir={files}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{java}' pyspark-shell")
+        patch.setenv("SPARK_SUBMIT_OPTS", java)
+        patch.setenv("SPARK_LAUNCHER_OPTS", brief)
         patch.setenv("SPARK_LOCAL_DIRS", str(files))
         yield
 
