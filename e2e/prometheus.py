@@ -1,0 +1,164 @@
+"""Run a real Prometheus that scrapes what the chart's ServiceMonitors select.
+
+Starts programs; reads Kubernetes and the chart; writes files in the folder that it is given.
+
+A ServiceMonitor is an instruction to the Prometheus operator, which these tests lack. `jobs` turns
+it into settings of Prometheus, and `targets` finds the addresses of its Services' endpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e import installing, resources
+from e2e.kubectl import run
+from e2e.waiting import until
+
+INTERVAL = "1s"
+"""The time between two scrapes, and between two evaluations of the rules."""
+
+_ALERTS = resources.CHART / "files" / "alerts.yaml"
+_LISTENING = re.compile(r'msg="Listening on" address=(\S+)')
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """A running Prometheus."""
+
+    address: str
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer of its HTTP API."""
+        query = urllib.parse.urlencode(parameters)
+        url = f"http://{self.address}/api/v1/{path}?{query}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Return the labels and the value of each sample that ``expression`` selects now."""
+        samples = self.ask("query", query=expression)["result"]
+        return [(sample["metric"], float(sample["value"][1])) for sample in samples]
+
+    def firing(self, namespace: str) -> set[str]:
+        """Return the names of the alerts that fire for a cluster in ``namespace``."""
+        alerts = self.ask("alerts")["alerts"]
+        return {
+            alert["labels"]["alertname"]
+            for alert in alerts
+            if alert["state"] == "firing" and alert["labels"].get("namespace") == namespace
+        }
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Prometheus]:
+    """Run a Prometheus with the alerts of the chart, each of which fires without a delay."""
+    monitors = _service_monitors()
+    for monitor in monitors:
+        (folder / f"{monitor['metadata']['name']}.json").write_text(json.dumps(targets(monitor)))
+    alerts = re.sub(r"^( *for: ).*$", r"\g<1>0s", _ALERTS.read_text(), flags=re.MULTILINE)
+    (folder / "alerts.yaml").write_text(alerts)
+    settings = {
+        "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
+        "rule_files": ["alerts.yaml"],
+        "scrape_configs": [job for monitor in monitors for job in jobs(monitor)],
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(settings))
+    command = (
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--web.listen-address=127.0.0.1:0",
+    )
+    log = folder / "prometheus.log"
+    with log.open("w") as output, subprocess.Popen(command, stderr=output) as process:
+        try:
+            yield Prometheus(until(lambda: _address(log), _START_SECONDS, "Prometheus listens"))
+        finally:
+            process.terminate()
+
+
+def jobs(monitor: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the scrape jobs of a ServiceMonitor."""
+    name = monitor["metadata"]["name"]
+    return [
+        {
+            "job_name": f"{name}/{number}",
+            "file_sd_configs": [{"files": [f"{name}.json"]}],
+            "honor_labels": endpoint.get("honorLabels", False),
+            "relabel_configs": [
+                {"source_labels": rule["sourceLabels"], "target_label": rule["targetLabel"]}
+                for rule in endpoint.get("relabelings", ())
+            ],
+        }
+        for number, endpoint in enumerate(monitor["spec"]["endpoints"])
+    ]
+
+
+def targets(monitor: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a ServiceMonitor selects, in the format of Prometheus' files of targets."""
+    spec = monitor["spec"]
+    terms = [f"{label}={value}" for label, value in spec["selector"]["matchLabels"].items()]
+    terms += [
+        f"{each['key']} in ({','.join(each['values'])})"
+        for each in spec["selector"].get("matchExpressions", ())
+    ]
+    everywhere = spec.get("namespaceSelector", {}).get("any", False)
+    place = ("--all-namespaces",) if everywhere else ("-n", monitor["metadata"]["namespace"])
+    found = run("kubectl", "get", "endpoints", *place, "-l", ", ".join(terms), "-o", "json")
+    ports = {endpoint["port"] for endpoint in spec["endpoints"]}
+    return [
+        {
+            "targets": [f"{address['ip']}:{port['port']}"],
+            "labels": _labels(endpoints["metadata"], address["targetRef"]["name"]),
+        }
+        for endpoints in json.loads(found)["items"]
+        for subset in endpoints.get("subsets", ())
+        for port in subset["ports"]
+        if port.get("name") in ports
+        for address in subset.get("addresses", ())
+    ]
+
+
+def _labels(metadata: Mapping[str, Any], pod: str) -> dict[str, str]:
+    """Return the labels that the Prometheus operator adds, and those that relabelings use."""
+    of_service = {
+        f"__meta_kubernetes_service_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value
+        for name, value in metadata["labels"].items()
+    }
+    return of_service | {
+        "namespace": metadata["namespace"],
+        "service": metadata["name"],
+        "pod": pod,
+    }
+
+
+def _service_monitors() -> list[dict[str, Any]]:
+    """Return the ServiceMonitors that the chart renders for the installed release."""
+    rendered = run(
+        "helm",
+        "template",
+        installing.RELEASE,
+        str(resources.CHART),
+        *("-n", installing.OPERATOR.namespace),
+        *("--set", "serviceMonitor.enabled=true"),
+        *("--show-only", "templates/monitoring.yaml"),
+    )
+    return [each for each in yaml.safe_load_all(rendered) if each["kind"] == "ServiceMonitor"]
+
+
+def _address(log: Path) -> str | None:
+    """Return the address that the log names; None if Prometheus does not listen yet."""
+    found = _LISTENING.search(log.read_text())
+    return None if found is None else found[1]
