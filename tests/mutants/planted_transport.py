@@ -114,7 +114,7 @@ TRANSPORT_BUGS = (
     Planted(
         "a client counts the declaration of a server that has died",
         Package.METADATA,
-        "return _settings(for_clients(declared, await _members(cluster)))\n",
+        "return _tls_settings(for_clients(declared, await _registered(cluster)))\n",
         "return tls_as_declared(declared)\n",
         "After a server with TLS died before it registered, clients use TLS at plaintext servers.",
         nodes(

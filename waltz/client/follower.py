@@ -176,7 +176,8 @@ class StateFollower(Generic[T]):
         ``build`` gets an `Attempt` whose ``mark`` is that of the state, so that the locks of its
         draft refuse the append if the state has become outdated. After a conflict it is called
         again, once the state contains the conflicting transaction. ``build`` must not wait for
-        later transactions.
+        later transactions: they would be conflicts, because its locks are checked against a mark
+        that was read before the call.
 
         ``timeout``, in seconds, limits the append, and then the wait. None: the append has the
         timeout of the client's options, and the wait has no limit. Returns the id of the

@@ -264,8 +264,8 @@ class ServerMembership:
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
-                # If the last server with TLS has left, or a server that had declared nothing, a
-                # new declaration can turn TLS off for clients.
+                # A server has perhaps left, and was the last one that declared TLS or nothing. Then
+                # this declaration turns TLS off for clients.
                 await self._declare_transport()
             case _:
                 assert_never(step)
