@@ -155,9 +155,9 @@ async def _speaks_tls(host: str, port: int) -> bool:
 async def _requires_certificate(host: str, port: int) -> bool:
     """Whether the port refuses a TLS handshake, because it requires a certificate.
 
-    This uses TLS 1.2, with which a refused client sees the handshake fail: with TLS 1.3 the client's
-    handshake ends before the server has verified the certificate. A server that is not there any
-    more refuses the connection itself.
+    The handshake uses TLS 1.2, with which it fails at the client: with TLS 1.3, the client's side
+    ends before the server has verified the certificate. A server that is not there any more refuses
+    the connection, which is no TLS error.
     """
     context = TlsConfig().dialing_context()
     assert context is not None

@@ -256,8 +256,8 @@ def _unexplained_problems(
         if finding.check is Check.SERVER_HEALTHY and _server_is_silent(now, finding.partition):
             continue
         for problem in finding.problems:
-            # A problem that names a silent process may only follow from the silence. The text of a
-            # problem has the addresses of the processes that it is about.
+            # A problem that names a silent process may be no more than a result of its silence. The
+            # text of a problem has the addresses of the processes that it is about.
             named_silent = silent & {word.strip(",:;") for word in problem.split()}
             if finding.check not in _CRITICAL and named_silent:
                 continue
