@@ -118,7 +118,7 @@ class ServerMembership:
     ``on_partitions`` is called on the event loop with all partitions that the server owns, whenever
     they may have changed. ``preferred`` are the partitions that the server should own if possible.
     ``shuffle`` is passed to `policy.assign`; tests replace the random one. ``uses_tls`` is what the
-    server declares to clients (`metadata.transport`); with None it declares nothing.
+    server declares to clients (`waltz.metadata.transport`); with None it declares nothing.
     """
 
     def __init__(

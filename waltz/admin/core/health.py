@@ -92,7 +92,7 @@ class ProcessKind(StrEnum):
 
 
 _MISSING = {Check.ONE_SERVER: ProcessKind.SERVER, Check.QUORUM: ProcessKind.STORAGE}
-"""For some checks: the kind of process of which one more is the remedy."""
+"""If one of these checks fails, one more process of the given kind is the remedy."""
 
 
 class HealthState(StrEnum):
@@ -110,8 +110,8 @@ class Statement:
 
     It is shown as ``text``, then ``remedy``, and after a colon ``command``. ``period`` is what is
     known of the time at which the problem began. ``process`` is the address of the process that
-    does not answer, if there is one. ``missing`` is the kind of which one more process is needed,
-    None if more processes are no remedy.
+    does not answer, if there is one. ``missing`` is the kind of process to add, None if that is no
+    remedy.
     """
 
     severity: Severity
@@ -141,7 +141,7 @@ def no_sample(problem: str) -> Health:
 
 
 def unknown_health(*statements: Statement) -> Health:
-    """Return the health of a cluster of which nothing is known but what the statements say."""
+    """Return the health of a cluster if no more than ``statements`` is known."""
     text = "The state of the cluster is unknown at present."
     return Health(HealthState.UNKNOWN, text, statements)
 
