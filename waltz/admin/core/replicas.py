@@ -29,11 +29,10 @@ class HeldPartition:
     """The report of a storage on one replica; None where the storage does not know a value.
 
     ``session_id`` is the newest store session that has set the low-water mark on the disk, -1 if
-    there is none.
-    ``low_water_mark`` is the last committed id of the partition when that session began.
-    ``local_low_water_mark`` is the last id that the replica itself had then, up to the low-water
-    mark: it is smaller if the replica lagged. ``max_transaction_id`` is its last id now, committed
-    or not.
+    there is none. ``low_water_mark`` is the last committed id of the partition when that session
+    began. ``local_low_water_mark`` is the last id that the replica itself had then, up to the
+    low-water mark: it is smaller if the replica lagged. ``max_transaction_id`` is its last id now,
+    committed or not.
     """
 
     partition: int
