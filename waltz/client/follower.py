@@ -1,8 +1,8 @@
 """Keep a state up to date with partitions of the log. Waits on the event loop.
 
-`waltz.sync.callbacks` does the same with threads. Each transaction is applied in order.
-The locks of a decision are checked against the mark that the state had at the decision. A
-transaction that the state fails to apply is applied again.
+`waltz.sync.callbacks` does the same with threads. Transactions are applied in order. A transaction
+that the state fails to apply is applied again. The locks of a decision are checked against the mark
+that the state had at the decision.
 """
 
 from __future__ import annotations
