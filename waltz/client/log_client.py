@@ -100,8 +100,7 @@ class LogClient(ClientBase[DataT]):
         ``mark`` is the id of the last transaction that the caller's decision takes into account.
         The server refuses the append if a later transaction took one of ``write_locks`` or
         ``read_locks``, even a transaction of this client. In rare cases the server refuses an
-        append although no transaction took its locks, because different locks can share an entry of
-        the server's lock table.
+        append without such a conflict: different locks can share an entry of its lock table.
 
         If ``mark`` is None, the mark is the last transaction that the log has when the append
         arrives at the server (before protocol version 6: the last transaction that the client has

@@ -140,10 +140,9 @@ class _OpenRequest:
     too_short: int = 0
     """The number of answers that the log ends before the range."""
     trusts_disks: bool = True
-    """Whether records may be answered as they lie on a disk.
-
-    False after an answer that ``errors`` counts, and after wrong records in this form. Then a
-    storage and the server verify the records, report damage, and read another replica."""
+    """Whether records may be answered as they lie on a disk. False after an answer that ``errors``
+    counts, and after wrong records in this form. Then a storage and the server verify the records,
+    report damage, and read another replica."""
 
 
 class PartitionRequests:
