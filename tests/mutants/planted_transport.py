@@ -84,8 +84,8 @@ TRANSPORT_BUGS = (
         "a declaration is made only at the start of a server",
         Package.METADATA,
         "self._on_partitions(partitions)\n"
-        "# If the last server with TLS has left, or a server that had declared nothing, a\n"
-        "# new declaration can turn TLS off for clients.\n"
+        "# A server has perhaps left, and was the last one that declared TLS or nothing. Then\n"
+        "# this declaration turns TLS off for clients.\n"
         "await self._declare_transport()\n",
         "self._on_partitions(partitions)\n",
         "After the last server with TLS has died, clients use TLS at plaintext servers.",
@@ -114,7 +114,7 @@ TRANSPORT_BUGS = (
     Planted(
         "a client counts the declaration of a server that has died",
         Package.METADATA,
-        "return _settings(for_clients(declared, await _members(cluster)))\n",
+        "return _tls_settings(for_clients(declared, await _registered(cluster)))\n",
         "return tls_as_declared(declared)\n",
         "After a server with TLS died before it registered, clients use TLS at plaintext servers.",
         nodes(

@@ -79,7 +79,7 @@ class BundleCollector:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, self._open_cluster() as cluster:
-                # At once: of a ZooKeeper that does not answer, only one limit passes.
+                # Concurrently: if ZooKeeper does not answer, all wait during the same seconds.
                 await asyncio.gather(
                     self._part("znodes.json", lambda: _znodes(cluster.store, cluster.paths.root)),
                     self._part("metadata.json", lambda: _metadata(cluster)),
@@ -179,7 +179,7 @@ async def _znodes(store: MetadataStore, root: str) -> Any:
 
 
 def _reason(problem: Exception, limit: asyncio.Timeout, seconds: float) -> str:
-    """Return why something could not be collected; ``limit`` of ``seconds`` has passed, or not."""
+    """Return why something could not be collected: ``limit``, of ``seconds``, or ``problem``."""
     if limit.expired():
         return f"no answer within {seconds:g} s"
     return repr(problem)

@@ -106,14 +106,16 @@ class OrderExecutor:
     """Observe and change the replicas of one cluster.
 
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed. ``step_seconds`` is the time limit of one step at a storage, and of each batch of a
-    repair (None: ``answer_seconds``): before the storage answers, it may have to open large files,
-    and a repair computes checksums on both disks. Each batch of a copy has ``answer_seconds``: it
-    only reads and writes records. ``retry`` and ``tls_of`` are as in `ReplicaObserver`,
-    ``lag_allowed`` as in `ReplicaObservation`. ``copy_batch`` is how many transactions one request
-    of a copy transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with
-    that of a proof. With ``relay``, records of a copy go through this process if the destination
-    cannot read them from the source. ``network`` opens the connections.
+    failed. It is also the time limit of a step in ZooKeeper, and of each batch of a copy, which
+    only reads and writes records. ``step_seconds`` (None: ``answer_seconds``) is the time limit of
+    any other step at a storage, which may have to open large files, and of each batch of a repair,
+    which computes checksums on both disks.
+
+    ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
+    `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy or a repair
+    transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of a
+    proof. With ``relay``, records of a copy go through this process if the destination cannot read
+    them from the source. ``network`` opens the connections.
     """
 
     def __init__(

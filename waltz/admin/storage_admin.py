@@ -154,8 +154,8 @@ class StorageAdmin:
 
         The storage copies for about a second, so the result may be smaller than ``last_id``.
         ``session_id`` is the session on the storage's disk. ``first_id`` must be the id after the
-        last one that the storage holds.
-        The partition must be switched off at the storage. Raises UnsupportedByPeer.
+        last one that the storage holds. The partition must be switched off at the storage. Raises
+        UnsupportedByPeer.
         """
         answer = await self._connection.call(
             lambda seq: admin.PullRecordsRequest(

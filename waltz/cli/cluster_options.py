@@ -146,7 +146,8 @@ def named_cluster(
     """
     texts = {"--zookeeper": zookeeper, "--root": root, "--tls": tls, "--profile": profile}
     for option, text in texts.items():
-        # Such as "$NAME" in a script without this variable. The default would be another cluster.
+        # A script passes an empty text for "$NAME" if it has no such variable. The default value
+        # would be another cluster.
         if text is not None and not text.strip():
             raise ClusterNotNamed(f"{option} is empty: give it a value, or leave it out")
     if cluster is not None and profile is not None:

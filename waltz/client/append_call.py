@@ -94,8 +94,7 @@ class AppendToken:
 def batch_outcome(result: AppendResult) -> BatchOutcome | None:
     """Return the outcome of an append of a batch as a public value.
 
-    Return None for an outcome that makes the whole call raise an error: the append is in doubt, was
-    not sent, or was refused because the log ends before the client's mark.
+    Return None for every other outcome: it makes the whole call raise an error.
     """
     match result.outcome:
         case Outcome.COMMITTED:

@@ -138,10 +138,9 @@ class Client(LogClient[DataT]):
 
     @override
     async def close(self) -> None:
-        # False: an earlier call of `close` closes the client. From now on `_check` raises
-        # ClientClosed.
+        # From now on `_check` raises ClientClosed.
         if not self._membership_state.close():
-            return
+            return  # An earlier call closes the client.
         for stream in list(self._streams):
             await stream.aclose()
         await self._appender.close()

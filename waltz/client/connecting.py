@@ -144,7 +144,7 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
     # This import is here, so that an import of the library does not import kazoo.
     from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 
-    Paths(root)  # Raises BadRoot. Later, the session with ZooKeeper would have to be closed.
+    Paths(root)  # Raises BadRoot before there is a session that would have to be closed.
     # Raise an error if a TLS file cannot be used. The connections to servers, which are opened in
     # the background, could only log it.
     if options.tls is not None:

@@ -1,8 +1,8 @@
 """Keep a state up to date with partitions of the log. Waits on the event loop.
 
-`waltz.sync.callbacks` does the same with threads. Each transaction is applied in order.
-The locks of a decision are checked against the mark that the state had at the decision. A
-transaction that the state fails to apply is applied again.
+`waltz.sync.callbacks` does the same with threads. Transactions are applied in order. A transaction
+that the state fails to apply is applied again. The locks of a decision are checked against the mark
+that the state had at the decision.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ class StateFollower(Generic[T]):
         ``build`` gets an `Attempt` whose ``mark`` is that of the state, so that the locks of its
         draft refuse the append if the state has become outdated. After a conflict it is called
         again, once the state contains the conflicting transaction. ``build`` must not wait for
-        later transactions.
+        later transactions: they would be conflicts, because its locks are checked against a mark
+        that was read before the call.
 
         ``timeout``, in seconds, limits the append, and then the wait. None: the append has the
         timeout of the client's options, and the wait has no limit. Returns the id of the

@@ -46,8 +46,8 @@ class _Place(NamedTuple):
 class Links:
     """The connections of one client id to the servers of its partitions.
 
-    Implements `ServerLinkOwner`: the events of each link are passed on to ``user``. ``directory``
-    has the server that owns each partition.
+    Implements `waltz.client.link.ServerLinkOwner`: the events of each link are passed on to
+    ``user``. ``directory`` has the server that owns each partition.
     """
 
     def __init__(self, directory: Directory, dialer: Dialer, user: LinkUser) -> None:

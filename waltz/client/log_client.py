@@ -100,14 +100,14 @@ class LogClient(ClientBase[DataT]):
         ``mark`` is the id of the last transaction that the caller's decision takes into account.
         The server refuses the append if a later transaction took one of ``write_locks`` or
         ``read_locks``, even a transaction of this client. In rare cases the server refuses an
-        append although no transaction took its locks, because different locks can share an entry of
-        the server's lock table. If ``mark`` is None, the last transaction of the log when the
-        append arrives at the server takes its place (before protocol version 6: the last
-        transaction that the client has received). The caller may not have seen this transaction, so
-        locks without a mark protect no decision. `submit` sets the mark. A mark is a transaction of
-        this partition: if the log is shorter, the append raises ClientAhead. But a mark is a plain
-        number: a mark of another partition or cluster that is not beyond the end of this log cannot
-        be detected, and with it the locks protect no decision.
+        append without such a conflict: different locks can share an entry of its lock table.
+
+        If ``mark`` is None, the mark is the last transaction that the log has when the append
+        arrives at the server (before protocol version 6: the last transaction that the client has
+        received). The caller may not have seen this transaction, so locks without a mark protect no
+        decision. `submit` sets the mark. A mark beyond the end of the log raises ClientAhead. But a
+        mark is a plain number: the mark of another partition or cluster cannot be detected if this
+        log reaches it, and with such a mark the locks protect no decision.
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
         client sends it again only when it is certain that the transaction is not in the log.

@@ -1,4 +1,4 @@
-"""Call a function at regular intervals: parts of `core` need the time to notice timeouts.
+"""Call a function at regular intervals: parts of `waltz.client.core` need it to notice timeouts.
 
 Touches the event loop.
 """

@@ -36,7 +36,7 @@ from waltz.protocol import CLIENT_SERVER
 _MOST_SECONDS = 3.0
 """How long the check may take. A server that does not answer in this time is no mismatch."""
 _NEXT_SECONDS = 0.25
-"""The time without an answer after which the next server is dialed besides the ones before it.
+"""After this time without an answer, the next server is dialed, too.
 
 A server whose host drops packets would otherwise use all the time of the check. All servers at once
 would get a handshake from every client that is opened, and one answer is enough."""
@@ -155,8 +155,9 @@ async def _speaks_tls(host: str, port: int) -> bool:
 async def _requires_certificate(host: str, port: int) -> bool:
     """Whether the port refuses a TLS handshake, because it requires a certificate.
 
-    With TLS 1.3 a client's handshake ends before the server has verified the client's certificate.
-    With TLS 1.2 the handshake fails. A server that is not there any more refuses the connection.
+    The handshake uses TLS 1.2, with which it fails at the client: with TLS 1.3, the client's side
+    ends before the server has verified the certificate. A server that is not there any more refuses
+    the connection, which is no TLS error.
     """
     context = TlsConfig().dialing_context()
     assert context is not None

@@ -132,7 +132,7 @@ def request_stop(directory: Path) -> bool:
     down. Raises NotRunning if the directory has no running cluster, ControlFailed if the supervisor
     accepts no request within `_DOWN_TIMEOUT_S`.
     """
-    read_description(directory)  # This raises NotRunning; `send_stop` catches it.
+    read_description(directory)  # For its NotRunning, which `send_stop` would catch.
     accepted = False
 
     def send_stop() -> bool:

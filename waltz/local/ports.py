@@ -37,8 +37,8 @@ class PortReservations:
 
     Until `release` or the end of this process, no other process of this machine chooses them with
     this class. A reservation is a Unix socket with an abstract name, which leaves no file behind.
-    Only Linux has such names: elsewhere two clusters that start at once can choose the same port.
-    ``draw`` returns as many different free ports as it is asked for.
+    Only Linux has such names: elsewhere, two clusters that start at the same time can choose the
+    same port. ``draw`` returns as many different free ports as it is asked for.
     """
 
     def __init__(self, draw: Callable[[int], Iterator[int]] | None = None) -> None:

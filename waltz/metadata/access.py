@@ -1,6 +1,7 @@
 """Read, follow and change the access rules of a cluster. Touches ZooKeeper.
 
-The znode `R/access` exists only while the cluster has access rules (spec/zookeeper.md section 10).
+The znode ``access`` below the cluster's root exists only while the cluster has access rules
+(spec/zookeeper.md section 10).
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from waltz.net.tls import TlsConfig
 
 _WAITS_PER_SESSION = 4
-"""How many servers in turn can be silent before the session expires."""
+"""The longest wait for one server is the session timeout divided by this number.
+
+So other servers can be tried before the session expires."""
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed

@@ -70,7 +70,7 @@ class ConnectFailed(StoreError):
 
 
 class KazooStore:
-    """A session with ZooKeeper, opened by `connect`. Implements `MetadataStore`."""
+    """A session with ZooKeeper, opened by `connect`. Implements `waltz.metadata.MetadataStore`."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class KazooStore:
             raise self._translate(problem, path, version) from problem
 
     def _translate(self, problem: Exception, path: str, version: int) -> StoreError:
-        """Return the error of `metadata.store` for an error of kazoo."""
+        """Return the error of `waltz.metadata.store` for an error of kazoo."""
         match problem:
             case kazoo_errors.NoNodeError():
                 return NodeMissing(path)

@@ -118,7 +118,7 @@ class ServerMembership:
     ``on_partitions`` is called on the event loop with all partitions that the server owns, whenever
     they may have changed. ``preferred`` are the partitions that the server should own if possible.
     ``shuffle`` is passed to `policy.assign`; tests replace the random one. ``uses_tls`` is what the
-    server declares to clients (`metadata.transport`); with None it declares nothing.
+    server declares to clients (`waltz.metadata.transport`); with None it declares nothing.
     """
 
     def __init__(
@@ -264,8 +264,8 @@ class ServerMembership:
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
-                # If the last server with TLS has left, or a server that had declared nothing, a
-                # new declaration can turn TLS off for clients.
+                # A server has perhaps left, and was the last one that declared TLS or nothing. Then
+                # this declaration turns TLS off for clients.
                 await self._declare_transport()
             case _:
                 assert_never(step)

@@ -1,8 +1,8 @@
 """Read and declare whether the servers of a cluster use TLS. Touches ZooKeeper.
 
-Each server declares its own use in the znode `R/transport` when it registers, and after each
-assignment that it applies (spec/zookeeper.md section 11). A client whose settings do not say
-whether to use TLS follows the znode: `tls_of_cluster`.
+Each server writes into the znode ``transport``, below the cluster's root, whether it uses TLS: when
+it registers, and after each assignment that it applies (spec/zookeeper.md section 11). A client
+whose settings do not say whether to use TLS follows the znode: `tls_of_cluster`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
     if stored is None:
         return TlsConfig()
     declared = stored.value
-    # Only where clients use TLS although some server has declared plaintext, `for_clients` depends
-    # on which servers are registered.
+    # In these two cases the result does not depend on which servers are registered.
     if (
         declared.clients is Transport.PLAINTEXT
         or Transport.PLAINTEXT not in declared.servers.values()
@@ -46,19 +45,19 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
         return tls_as_declared(declared)
     # The servers are read after the znode. If a server with TLS registers between these reads, it
     # has no entry in ``declared``, so TLS stays on.
-    return _settings(for_clients(declared, await _members(cluster)))
+    return _tls_settings(for_clients(declared, await _registered(cluster)))
 
 
 def tls_as_declared(declared: ServerTransport) -> TlsConfig:
     """Return the TLS settings of a client that only knows what the servers have declared."""
-    return _settings(declared.clients)
+    return _tls_settings(declared.clients)
 
 
-def _settings(transport: Transport) -> TlsConfig:
+def _tls_settings(transport: Transport) -> TlsConfig:
     return PLAINTEXT if transport is Transport.PLAINTEXT else TlsConfig()
 
 
-async def _members(cluster: Cluster) -> Collection[str]:
+async def _registered(cluster: Cluster) -> Collection[str]:
     """Read the addresses of the registered servers; return none if they cannot be read."""
     try:
         membership = await until_answered(cluster.store, cluster.membership)
@@ -87,13 +86,13 @@ async def declare_transport(
 ) -> None:
     """Write the ``declaration`` of ``server``, an address for clients; see `declare`.
 
-    A server passes ``has_registered`` once after it has created its znode. Then the declaration is
-    written even if it is there already, so that the writes of servers fail that have read the
-    members before.
+    A server sets ``has_registered`` in its first call after it has created its znode. Then the
+    declaration is written even if it is there already: the new version of the znode makes the
+    writes of other servers fail that have read the members before.
 
-    Raises MalformedMetadata if the znode cannot be decoded; it stays as it is, because a newer
-    version may have written it. Raises AccessDenied without the permission to write, NoCluster,
-    NodeMissing.
+    Raises MalformedMetadata if the znode cannot be decoded; the znode stays as it is, because a
+    newer version of Waltz may have written it. Raises AccessDenied without the permission to write,
+    NoCluster, NodeMissing.
     """
 
     async def try_once() -> bool:
@@ -110,9 +109,9 @@ async def _try_declare(
 
     If the answer to a write is lost, the repetition finds the znode as it should be.
     """
-    # The znode is read before the members. A server that registers after this reading declares
-    # itself again after it has registered, which changes the version of the znode. So the write
-    # below fails unless the members include every server whose declaration it would leave out
+    # The znode is read before the members. A server that is missing in these members registers
+    # later, and then declares again, which changes the version of the znode. So either the write
+    # below fails, or that declaration comes after it
     # (test_plaintext_server_that_read_the_members_before_does_not_turn_tls_off).
     stored = await _read_once(cluster)
     members = (await cluster.membership()).servers().values()
@@ -130,8 +129,8 @@ async def _try_declare(
         return False
     except NodeMissing:
         if stored is None:
-            raise
-        return False
+            raise  # The root of the cluster is missing.
+        return False  # The znode was deleted meanwhile.
     if before is None or before.clients is not after.clients:
         log.info("server %s: declared that clients use %s", server, after.clients.value)
     return True

@@ -53,7 +53,7 @@ class ZooKeeperAccess:
     by_certificate: bool = False
 
     def __post_init__(self) -> None:
-        # The znodes would be protected for two identities, and the second one is unintended.
+        # With both, the znodes would belong to two identities, which no user wants.
         assert self.credentials is None or not self.by_certificate, "choose one identity"
 
     def remedy(self) -> str:

@@ -18,7 +18,7 @@ MAX_CONNECTIONS = 10_000
 """The default bound of the open connections."""
 
 MAX_INCOMPLETE_BYTES = 2 * MAX_FRAME_BYTES
-"""The default bound of the memory of incomplete messages: that of two of the longest messages."""
+"""The default bound of the memory of incomplete messages: room for two of the longest messages."""
 
 _LOG_SECONDS = 10.0
 """The least time between two log lines about refused connections."""

@@ -80,8 +80,8 @@ class FrameConnection(asyncio.Protocol):
 
     ``on_end`` is called once when the connection ends, before `FrameHandler.lost`. ``accepted``
     bounds the bytes of the incomplete frames of all accepted connections together: a connection is
-    closed if its incomplete frame would exceed what is left of the bound.
-    ``peer`` is the peer's ``host:port``, "?" before the connection is open.
+    closed if its incomplete frame would exceed what is left of the bound. ``peer`` is the peer's
+    ``host:port``, "?" before the connection is open.
     """
 
     def __init__(

@@ -211,7 +211,8 @@ class RpcConnection(FrameHandler):
                 answer = decode(body, version)
             except Exception as error:
                 raise_malformed(error)
-            # Outside the `try`: an unexpected exception of a callback must end a server.
+            # Outside the `try`: an error in a callback is not a malformed message, and must end a
+            # server.
             on_answer = self._pending.pop(answer.seq_num, None)
             if on_answer is not None:
                 on_answer(answer)

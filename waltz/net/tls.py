@@ -66,8 +66,8 @@ class _ReloadedContext:
     ) -> _LoadedContext:
         """Return the context of ``files``.
 
-        Call ``load`` at the first call, and when the files have changed since the last call.
-        Raises TlsConfigError only if no earlier load has succeeded.
+        Call ``load`` at the first call, and when the files have changed since the last call. If
+        this fails, return the context of the load before. Raises TlsConfigError if there is none.
         """
         stamp = stamp_of(files)
         if self._loaded is None:
@@ -115,7 +115,7 @@ class TlsConfig:
         """Return the context for an accepted connection, None for plaintext.
 
         Call this for each new connection, so that changed files take effect. Raises TlsConfigError
-        only if no earlier call has succeeded.
+        if the files cannot be used and were never loaded before.
         """
         if not self.enabled:
             return None
@@ -125,7 +125,7 @@ class TlsConfig:
         """Return the context for dialing one peer, None for plaintext.
 
         Call this for each new connection, so that changed files take effect. Raises TlsConfigError
-        only if no earlier call has succeeded.
+        if the files cannot be used and were never loaded before.
         """
         if not self.enabled:
             return None
@@ -134,7 +134,7 @@ class TlsConfig:
     def certificate_days_left(self) -> float | None:
         """Return the days until the certificate of listeners expires, None for plaintext.
 
-        Raises TlsConfigError only if no earlier load of the files has succeeded.
+        Raises TlsConfigError if the files cannot be used and were never loaded before.
         """
         if not self.enabled:
             return None

@@ -1,9 +1,9 @@
 """Logging, signals and the event loop of a process. Touches the process itself.
 
 An unexpected exception shows that an invariant is broken. Then the process must end, because it
-could damage the log (tests/unit/runtime/test_process.py). Its peers continue without it.
-An OSError is only logged: it reports a failure outside the process, such as a lost connection, and
-says nothing about the invariants.
+could damage the log (tests/unit/runtime/test_process.py). Its peers continue without it. An OSError
+is only logged: it reports a failure outside the process, such as a lost connection, and says
+nothing about the invariants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The writers that Spark calls, for batches and streams. Touches what `writer` touches.
+"""The writers that Spark calls, for batches and streams. Touches the network and ZooKeeper.
 
 A write has a *ledger* in ZooKeeper (`core.ledger`): the client ids of all attempts at its tasks, by
 which an attempt finds the rows of the others in the log. An *epoch* is one micro-batch of a stream;
@@ -43,7 +43,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         """Create the write's ledger before its first task runs.
 
         If the option with the write's id is not set, a task that finds no ledger appends nothing:
-        the write has ended (`LedgerStore`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
+        the write has ended (`ledger_store`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
         """
         self._location = location
         self._columns = columns
@@ -91,7 +91,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
 class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed
     """Writes a stream. Spark creates one object in the driver; every task has a copy of it.
 
-    The ledger of a stream is persistent (`LedgerStore`): the first attempt of all creates it.
+    The ledger of a stream is persistent (`ledger_store`): the first attempt of all creates it.
     """
 
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:

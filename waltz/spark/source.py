@@ -1,4 +1,4 @@
-"""The data source ``waltz``. Touches what `cluster_location`, `log_reader` and `writer` touch."""
+"""The data source ``waltz``. Touches files, the environment, the network and ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader that Spark calls for streams. Touches what `log_reader` touches.
+"""The reader that Spark calls for streams. Touches the network and ZooKeeper.
 
 `core.offsets` decides the ranges of a micro-batch; `batch_reader` reads the rows.
 """

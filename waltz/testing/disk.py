@@ -231,9 +231,9 @@ class MemoryDisk:
         return len(self._pending_names) + sum(len(inode.pending) for inode in self._inodes())
 
     def every_crash(self) -> Iterator[MemoryDisk]:
-        """Yield the disk after a loss of power, for each subset of the changes not durable.
+        """Yield the disk after a loss of power, for each subset of the changes that may survive.
 
-        Each change is whole or lost; there are 2^`unflushed` subsets.
+        Each change that is not durable survives whole or is lost: there are 2^`unflushed` subsets.
         """
         inodes = self._inodes()
         writes = [(inode, change) for inode in inodes for change in inode.pending]

@@ -36,7 +36,7 @@ class ImmediateExecutor(Executor):
 
 
 class EventLoopEngine:
-    """Runs an engine on the running event loop; the arguments are those of `EngineThread`.
+    """Runs an engine on the running event loop, with the arguments of the storage's EngineThread.
 
     An error of the engine is passed to ``fail``. Afterwards, and after `abandon`, the engine
     neither writes nor answers.

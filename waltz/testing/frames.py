@@ -77,6 +77,7 @@ def split_frames(data: bytes) -> Iterator[Frame]:
     position = 0
     while position < len(data):
         head = frame_head(data, position)
+        # The third and fourth values are the start and the end of the body.
         if head is None or head[3] < head[2]:
             yield Frame(data[position:], 0, 0, b"")
             return

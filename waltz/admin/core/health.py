@@ -92,7 +92,7 @@ class ProcessKind(StrEnum):
 
 
 _MISSING = {Check.ONE_SERVER: ProcessKind.SERVER, Check.QUORUM: ProcessKind.STORAGE}
-"""For some checks: the kind of process of which one more is the remedy."""
+"""If one of these checks fails, one more process of the given kind is the remedy."""
 
 
 class HealthState(StrEnum):
@@ -110,8 +110,8 @@ class Statement:
 
     It is shown as ``text``, then ``remedy``, and after a colon ``command``. ``period`` is what is
     known of the time at which the problem began. ``process`` is the address of the process that
-    does not answer, if there is one. ``missing`` is the kind of which one more process is needed,
-    None if more processes are no remedy.
+    does not answer, if there is one. ``missing`` is the kind of process to add, None if that is no
+    remedy.
     """
 
     severity: Severity
@@ -141,7 +141,7 @@ def no_sample(problem: str) -> Health:
 
 
 def unknown_health(*statements: Statement) -> Health:
-    """Return the health of a cluster of which nothing is known but what the statements say."""
+    """Return the health of a cluster if no more than ``statements`` is known."""
     text = "The state of the cluster is unknown at present."
     return Health(HealthState.UNKNOWN, text, statements)
 
@@ -256,8 +256,8 @@ def _unexplained_problems(
         if finding.check is Check.SERVER_HEALTHY and _server_is_silent(now, finding.partition):
             continue
         for problem in finding.problems:
-            # A problem that names a silent process may only follow from the silence. The text of a
-            # problem has the addresses of the processes that it is about.
+            # A problem that names a silent process may be no more than a result of its silence. The
+            # text of a problem has the addresses of the processes that it is about.
             named_silent = silent & {word.strip(",:;") for word in problem.split()}
             if finding.check not in _CRITICAL and named_silent:
                 continue

@@ -16,11 +16,11 @@ from waltz.admin.core.replicas import (
 from waltz.admin.core.steps import CopyReplica, CreateReplicas, Step, SwitchOff, SwitchOn, Wait
 
 _LAG_FACTOR_ON = 10
-"""How much more a replica may lag that was filled and is switched on.
+"""A replica that was filled and is switched on may lag this many times as much.
 
-Until servers use the replica, it falls behind, and then they bring it up to date. If the log grows
-fast and the replica were switched off again, it would be filled again and again
-(tests/sim/test_ordered_runs.py, recover, seed 2).
+It falls behind until servers use it; then they bring it up to date. If a replica in a fast log were
+switched off for this lag, it would be filled again and again (tests/sim/test_ordered_runs.py,
+recover, seed 2).
 """
 
 

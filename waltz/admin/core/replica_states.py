@@ -144,7 +144,7 @@ def _replica_state(
 
 
 def _switches(readable: bool, writable: bool) -> str:
-    """Return what servers may not do with a replica of which a switch is off."""
+    """Return what servers may not do with a replica; at least one of its switches is off."""
     if not readable and not writable:
         return "servers may neither read nor write it"
     return "servers may not write it" if readable else "servers may not read it"

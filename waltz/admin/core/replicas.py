@@ -29,11 +29,10 @@ class HeldPartition:
     """The report of a storage on one replica; None where the storage does not know a value.
 
     ``session_id`` is the newest store session that has set the low-water mark on the disk, -1 if
-    there is none.
-    ``low_water_mark`` is the last committed id of the partition when that session began.
-    ``local_low_water_mark`` is the last id that the replica itself had then, up to the low-water
-    mark: it is smaller if the replica lagged. ``max_transaction_id`` is its last id now, committed
-    or not.
+    there is none. ``low_water_mark`` is the last committed id of the partition when that session
+    began. ``local_low_water_mark`` is the last id that the replica itself had then, up to the
+    low-water mark: it is smaller if the replica lagged. ``max_transaction_id`` is its last id now,
+    committed or not.
     """
 
     partition: int
@@ -104,16 +103,10 @@ class ObservationScope:
 class ReplicaObservation:
     """The storage maps, the partitions of a scope, and the reports of its storages.
 
-    With `ObservationScope.query_peers`, the storages are queried twice. ``commit_bounds`` has, by
-    partition, an id from the first reports that was at or above every committed transaction then
-    (function `commit_bounds`). ``storages`` has the second reports. A replica is *level* if its
-    second report reaches this id. For example, if the replicas first report the ids 90, 100 and
-    100, a replica is level if it reports 100 or more in the second query. A partition has no such
-    id if no quorum of the session's replicas reported in the first query. Then a replica is level
-    if it reaches the highest id that a replica of the session reports in ``storages``. Under load
-    this id is higher, because the log has grown since the first query.
-
-    An offline copy may lack ``lag_allowed`` transactions.
+    With `ObservationScope.query_peers`, the storages are queried twice: ``commit_bounds`` follow
+    from the first reports, ``storages`` has the second ones. A replica is *level* if its second
+    report reaches the bound of its partition. For example, if the replicas first report the ids 90,
+    100 and 100, the bound is 100.
     """
 
     maps: StorageMaps
@@ -121,7 +114,14 @@ class ReplicaObservation:
     partitions: Mapping[int, PartitionView]
     storages: Mapping[str, StorageReplicas]
     lag_allowed: int = LAG_ALLOWED
+    """How many transactions an offline copy may lack."""
     commit_bounds: Mapping[int, int] = field(default_factory=dict)
+    """For each partition an id that no transaction committed before the first reports exceeds (see
+    the function `commit_bounds`).
+
+    A partition has none if no quorum of the session's replicas reported. Then a replica is level if
+    it reaches the highest id that a replica of the session reports in ``storages``. Under load this
+    id is higher, because the log has grown since the first query."""
 
     @property
     def groups(self) -> Mapping[str, int]:

@@ -18,19 +18,18 @@ from waltz.admin.core.verification import (
 )
 
 Reached = Mapping[int, Mapping[str, bool]]
-"""For each server that reported it: the storages that the server uses, and whether it reaches them.
-"""
+"""For each server that reported its storages: those storages, and whether it reaches them."""
 
 
 def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
-    """Return the outcome of every check. The sample must have details (`monitoring.Monitor`).
+    """Return the outcome of every check. The sample must have details (`waltz.admin.monitoring`).
 
     A server without an entry in ``reached`` counts as reaching all its storages.
 
-    Of a storage that does not answer, the quorum check counts all replicas as switched off. All
-    other checks pass for it: it counts as reached, it holds what ZooKeeper assigns to it, and its
-    sessions are those in the metadata. The caller reports the storage itself once, not in each
-    check of each partition.
+    The quorum check counts the replicas of a storage that does not answer as switched off. All
+    other checks pass for such a storage: it counts as reached, it holds what ZooKeeper assigns to
+    it, and its sessions are those in the metadata. The caller reports the storage itself once, not
+    in each check of each partition.
     """
     return verify(
         ClusterFacts(

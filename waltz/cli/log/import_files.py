@@ -115,13 +115,15 @@ async def _import(
         if not dry_run:
             import_record.write(record_file)
         importers: dict[int, Importer] = {}
-        before: dict[int, int] = {}  # How many transactions earlier runs appended.
+        imported_before: dict[int, int] = {}  # How many transactions earlier runs appended.
         for partition, mark in marks.items():
             recorded = import_record.partitions[partition]
             importer = Importer(client, partition, recorded.client_ids, mark)
             importers[partition] = importer
-            before[partition] = await importer.count_imported(recorded.end_before, mark)
-        missing = {source.target: source.count - before[source.target] for source in sources}
+            imported_before[partition] = await importer.count_imported(recorded.end_before, mark)
+        missing = {
+            source.target: source.count - imported_before[source.target] for source in sources
+        }
         if any(count < 0 for count in missing.values()):
             raise Failed(
                 f"the log has more transactions of this import than the files; {record_file} may "
@@ -132,13 +134,13 @@ async def _import(
                 await asyncio.gather(
                     *(
                         importers[source.target].append(
-                            islice(source.rows(), before[source.target], None), advance
+                            islice(source.rows(), imported_before[source.target], None), advance
                         )
                         for source in sources
                     )
                 )
     return {
-        partition: ImportCounts(before[partition], now=count)
+        partition: ImportCounts(imported_before[partition], now=count)
         for partition, count in missing.items()
     }
 

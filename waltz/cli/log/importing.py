@@ -24,7 +24,7 @@ _LOCK_NAME = "waltz-import"
 _BATCH_ROWS = 1000
 """How many rows one request has at most."""
 _BATCH_BYTES = 1 << 20
-"""A batch ends with the row with which its data reach this many bytes."""
+"""A batch ends with the row at which its data reach this many bytes."""
 
 
 class Importer:

@@ -13,8 +13,8 @@ class Append(NamedTuple):
     """An append: data with their checksum, header, and locks as hashes.
 
     The server refuses the append if a transaction after ``mark`` took one of its write or read
-    locks. If ``mark`` is None, the end of the log when the append arrives at the server takes its
-    place (before protocol version 6: the last transaction that the client has received).
+    locks. If ``mark`` is None, the mark is the last transaction that the log has when the append
+    arrives at the server (before protocol version 6: the last one that the client has received).
     """
 
     data: bytes

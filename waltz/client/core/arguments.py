@@ -70,7 +70,7 @@ def _wrong_lock(name: str, locks: object) -> str:
                 return f"{name} has a tuple: pass waltz.Lock({text!r}, {number}) in a list"
             case _:
                 return f"{name} has {shown(lock)}: it must be a list of waltz.Lock(text, number)"
-    # An iterator: the caller's tuple(locks) has used it up, or its last items were right.
+    # ``locks`` is an iterator, from which the caller has already taken the wrong lock.
     return f"{name} has a wrong lock: it must be a list of waltz.Lock(text, number)"
 
 

@@ -105,12 +105,12 @@ def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
     Each record must have the checksum that the storage wrote, and its data the checksum that the
     client sent. Raises RecordsDamaged.
     """
-    # First, because it needs memory, and so do the columns.
+    # Before the columns are made, so that its memory is free again.
     right = are_right(records, partition, first_id) if records.count else None
     split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
     data = split.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
-    if right is None:
+    if right is None:  # The records have different sizes, or there are none.
         ids = np.arange(first_id, first_id + records.count)
         right = (
             np.array_equal(heads["transaction_id"], ids)

@@ -33,7 +33,7 @@ Crcs = np.ndarray[Any, np.dtype[np.uint32]]
 """The checksums of several pieces, in the order of the pieces."""
 
 _MAX_PADDING = 2
-"""Padding may multiply the total length by at most this. Else pieces are checked one by one."""
+"""Padding may multiply the total length by at most this; otherwise each piece is checked alone."""
 
 _ALL_BITS = 0xFFFF_FFFF
 _ZEROS = bytes(1 << 16)

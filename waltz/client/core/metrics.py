@@ -46,7 +46,10 @@ class AppendState(Protocol):
         """Return whether the partition is mounted, so that appends can be sent."""
 
     def mark(self, partition: int) -> int:
-        """Return the partition's mark (see `Mount.mark`), -1 before the partition is used."""
+        """Return the largest id that the client knows to be in the log of the partition.
+
+        It is -1 before the partition is used.
+        """
 
     def in_flight(self, partition: int) -> int:
         """Return the number of appends that are sent or to be sent, without an outcome."""

@@ -122,26 +122,27 @@ ReadRequest = ReadData | ReadMark | ReadRecords | ReadHeaders
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A read request without a result.
-
-    ``sent`` tells whether the request was sent with its present id. It is false if there was no
-    connection when the request got this id, and during a backoff. ``waiting_since`` is the time of
-    the first `PartitionRequests.tick` after the request was sent or the backoff began, None before
-    this tick. ``errors`` counts all answers after which the request backs off, ``mismatches``
-    wrong checksums, ``too_short`` answers that the log ends before the range. ``trusts_disks``
-    tells whether records may be answered as they lie on a disk. After any answer that ``errors``
-    counts, or wrong records in this form, they may not: a storage and the server then verify the
-    records, report damage, and read another replica.
-    """
+    """A read request without a result."""
 
     token: object
     request: ReadRequest
     sent: bool = False
+    """Whether the request was sent with its present id.
+
+    False if there was no connection when the request got this id, and during a backoff."""
     waiting_since: float | None = None
+    """The time of the first `PartitionRequests.tick` after the request was sent or the backoff
+    began, None before this tick."""
     errors: int = 0
+    """The number of answers after which the request backed off."""
     mismatches: int = 0
+    """The number of answers with wrong checksums."""
     too_short: int = 0
+    """The number of answers that the log ends before the range."""
     trusts_disks: bool = True
+    """Whether records may be answered as they lie on a disk. False after an answer that ``errors``
+    counts, and after wrong records in this form. Then a storage and the server verify the records,
+    report damage, and read another replica."""
 
 
 class PartitionRequests:

@@ -1,7 +1,7 @@
 """The rules that say which client may do what with which partitions. Pure.
 
-The znode `R/access` has the rules as JSON. Without the znode every request is allowed, as in
-Waltz 0.13.2. A client is known by the names in its verified certificate.
+The znode ``access`` below the cluster's root has the rules as JSON. Without the znode every request
+is allowed, as in Waltz 0.13.2. A client is known by the names in its verified certificate.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A backup of a cluster's znodes, as readable JSON. Pure.
 
-From a backup, `waltz cluster metadata restore` makes these znodes again: the identity of the
+``waltz cluster metadata restore`` makes these znodes again from a backup: the identity of the
 cluster, its storages, the assignment of partitions to storages, the access rules, and what the
-servers have declared about TLS. A backup also has the metadata of each partition. These change with
-each store session, so a rescue does not write them. A rescue only compares them with what the
-storages have.
+servers have declared about TLS. A backup also has the metadata of each partition. They change with
+each store session, so they are not written back. `waltz.admin.core.rescue` rebuilds them from what
+the storages have, and only compares the result with the backup.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class BadBackup(ValueError):
 class ClusterBackup:
     """The contents of a cluster's znodes at one moment.
 
-    ``preferred`` are the preferred partitions of the running servers, by endpoint; a rescue prints
-    them and does not restore them. ``access`` is None if the cluster had no access rules,
-    ``transport`` if no server had declared whether it uses TLS.
+    ``preferred`` are the preferred partitions of the running servers, by their addresses for
+    clients; a restore prints them and does not write them. ``access`` is None if the cluster had no
+    access rules, ``transport`` if no server had declared whether it uses TLS.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Decide the next step of a server or a client from the membership of the cluster. Pure.
 
-`metadata.membership` reads a `Membership`, calls `next_for_server` or `next_for_client`, performs
-the step, waits until the membership may have changed, and repeats these actions. The step depends
-only on the membership that was read, never on the event that caused the reading. Source:
+`waltz.metadata.membership` reads a `Membership`, calls `next_for_server` or `next_for_client`,
+performs the step, waits until the membership may have changed, and repeats these actions. The step
+depends only on the membership that was read, never on the event that caused the reading. Source:
 spec/zookeeper.md section 4.
 """
 

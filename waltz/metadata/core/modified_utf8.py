@@ -46,7 +46,7 @@ def decode_text(raw: bytes) -> str:
         unit, length = _decode_unit(raw, position)
         units.append(unit)
         position += length
-    # As in `_utf16_units`.
+    # The numbers of an array have the byte order of the machine.
     if byteorder == "little":
         units.byteswap()
     return units.tobytes().decode("utf-16-be", "surrogatepass")

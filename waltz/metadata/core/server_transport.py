@@ -1,8 +1,8 @@
 """Whether the servers of a cluster use TLS, as they say in ZooKeeper. Pure.
 
-The znode `R/transport` has these declarations as JSON. A client whose settings do not say whether
-to use TLS follows the znode. Without the znode, as in a cluster of Waltz 0.13.2, the client uses
-TLS.
+The znode ``transport`` below the cluster's root has these declarations as JSON. A client whose
+settings do not say whether to use TLS follows the znode. Without the znode, as in a cluster of
+Waltz 0.13.2, the client uses TLS.
 """
 
 from __future__ import annotations
@@ -66,10 +66,14 @@ def declare(
     """Return ``before`` with the ``declaration`` of ``server``.
 
     ``registered`` are the addresses of the servers in the cluster. Declarations of others are left
-    out. One server with TLS turns TLS on for clients. Only if every registered server has declared
-    plaintext, TLS is turned off: a server that was started without TLS by mistake must not make
-    clients send plaintext to a cluster with TLS. What is plaintext already stays so while no server
-    declares TLS, because a server that was not registered for a moment has lost its declaration.
+    out. What clients use follows from the declarations that are left:
+
+    * One server declares TLS: TLS.
+    * Every registered server declares plaintext: plaintext. One of them is not enough: a server
+      that was started without TLS by mistake must not make clients send plaintext to a cluster with
+      TLS.
+    * No server declares TLS, and some have no declaration: as before. A server that was not
+      registered for a moment has lost its declaration; this must not turn TLS on.
     """
     known = {} if before is None else before.servers
     servers = {address: used for address, used in known.items() if address in registered}
@@ -86,11 +90,11 @@ def declare(
 
 
 def for_clients(declared: ServerTransport, registered: Collection[str]) -> Transport:
-    """Return what a client uses that finds ``registered``, the addresses of the servers.
+    """Return what a client uses. ``registered`` are the addresses of the servers in the cluster.
 
-    Where TLS is declared, it is turned off only if every registered server has declared plaintext.
-    Then the server with TLS that declared it is gone, or has never registered: no client can meet
-    it. The client decides this itself, because perhaps no server writes the znode for a long time.
+    If every registered server has declared plaintext, the client uses plaintext, also if
+    ``declared.clients`` is still TLS: the server with TLS has left, or has never registered. The
+    client decides this itself, because it may take long until a server writes the znode again.
     """
     if {declared.servers.get(address) for address in registered} == {Transport.PLAINTEXT}:
         return Transport.PLAINTEXT

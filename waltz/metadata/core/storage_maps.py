@@ -1,8 +1,8 @@
 """Changes of the storage maps: the storages of a cluster, and the partitions of each. Pure.
 
 Each operation takes the three maps and returns new maps, or raises ChangeRefused with a sentence
-for the user. `metadata.cluster` reads and writes the maps under a lock. Source: spec/zookeeper.md
-section 3.
+for the user. `waltz.metadata.cluster` reads and writes the maps under a lock. Source:
+spec/zookeeper.md section 3.
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ class AttemptedTask(NamedTuple):
 class AttemptLocks:
     """The locks of an attempt's appends.
 
-    An append with these locks fails if another attempt has appended the same rows after the mark:
-    the server checks its write and read locks, and the append takes its write and append locks.
+    An append with these locks fails if another attempt has appended the same rows after the mark.
+    The server compares the append's write and read locks with the write and append locks of the
+    transactions after the mark.
     """
 
     write_locks: tuple[Lock, ...]

@@ -117,8 +117,8 @@ class CallbackClient(Generic[DataT]):
         """Make exactly these partitions active.
 
         Open contexts of a partition that becomes inactive are not retried; their callbacks report
-        how they end. Raises ValueError if the client has ``auto_mount``, PartitionUnknown,
-        ClientClosed, InCallback, and the errors of ``get_client_high_water_mark``.
+        how they end. Raises PartitionUnknown, ClientClosed, InCallback, the errors of
+        ``get_client_high_water_mark``, and ValueError if the client has ``auto_mount``.
         """
         if self._auto_mount:
             raise ValueError(
@@ -144,9 +144,9 @@ class CallbackClient(Generic[DataT]):
         callback does not wait, because the context that must end may be the one whose callback is
         running.
 
-        Raises the errors of ``partition_id`` and ``execute``, DataMissing, TimedOut if too many
-        contexts stay open, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, and
-        ClientAhead if the application's mark is beyond the end of the log.
+        Raises PartitionInactive, PartitionUnknown, DataMissing, ClientClosed, ClientFailed, and the
+        errors of ``partition_id`` and ``execute``. Raises TimedOut if too many contexts stay open,
+        and ClientAhead if the application's mark is beyond the end of the log.
         """
         partition = self._active_partition(context.partition_id(self._log.num_partitions))
         partition.check_accepts()
