@@ -31,6 +31,8 @@ INTERVAL = "1s"
 _ALERTS = resources.CHART / "files" / "alerts.yaml"
 _LISTENING = re.compile(r'msg="Listening on" address=(\S+)')
 _START_SECONDS = 60.0
+_KUBERNETES = "1.33.0"
+"""Without a version, ``helm template`` assumes one that the chart refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def _service_monitors() -> list[dict[str, Any]]:
         installing.RELEASE,
         str(resources.CHART),
         *("-n", installing.OPERATOR.namespace),
+        *("--kube-version", _KUBERNETES),
         *("--set", "serviceMonitor.enabled=true"),
         *("--show-only", "templates/monitoring.yaml"),
     )
