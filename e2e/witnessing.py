@@ -39,10 +39,12 @@ class Witness:
         secret: str = "",
         zookeeper: str = "",
         root: str = "/waltz",
+        node: str = "",
     ) -> None:
         """Start the pod; return when it has read an append in every partition.
 
-        ``secret`` has its certificates, an empty text means those of the processes.
+        ``secret`` has its certificates, an empty text means those of the processes. With an empty
+        ``node``, Kubernetes chooses the node.
         """
         namespace = self.kubectl.namespace
         command = ["python3", "/programs/witness.py", "/work"]
@@ -56,6 +58,8 @@ class Witness:
             zookeeper=zookeeper,
             root=root,
         )
+        if node:
+            pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
         pod["spec"]["containers"][0]["readinessProbe"] = {
             "exec": {"command": ["test", "-e", "/work/started"]},
             "periodSeconds": 1,

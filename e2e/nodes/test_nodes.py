@@ -1,0 +1,140 @@
+"""A drained node takes one copy away, and no second drain begins; a dead node loses no append.
+
+The witness runs on a node that stays. It appends and reads all the time, and checks the whole log
+at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from e2e.kubectl import CommandFailed, Kubectl, run
+from e2e.nodes import NODE_COMMAND
+from e2e.waiting import until
+from e2e.witnessing import Witness
+
+_DRAIN_SECONDS = 300
+_REFUSED_SECONDS = 20
+_PAUSE_SECONDS = 120.0
+"""A dead node closes no connection: sessions and requests must time out first."""
+_NOTICED_SECONDS = 120.0
+_HEALTHY_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The node of the witness, and two others; each has one storage of the cluster."""
+
+    home: str
+    first: str
+    second: str
+
+
+def storage_nodes(log: Kubectl) -> dict[str, str]:
+    """Return the node of each storage, by the name of its pod."""
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in log.find("pod", "waltz.dev/cluster=log,waltz.dev/component=storage")
+        if pod["spec"].get("nodeName")
+    }
+
+
+def is_ready(log: Kubectl, pod: str) -> bool:
+    found = log.get("pod", pod)
+    assert found is not None, f"{pod} does not exist"
+    return {"Ready": "True"}.items() <= {
+        each["type"]: each["status"] for each in found["status"]["conditions"]
+    }.items()
+
+
+def healthy(log: Kubectl) -> str:
+    cluster = log.get("waltzcluster", "log")
+    assert cluster is not None
+    conditions = {each["type"]: each["status"] for each in cluster["status"]["conditions"]}
+    return str(conditions["Healthy"])
+
+
+def await_healthy(log: Kubectl) -> None:
+    until(
+        lambda: healthy(log) == "True",
+        _HEALTHY_SECONDS,
+        "the cluster is Healthy",
+        show=log.describe,
+    )
+
+
+def drain(node: str, seconds: float) -> None:
+    """Evict the pods of a node. Raises CommandFailed if that is not possible in time."""
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={seconds:g}s")
+    run("kubectl", "drain", node, *options, seconds=seconds + 60)
+
+
+@pytest.fixture(scope="module")
+def nodes(log: Kubectl) -> Nodes:
+    log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
+    control = {
+        node["metadata"]["name"]
+        for node in json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
+        if "node-role.kubernetes.io/control-plane" in node["metadata"]["labels"]
+    }
+    used = sorted(set(storage_nodes(log).values()), key=lambda node: (node not in control, node))
+    assert len(used) >= 3, f"the storages share nodes: {storage_nodes(log)}"
+    return Nodes(*used[:3])
+
+
+@pytest.fixture(scope="module")
+def appending(log: Kubectl, nodes: Nodes) -> Iterator[Witness]:
+    """A witness that runs during all tests."""
+    witness = Witness(log)
+    witness.start("log", node=nodes.home)
+    yield witness
+    witness.finish()
+
+
+def test_drain_takes_one_copy_away_and_a_second_drain_waits(
+    log: Kubectl, nodes: Nodes, appending: Witness
+) -> None:
+    (kept,) = (pod for pod, node in storage_nodes(log).items() if node == nodes.second)
+    try:
+        drain(nodes.first, _DRAIN_SECONDS)
+        appending.await_progress(_PAUSE_SECONDS)
+        with pytest.raises(CommandFailed, match=f"(?s)pod.*{kept}"):
+            drain(nodes.second, _REFUSED_SECONDS)
+        assert is_ready(log, kept)
+        appending.await_progress(_PAUSE_SECONDS)
+    finally:
+        run("kubectl", "uncordon", nodes.first, nodes.second)
+    await_healthy(log)
+    appending.await_progress(_PAUSE_SECONDS)
+
+
+def test_dead_node_comes_back_and_no_append_is_lost(
+    log: Kubectl, nodes: Nodes, appending: Witness
+) -> None:
+    command = shlex.split(os.environ[NODE_COMMAND])
+    storages = storage_nodes(log)
+    volumes = log.find("pvc")
+    run(*command, "stop", nodes.second)
+    try:
+        appending.await_progress(_PAUSE_SECONDS)
+        until(
+            lambda: healthy(log) != "True",
+            _NOTICED_SECONDS,
+            "the operator notices the dead node",
+            show=log.describe,
+        )
+        appending.await_progress(_PAUSE_SECONDS)
+    finally:
+        run(*command, "start", nodes.second, seconds=180)
+    await_healthy(log)
+    appending.await_progress(_PAUSE_SECONDS)
+    assert storage_nodes(log) == storages
+    assert {each["metadata"]["uid"] for each in log.find("pvc")} == {
+        each["metadata"]["uid"] for each in volumes
+    }
