@@ -68,7 +68,7 @@ class IssuedCertificates:
     that signed the certificate of the holders, None if it is none of the known ones. ``trusted``
     are the authorities in `ca.crt`. ``age_seconds`` is the time since the certificate was issued,
     ``days`` its remaining validity. ``not_loaded`` are the pods that have not presented this
-    certificate: they are observed only for processes, and only during a rotation.
+    certificate. It is observed only for processes, and only during a rotation.
     """
 
     signer: str | None

@@ -2,17 +2,13 @@
 
 `waltz_operator.shell.fencing` refuses the writes of an operator that may have lost the Lease. A
 write that such an operator sent while it held the Lease may still arrive later. So a write that a
-later plan could not correct is conditional:
-
-* Clusters, pools, volume claims, secrets of certificates and the storage maps are changed by
-  compare-and-set of their versions.
-* Objects are deleted by the uid that was observed.
-* Znodes are deleted only if the cluster's name, its key and whether it is complete are still as
-  observed.
-* A storage that drops replicas checks no condition. So directly before the request, the executor
-  reads the assignment again (`_check_unassigned`) or records the step in the pool (`EmptyVolume`).
-
-Any other object is applied without a condition: the next plan applies it again if it is outdated.
+later plan could not correct is conditional: clusters and pools are patched by compare-and-set of
+their versions, objects are deleted by the uid that was observed, the storage maps are changed by
+compare-and-set, as are the secrets of the certificates, and znodes are deleted only if the
+cluster's name, its key and whether it is complete are still as observed. Another object is applied
+without a condition, because the next plan applies it again if it is outdated. A storage that drops
+replicas checks no condition: directly before the request, the executor reads the assignment again
+(`_check_unassigned`) or records the step in the pool (`EmptyVolume`).
 test_unreliable_api_server_delays_start_and_deletion_only shows that failed and repeated writes do
 no harm.
 """
