@@ -82,7 +82,8 @@ def read_settings(variables: Mapping[str, str]) -> OperatorConfig:
 def _port(variables: Mapping[str, str], name: str, default: str) -> int:
     """Return the port that a variable has. Raises BadVariable."""
     value = variables.get(name) or default
-    if not (value.isascii() and value.isdecimal() and len(value) <= 5 and int(value) < 1 << 16):
+    is_number = value.isascii() and value.isdecimal() and len(value) <= 5
+    if not is_number or int(value) > 65535:
         raise BadVariable(f"{name} is {value!r}: it must be a port, a number from 0 to 65535")
     return int(value)
 

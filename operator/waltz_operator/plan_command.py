@@ -127,7 +127,8 @@ async def _chosen(
 ) -> list[tuple[str, str]]:
     """Return the namespaces and names of the clusters to preview. Raises RequestRefused."""
     if cluster is not None:
-        namespaces = {of_resource for _, of_resource, _ in requested} or {namespace}
+        # The keys of ``requested`` are kind, namespace and name.
+        namespaces = {in_file for _, in_file, _ in requested} or {namespace}
         return [(each, cluster) for each in sorted(namespaces)]
     if not requested:
         raise RequestRefused("name a WaltzCluster, or a file with -f")

@@ -95,8 +95,8 @@ RANGE_BUGS = (
     Planted(
         "an old storage gets a request that it does not support",
         Package.SERVER,
-        "if version >= BOUNDED_LISTS_SINCE or not",
-        "if version >= 0 or not",
+        "and version < BOUNDED_LISTS_SINCE:",
+        "and version < 0:",
         "A storage of the older version gets a message of the newer one.",
     ),
     Planted(
@@ -219,8 +219,8 @@ STORED_BUGS = (
     Planted(
         "ranges are read ahead beyond the mark",
         Package.SERVER,
-        "count = min(ahead.bounds.max_records, mark + 1 - next_id)\n",
-        "count = ahead.bounds.max_records + mark\n",
+        "next_count = min(bounds.max_records, mark + 1 - next_id)\n",
+        "next_count = bounds.max_records + mark\n",
         "A storage reads more than the reader has requested.",
         nodes(_PASSED_ON + "test_next_range_of_a_sequential_reader_is_read_ahead"),
     ),

@@ -172,6 +172,9 @@ def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
 
 
 def _fits(source: _Level, destination: _Level, size: int) -> bool:
-    """Whether a move is a strict improvement, and at least halves the difference if too large."""
+    """Whether a move is a strict improvement.
+
+    A partition above the ideal size must also at least halve the difference of the used shares.
+    """
     gap, both = _gap(source, destination), source.capacity + destination.capacity
     return 2 * size * both <= 3 * gap and is_improvement(source, destination, size)

@@ -11,10 +11,10 @@ The conditions of a cluster:
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, and
   while the cluster is paused.
-* *Updated* is true while every pod runs the current version of its object, and starts. Its reason
-  is RollStopped if a pod of the current version does not start while pods of an earlier version
-  wait to be replaced, PodsOutdated if pods of an earlier version exist and no roll has stopped, and
-  PodsFailing if only pods of the current version exist and one does not start.
+* *Updated* is true while every pod runs the current version of its object, and starts. The reasons
+  why it is false: RollStopped (a pod of the current version does not start while pods of an earlier
+  version wait to be replaced), PodsOutdated (pods of an earlier version exist, and no roll has
+  stopped), PodsFailing (all pods have the current version, and one does not start).
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
   or partitions move. Its message has the progress, the quorum, and why the operator waits.
 * *Rotating* is true while the certificate authority is rotated, or will be. Its message has the

@@ -186,7 +186,7 @@ def _is_older(observed: ObservedCluster, pod: str, time: str | None) -> bool:
     """Whether a pod was created before ``time``; False if one of the two is unknown."""
     live = observed.objects.get(ObjectKey("Pod", pod))
     created = None if live is None else live["metadata"].get("creationTimestamp")
-    # The API server writes all times in one format, in UTC, so their texts are in their order.
+    # The API server writes all times in one format, in UTC: their texts sort like the times.
     return created is not None and time is not None and created < time
 
 
@@ -218,7 +218,8 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
     is_bound, is_requested = status.get("phase") == "Bound", not is_smaller(request, wanted)
     # A volume may be larger than its claim requests. A claim that requests enough and has no volume
     # yet belongs to a pod that starts.
-    if not is_smaller((capacity if is_bound else "") or request, wanted):
+    known_size = capacity if is_bound and capacity else request
+    if not is_smaller(known_size, wanted):
         return None
     conditions = {
         each["type"]: each for each in status.get("conditions") or () if each["status"] == "True"

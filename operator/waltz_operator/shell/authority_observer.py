@@ -1,10 +1,10 @@
 """Observe the cluster's own certificate authority. Touches the network during a rotation.
 
-During a rotation every pod of servers and storages is connected to, to see whether it presents the
-certificate in the secret of the processes. A process reads its certificate, its key and the
-authorities that it trusts again as soon as one of these files has changed, in this order, and
-Kubernetes replaces the files of a mounted secret together. So a process that presents the
-certificate also trusts the authorities in the same version of the secret.
+During a rotation the observer connects to every pod of servers and storages, to see whether it
+presents the certificate in the secret of the processes. As soon as one of its files has changed, a
+process reads its certificate, its key and the trusted authorities again, in this order. Kubernetes
+replaces the files of a mounted secret together. So a process that presents the certificate also
+trusts the authorities in the same version of the secret.
 """
 
 from __future__ import annotations

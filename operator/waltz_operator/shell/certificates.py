@@ -142,13 +142,14 @@ def serial_number(certificate: bytes) -> int:
 def was_signed_by(certificate: bytes, authority: bytes) -> bool:
     """Whether the key of ``authority`` has signed ``certificate``; both are in PEM.
 
-    Raises ValueError if one of them cannot be decoded.
+    False if ``authority`` cannot be decoded. Raises ValueError if ``certificate`` cannot be.
     """
     signed = x509.load_pem_x509_certificate(certificate)
     try:
         signed.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except (InvalidSignature, TypeError, ValueError):
-        # TypeError: a kind of key that signs no certificates. ValueError: another issuer's name.
+        # TypeError: a kind of key that signs no certificates. ValueError: another issuer's name, or
+        # ``authority`` cannot be decoded.
         return False
     return True
 

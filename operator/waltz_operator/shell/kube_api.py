@@ -249,7 +249,8 @@ class ApiServer:
     ) -> tuple[int, Any]:
         """Send a request; return the status and the decoded answer.
 
-        The error statuses in ``allowed`` raise no error: the answer is then None.
+        The error statuses in ``allowed`` raise no error: the answer is then None. Otherwise raises
+        Conflict, Refused or another KubeError.
         """
         headers = {"Accept": "application/json", "Content-Type": content_type}
         try:

@@ -29,7 +29,7 @@ RENEW_SECONDS = 2.0
 """The time from one renewal by the leader to the next one, from request to request."""
 
 POLL_SECONDS = 1.0
-"""The pause between two checks whether the leader still renews the Lease, by other candidates."""
+"""The pause of a candidate between two checks whether the leader still renews the Lease."""
 
 RENEW_DEADLINE_SECONDS = 7.0
 """The time without a renewal after which the leader stops."""

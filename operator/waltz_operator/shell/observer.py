@@ -59,7 +59,9 @@ _KINDS = (
     "ServiceAccount",
     "StatefulSet",
 )
+"""The kinds of objects that are listed by the labels of the cluster."""
 _ZOOKEEPER_SECONDS = 10.0
+"""The time limit of one observation of ZooKeeper, servers and storages."""
 _CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
 """The names of the znodes that the creation of a cluster makes directly below its root.
 

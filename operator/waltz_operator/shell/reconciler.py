@@ -3,8 +3,8 @@
 Touches the API server, and what `Environment` touches. Nothing is lost when an operator is killed
 at any instruction and another one continues (shown by
 test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py). Between two
-reconciles this module keeps only the state of clusters *at rest*, which are paused or need nothing:
-with it, `Reconciler.check` needs no objects from the API server.
+reconciles this module keeps only the state of clusters *at rest*, which are paused or need nothing.
+With this state, `Reconciler.check` needs no objects from the API server.
 """
 
 from __future__ import annotations

@@ -189,8 +189,8 @@ class RequestedKube:
 async def clusters_of(kube: Kube, requested: Requested) -> list[tuple[str, str]]:
     """Return the namespace and name of each cluster that the resources of a file concern.
 
-    These are the clusters of the file and, for each pool of the file, the cluster that has claimed
-    it; if none has, the clusters whose spec names the pool. Raises KubeError.
+    These are the clusters of the file. A pool of the file concerns the cluster that has claimed it
+    or, if none has, the clusters whose spec names it. Raises KubeError.
     """
     clusters: dict[tuple[str, str], None] = {}
     for (kind, namespace, name), each in requested.items():

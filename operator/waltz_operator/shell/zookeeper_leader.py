@@ -12,9 +12,9 @@ _LEADER = "Mode: leader"
 async def find_leader(members: Sequence[tuple[str, int]]) -> str | None:
     """Return the host of the member that leads the ensemble.
 
-    The result is None if no member, or more than one, says that it leads: during an election a
-    member that has lost its quorum may still answer as the leader for a moment. Members that do not
-    answer are ignored.
+    The result is None if no member says that it leads. It is also None if several say so: during an
+    election, a member that has lost its quorum may still answer as the leader for a moment. Members
+    that do not answer are ignored.
     """
     answers = await asyncio.gather(*(_answer(host, port) for host, port in members))
     leaders = [

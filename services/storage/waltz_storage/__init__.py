@@ -7,5 +7,6 @@
 
 A request arrives in `shell.connections`, waits in a lane of `core.engine`, is checked by
 `core.partitions.fencing` and executed by `core.partitions.partition`. An append is written by
-`core.log.partition_log`, flushed by `shell.parallel_flushes`, and then answered.
+`core.log.partition_log`, flushed by `shell.parallel_flushes` or `shell.wal_engine`, and then
+answered.
 """

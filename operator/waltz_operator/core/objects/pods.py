@@ -216,12 +216,11 @@ def _placement(
 def _default_affinity(cluster: str, component: Component, pool: str | None) -> dict[str, Any]:
     """Return the preferences that keep two copies on different nodes and in different zones.
 
-    The storages of one pool together hold one copy, so a storage avoids the storages of the other
+    The storages of one pool together hold one copy. So a storage avoids the storages of the other
     pools, and prefers the zone of its own pool: the loss of a zone then costs a partition no more
-    than one copy. Servers and ZooKeeper's members avoid each other. All of these are preferences,
-    because a pod has no field that requires different nodes only where there are enough nodes:
-    with a requirement, a cluster of three pools would not start on two nodes. `core.spread`
-    reports copies that share a node.
+    than one copy. The servers avoid each other, and so do ZooKeeper's members. All of these are
+    preferences: with a requirement, a cluster of three pools would not start on two nodes.
+    `core.spread` reports copies that share a node.
     """
     others: dict[str, Any] = {"matchLabels": selector(cluster, component)}
     if pool is not None:

@@ -129,8 +129,8 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
                 ),
                 livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
                 # /ready fails while a replica takes no part in its session. No start waits for it:
-                # the pods of a set start together, and the headless Service has the addresses of
-                # pods that are not ready, so servers reach them and begin the sessions.
+                # the pods of a set start together. The headless Service has the addresses of pods
+                # that are not ready, too, so that servers reach them and begin the sessions.
                 readinessProbe=http_probe("/ready", spec.http_port, period=5, failures=2),
             )
         ],

@@ -50,14 +50,13 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     workloads = plan_workloads(desired, observed, permissions)
     result = pool_claims + workloads + plan_growth(desired, observed) + metadata
     if not result.steps:
-        # A pod is replaced only when nothing else changes: the decision depends on objects, budgets
-        # and assignments that are as the plan wants them. For the same reason, a StatefulSet is
-        # created again only when nothing else changes.
+        # A StatefulSet is created again, and then a pod replaced, only when nothing else changes:
+        # the decision depends on objects, budgets and assignments that are as the plan wants them.
         result += plan_recreation(desired, observed)
     if not result.steps:
         result = plan_roll(desired, observed) + result
     if result.steps:
-        # The same is true of the certificate authority.
+        # The certificate authority, too, is rotated only when nothing else changes.
         return result + ClusterPlan(rotation=rotation.rotation)
     return result + rotation
 

@@ -88,7 +88,7 @@ class PoolMembers:
     def keep_key(self, partition: int, storage: str) -> tuple[int, int, int]:
         """Return a sort key: of several storages with a partition, the first one keeps it.
 
-        It is the destination of a recorded move, because the move would otherwise begin again
+        The destination of a recorded move comes first, because the move would otherwise begin again
         (test_recorded_move_ends_at_its_destination_although_it_has_more_partitions). A storage that
         is registered wrongly comes last, because neither servers nor the operator may be able to
         use its replica (test_half_done_move_ends_at_the_storage_that_is_registered).
@@ -99,7 +99,8 @@ class PoolMembers:
                 and address_of(self.pool, planned.destination) == storage
                 for planned in self.record.moves
             )
-            return -1 if is_wanted else 0, *self.load_key(storage)
+            rank = -1 if is_wanted else 0
+            return rank, *self.load_key(storage)
         if storage in self.drained:
             return 1, 0, 0
         return 2, 0, 0

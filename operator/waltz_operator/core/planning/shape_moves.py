@@ -65,9 +65,9 @@ def plan_moves(
 def _plan_pool(
     present: ClusterPresent, members: PoolMembers, capacities: Capacities
 ) -> ClusterPlan:
-    """Complete the moves that have begun, then begin the next one; remove empty storages last.
+    """Complete the moves that have begun, then begin the next one, then unregister empty storages.
 
-    A rebalance begins or ends only when none of these is left.
+    A rebalance begins or ends only when nothing of this is left to do.
     """
     if not members.staying:
         return EMPTY_PLAN

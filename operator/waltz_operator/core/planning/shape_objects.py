@@ -1,8 +1,8 @@
 """Plan the removal of Kubernetes objects that a change of the cluster's shape leaves behind. Pure.
 
 The objects of a pool that leaves are removed when none of its storages is registered in ZooKeeper.
-The volume claims of a storage that leaves are removed when the storage is not registered and its
-pod does not exist, and only if ``volumes.onScaleDown`` of the pool says so.
+The volume claims of a storage that leaves are removed only with ``volumes.onScaleDown: Delete`` of
+the pool, when the storage is not registered and its pod does not exist.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ left out, for example because a partition has grown meanwhile. A move that has b
 also if the request is withdrawn.
 
 While a request is open, and after it as long as the number of storages stays, the partitions of the
-pool are not spread by count: otherwise the two rules could move a partition to and fro
+pool are not spread by count. Otherwise the two rules could move a partition to and fro
 (tests/unit/operator/test_operator_rebalance_properties.py).
 """
 
@@ -93,10 +93,9 @@ def recorded_change(
 
 def _is_followed(members: PoolMembers) -> bool:
     """Whether the recorded moves answer the open request for the present number of storages."""
-    record = members.record
-    return record.request == members.request != "" and (
-        record.storages == members.pool.spec.storages
-    )
+    record, request = members.record, members.request
+    answers_request = request != "" and record.request == request
+    return answers_request and record.storages == members.pool.spec.storages
 
 
 def _is_to_move(present: ClusterPresent, members: PoolMembers, move: Move) -> bool:

@@ -165,8 +165,8 @@ def _end(replicas: ReplicaObservation, view: PartitionView, available: frozenset
     If none takes part, it is that of all ``available`` replicas. In both cases it is the commit
     bound, if that is higher: a level replica must reach it (see `ReplicaObservation`).
     """
-    up_to_date = available & _in_session(replicas, view) or available
-    ends = [_last_id(replicas, storage, view.partition) for storage in up_to_date]
+    up_to_date = available & _in_session(replicas, view)
+    ends = [_last_id(replicas, s, view.partition) for s in up_to_date or available]
     return max([*ends, replicas.commit_bounds.get(view.partition, -1)])
 
 

@@ -5,7 +5,8 @@ The core collects effects in a `Ready`, as in etcd/raft:
 * A partition has one `Ready`. Every part of the partition gets this `Ready` at construction and
   adds effects to it directly. No part returns effects or keeps a list of its own.
 * After each input the shell calls `Partition.take_ready` and performs the effects in order.
-* The result of an effect comes back as another input, which the effect's docstring names.
+* The result of an effect comes back as another input, which the effect's docstring names: a method
+  of `Partition`, or of the `StorePartition` in ``Partition.store``.
 * A report of the store to its partition is not an effect: see `store_reports`.
 
 An effect is a value. An effect about transactions is about a whole batch, because an effect for
@@ -85,7 +86,10 @@ MetadataOperation = ReadMetadata | WriteMetadata
 
 @dataclass(frozen=True, slots=True)
 class RetrySession:
-    """Timer: the pause is over; begin a store session if ``attempt`` is still the last attempt."""
+    """Timer: the pause after a failed attempt to begin a store session is over.
+
+    ``attempt`` is the number of this timer; only the last one that was started counts.
+    """
 
     attempt: int
 
@@ -126,7 +130,7 @@ class RetryFeeds:
 
 @dataclass(frozen=True, slots=True)
 class RangeReadTick:
-    """Timer: range reads (`range_reads`) measure their waits in ticks, and one tick is over."""
+    """Timer: one tick is over, the unit in which range reads (`range_reads`) measure waits."""
 
 
 StoreTimer = RetrySession | RetryMetadata | RecoveryOverdue | BackoffOver | ResetFailures

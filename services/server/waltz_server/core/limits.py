@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicationLimits:
-    """Limits of one store session (`store_session`)."""
+    """Limits of one store session (`replication.store_session`)."""
 
     batch_records: int = 500
     """Maximum number of records in one batch."""

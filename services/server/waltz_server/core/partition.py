@@ -218,7 +218,7 @@ class Partition:
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark
-        if mark is None or position > mark or position < NO_TRANSACTION:  # None: nothing is mounted
+        if mark is None or position > mark or position < NO_TRANSACTION:  # None: no mount answered
             reason = f"feed request from {position}, the log ends at {mark}"
             self._ready.add(DisconnectClient(peer, reason))
             return

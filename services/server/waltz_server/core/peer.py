@@ -32,10 +32,10 @@ class Peer:
         self.has_range_ahead = False
         """Whether a range is held, or is being read, that the client has not requested yet.
 
-        A connection has at most one, because it may be large (`ranges_ahead`).
+        A connection has at most one, because it may be large (`reads.ranges_ahead`).
         """
         self.queued_reads = 0
-        """Number of requests for data that wait in the queues of all partitions (`data_reads`)."""
+        """Number of requests that wait in the queues of `reads.data_reads`, in all partitions."""
         self.congested = False
         """Whether the client reads too slowly; then its feeds and reads of data and ranges wait.
 

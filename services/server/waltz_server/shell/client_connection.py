@@ -319,15 +319,15 @@ class ClientConnection(FrameHandler):
     def _prefer(self, req_id: ReqId, partitions: tuple[int, ...], *, preferred: bool) -> None:
         """Begin a change of the preferred partitions, or answer that it is refused.
 
-        ``preferred`` says whether ``partitions`` are added or removed.
+        ``preferred`` says whether ``partitions`` are added or removed. Raises MalformedMessage.
         """
         if not partitions:
             raise MalformedMessage("a change of preferred partitions that names no partition")
         all_exist = min(partitions) >= 0 and max(partitions) < self._host.num_partitions
-        if not all_exist or not self._may_administer(partitions):
-            self._send(_preference_answer(req_id, preferred, result=False))
-        else:
+        if all_exist and self._may_administer(partitions):
             self._spawn(self._change_preference(req_id, partitions, preferred))
+        else:
+            self._send(_preference_answer(req_id, preferred, result=False))
 
     def _may_administer(self, partitions: tuple[int, ...]) -> bool:
         """Return whether the client may administer all ``partitions``."""

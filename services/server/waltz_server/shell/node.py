@@ -32,12 +32,14 @@ from waltz_server.shell.storage_links import ExpectedCluster, StorageLinks
 
 log = logging.getLogger(__name__)
 
-_PAUSED_CHECK_SECONDS = 0.01
+_PAUSED_CHECK_SECONDS = 0.01  # Between two calls of `_check_paused`.
 _RECENT_SHARE = 0.5
-"""Share of ``server.transactionDataCacheSize`` for `RecentRecords`; the rest is for `DataCache`."""
+"""Share of ``server.transactionDataCacheSize`` for the partitions (`core.reads.recent_records`).
+
+The rest is for the `DataCache`."""
 _FINISH_SECONDS = 3.0
 """How long a server that stops waits for its open appends."""
-_FINISH_CHECK_SECONDS = 0.005
+_FINISH_CHECK_SECONDS = 0.005  # Between two checks in `_finish_appends`.
 
 OnAcquired = Callable[[HostedPartition], None]
 OnReleased = Callable[[int], None]

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 10.0
 """A connection whose oldest request has waited this long is closed."""
 _BACKOFF = Backoff(0.05, 1.0)
+"""The delays between attempts to connect to a storage."""
 
 
 class StorageUser(Protocol):

@@ -160,7 +160,7 @@ class DryDisk:
 
 
 def _exists(path: Path) -> bool:
-    """Return whether a file exists, as `PosixDisk` does; raises OSError if that is unknown."""
+    """Return whether a file exists, as `Disk.exists`; raises OSError if that is unknown."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

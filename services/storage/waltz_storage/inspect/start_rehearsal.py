@@ -22,10 +22,10 @@ from waltz_storage.inspect.places import CannotInspect, Place
 class StartOutcome:
     """The changes that a start of the storage would make to a partition's files.
 
-    The storage makes ``changes``. If it would then not serve the partition, ``refused`` is the
-    reason. The changes of such a partition are few: the remains of an interrupted creation are
-    removed, and the end of an older copy is cut (see `open_log`). Otherwise the id of the next
-    record is ``next_id``.
+    The storage makes ``changes``. If it would then serve the partition, the next record gets the id
+    ``next_id``; otherwise ``refused`` is the reason. The changes of a refused partition are few:
+    the remains of an interrupted creation are removed, and the end of an older copy is cut (see
+    `open_log`).
     """
 
     refused: str | None

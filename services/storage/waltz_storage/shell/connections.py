@@ -78,7 +78,7 @@ class ServerConnection(FrameHandler):
         self._sessions: dict[int, int] = {}
         """The highest session id of this peer's requests to each partition.
 
-        Reads of committed records are not counted: they need no session."""
+        Reads of committed records are not counted: readers repeat the session id of a server."""
 
     def ready(self, connection: FrameConnection) -> None:
         """Store the connection, whose handshake is complete.
@@ -143,18 +143,15 @@ class ServerConnection(FrameHandler):
         A request with a wrong session id may block all servers (`fencing.is_possible`). Then the
         log line shows the sender of the request.
         """
-        if (
-            not raises_fence(cast(storage.Request, request))
-            or not 0 <= request.partition < self._cluster.num_partitions
-        ):
-            return
-        self._sessions[request.partition] = request.session_id
-        log.info(
-            "partition %d: session %d is used by %s",
-            request.partition,
-            request.session_id,
-            _required(self._intake.connection).peer,
-        )
+        exists = 0 <= request.partition < self._cluster.num_partitions
+        if exists and raises_fence(cast(storage.Request, request)):
+            self._sessions[request.partition] = request.session_id
+            log.info(
+                "partition %d: session %d is used by %s",
+                request.partition,
+                request.session_id,
+                _required(self._intake.connection).peer,
+            )
 
     def _answer_open(self, request: storage.OpenRequest) -> None:
         """Answer the first request of a server: whether it belongs to the same cluster."""

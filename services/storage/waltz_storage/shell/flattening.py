@@ -77,8 +77,8 @@ def flatten(data: Path, meta: Path | None = None, log: Path | None = None) -> Fl
 
     Raises DirectoryRefused if a storage uses a directory, if the directories do not belong
     together, if the control file is missing or cut off, or if the files are of different moments.
-    Raises it, too, if the log is missing or damaged and the segments need it, or may need it: it is
-    unknown whether they do if no file shows the key of the cluster. Raises CannotInspect, NoSpace,
+    Raises it, too, if the log is missing or damaged and the segments may need it: they need it, or
+    no file shows the key of the cluster, so that this is unknown. Raises CannotInspect, NoSpace,
     DiskFailed, OSError. After an error, or a crash, the call may be repeated.
     """
     directories = Directories(
@@ -128,14 +128,15 @@ def _check_log_is_named(directories: Directories) -> None:
 def _check_nothing_lost(disk: Disk, data: Path, meta: Path | None) -> None:
     """Raise DirectoryRefused if the log is lost or damaged, in a directory that shows no key.
 
-    This is called if no file but the control file shows the key of the cluster. ``disk`` is the
-    directory ``data``. The files of an assigned partition have the key: on the disk, or else in the
-    log. So if a partition is assigned, its files are in a log that is lost. An entry that is
-    damaged (a text) may be that of an assigned partition. Without partitions, the catalogue says
-    that there was a log: a crash leaves no catalogue without its log (see `remove_log_files`). The
-    key in the control file may then be the inverted one, which says that the segments need the log
-    (see `flatten_directories`): without the log, nothing shows which of the two it is. Raises
-    CannotInspect, OSError.
+    This is called if only the control file shows a key. It is the key of the cluster or the
+    inverted one, which says that the segments need the log; no other file shows which. The log is
+    lost in two cases:
+
+    * A partition is assigned. Its files have the key, on the disk or in the log. So they are in a
+      log that is lost. A damaged entry (a text) may be that of an assigned partition.
+    * There is a catalogue. A crash leaves no catalogue without its log (see `remove_log_files`).
+
+    ``disk`` is the directory ``data``. Raises CannotInspect, OSError.
     """
     entries = read_control(data, meta).entries.values()
     is_assigned = any(isinstance(entry, str) or entry.info.assigned for entry in entries)

@@ -14,7 +14,7 @@ from waltz_storage.core.engine.rounds import RoundPart
 
 
 class ParallelFlushes:
-    """Implements `RoundWriter`. ``executor`` does all flushes of a round except the last flush."""
+    """Implements `rounds.RoundWriter`. ``executor`` does all flushes of a round but the last."""
 
     def __init__(self, executor: Executor) -> None:
         self._begun = 0

@@ -24,7 +24,7 @@ MOST_WAITING_READS = 4096
 
 
 class WeightedRequest(NamedTuple, Generic[T]):
-    """A request, its weight in bytes (see `request_weights`), and whether it only reads records."""
+    """A request, its weight in bytes (`core.engine.request_weights`), and whether it only reads."""
 
     request: T
     weight: int

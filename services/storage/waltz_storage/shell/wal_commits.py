@@ -1,8 +1,9 @@
 """Commit the queued changes of all partitions together, and make checkpoints.
 
 A thread that needs its changes to be durable calls `commit`. The first such thread writes one
-transaction with all changes that are queued, and flushes it once. The other threads wait. Changes
-that are queued meanwhile belong to the next transaction. So one flush serves all that waited.
+transaction with the queued changes, as many as it has space for, and flushes it once. The other
+threads wait. Changes that are queued meanwhile belong to the next transaction. So one flush serves
+all that waited.
 
 Touches threads, and the disk through `LoggedFiles`.
 """
@@ -32,7 +33,7 @@ _LEAST_PAUSE_SECONDS = 1.0
 _MOST_PAUSE_SECONDS = 10.0
 """The longest pause between two checkpoints, so that a replay is short."""
 _PAUSE_PER_CHECKPOINT = 3
-"""The pause is this many times as long as the last checkpoint, within the bounds above: so the
+"""The pause is this many times as long as the last checkpoint, within the bounds above. So the
 flushes of segment files, which compete with those of the log, take a fourth of the time or less. A
 checkpoint of more than `_MOST_PAUSE_SECONDS` / 3, or a log that fills, makes their part larger."""
 _CHECKPOINT_SHARE = 4

@@ -15,7 +15,8 @@ BURST_SECONDS = 1.0
 """After a pause, a client may append as many bytes at once as its rate allows in this time."""
 
 _CLIENTS_BEFORE_CLEANUP = 1000
-"""If the state of so many clients is kept, a new client makes `ClientQuotas` forget idle ones."""
+"""While the state of this many clients is kept, each new client makes `ClientQuotas` forget idle
+ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 From `DENIALS_SINCE` on, RequestDenied answers every such request. Older versions have no refusal of
 most requests. If the server dropped such a request, the client would send it again without end and
 without a reason. The server therefore closes the connection (ProtocolViolation). Two requests have
-an answer that fits: data are answered by an error, and a mount by NOT_READY, after which the client
-waits before it mounts again.
+an answer that fits: a request for data gets an error, and a mount gets NOT_READY, after which the
+client waits before it mounts again.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ class Append:
     checksum. ``client_mark`` is the last transaction that the client had seen, or `LOG_MARK`
     (`waltz.protocol.batches`), which the append queue replaces by the log's mark.
 
-    The class is not frozen: the server makes an object for each transaction, and a frozen dataclass
-    is slower to make.
+    The class is not frozen: the append queue sets some of the fields. An append is equal only to
+    itself.
     """
 
     client_id: int
@@ -38,7 +38,7 @@ class Append:
     checked: Slots = ()
     """Slots of the write and read locks; none may have been taken after ``client_mark``."""
     answer_to: Peer | None = None
-    """The connection that gets the outcome in `AppendAnswers`.
+    """The connection that gets the outcome in a message AppendAnswers.
 
     None for an append of a batch, and for one whose client looks for the outcome in its feed."""
     batch: bytes | None = None

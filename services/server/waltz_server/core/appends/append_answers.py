@@ -25,7 +25,7 @@ from waltz_server.core.peer import Peer
 _BEGIN = struct.Struct(">bhib")
 # The log's mark, and the number of answers.
 _COUNTED = struct.Struct(">qi")
-# The outcome of an append and its number, which follow the request id.
+# The kind of an outcome and its transaction id, which follow the append's request id.
 _OUTCOME = struct.Struct(">bq")
 _REQ_ID_BYTES = 16
 _ANSWER_BYTES = _REQ_ID_BYTES + _OUTCOME.size
@@ -87,7 +87,7 @@ class OutcomeAnswers:
         """Answer the batches of ``appends``, whose generation ended before they were sent.
 
         A single append has no answer. If its client does not know the new generation yet, an answer
-        would make the client send the append again in the old generation, where it would be dropped
+        would make the client send the append again in the old generation. It would be dropped
         again, and so on. Without an answer, the client looks for the append in the log when it
         mounts the partition in the new generation.
         """

@@ -132,7 +132,10 @@ def _end_of_tail(body: bytes, at: int) -> int:
 
 
 def _locks(body: bytes, at: int) -> tuple[Locks, int]:
-    """Return the list of locks that begins at ``at``, and the position after that list."""
+    """Return the list of locks that begins at ``at``, and the position after that list.
+
+    Raises MalformedMessage, struct.error.
+    """
     (count,) = _INT.unpack_from(body, at)
     at += _INT.size
     # A negative number stands for null, that is no locks, as in `waltz.protocol.fields`.

@@ -82,7 +82,7 @@ class AppendQueue:
     """The open appends of a partition, and the requests that wait for them."""
 
     def __init__(self, lock_table_size: int) -> None:
-        self._size = lock_table_size
+        self._lock_table_size = lock_table_size
         self._locks: LockTable | None = None
         self._mark = NO_TRANSACTION
         """The log's high-water mark at the last call of `decide`."""
@@ -108,7 +108,7 @@ class AppendQueue:
     def open(self, high_water_mark: int) -> None:
         """Begin to decide appends: the log's mark is known now. A second call does nothing."""
         if self._locks is None:
-            self._locks = LockTable(self._size, high_water_mark)
+            self._locks = LockTable(self._lock_table_size, high_water_mark)
 
     def assume(self, high_water_mark: int) -> None:
         """Treat every lock as taken at ``high_water_mark``: another server has extended the log."""
@@ -185,7 +185,7 @@ class AppendQueue:
         self._retry_waiters(self._locks, granted, refused)
         arrived, self._arrived = self._arrived, []
         for item in arrived:
-            if isinstance(item, tuple):
+            if isinstance(item, tuple):  # A single append.
                 self._decide(self._locks, item, granted, refused)
             elif isinstance(item, AppendBatch):
                 self._decide_batch(self._locks, item, granted, refused)

@@ -38,15 +38,10 @@ class MountedClients:
 
         Return whether ``peer`` is the client's connection now.
         """
-        req_id = mount.req_id
-        known = self._clients.get(req_id.client_id)
-        if (
-            known is None
-            or known.peer is peer
-            or req_id.generation > known.generation
-            or (req_id.generation == known.generation and mount.seq_num > known.seq_num)
-        ):
-            self._clients[req_id.client_id] = _Registration(peer, req_id.generation, mount.seq_num)
+        client_id, age = mount.req_id.client_id, (mount.req_id.generation, mount.seq_num)
+        known = self._clients.get(client_id)
+        if known is None or known.peer is peer or age > (known.generation, known.seq_num):
+            self._clients[client_id] = _Registration(peer, *age)
             return True
         return False
 

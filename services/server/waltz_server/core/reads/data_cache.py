@@ -1,6 +1,6 @@
 """Cache the data of transactions that clients have read, bounded in bytes. Pure.
 
-An entry has the record tail of a transaction (see `append`): header, data length, data and
+An entry has the record tail of a transaction (`appends.append`): header, data length, data and
 checksum, as they arrived in the append. An answer to a client has the same bytes, so nothing is
 decoded or encoded.
 """

@@ -54,7 +54,7 @@ the appends beside it.
 WAITING_PER_CONNECTION = 256
 """Maximum number of requests of one connection that wait for reads of replicas."""
 
-_MAX_READ_AHEAD = 256
+_MAX_READ_AHEAD = 256  # The most records of one read.
 # Errors have the form of Waltz 0.13.2: the class name of an exception, then the text.
 _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
 _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
@@ -65,7 +65,7 @@ _MEAN_WEIGHT = 8
 """The mean is a moving average: a new size moves it by the difference, divided by this number."""
 
 _ANSWER_TYPE = b"\x07"  # message type of TransactionDataResponse
-_ANSWER_TAIL = struct.Struct(">q?")  # transaction id, whether data follow
+_ID_AND_HAS_DATA = struct.Struct(">q?")  # transaction id, whether data follow
 
 
 class _QueuedRequest(NamedTuple):
@@ -383,12 +383,12 @@ class DataReads:
 
 
 def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> SendToClient:
-    """Build the answer from a record tail without its header; the other bytes stay unchanged."""
+    """Return the answer with the bytes of ``record_tail`` after its header, unchanged."""
     body = b"".join(
         (
             _ANSWER_TYPE,
             req_id.encode(),
-            _ANSWER_TAIL.pack(transaction_id, True),
+            _ID_AND_HAS_DATA.pack(transaction_id, True),
             memoryview(record_tail)[HEADER_BYTES:],
         )
     )

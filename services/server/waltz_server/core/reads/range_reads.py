@@ -49,7 +49,7 @@ NOT_OPEN = "the partition is not open yet: send the request again later"
 
 # message type, request id, length of the error text, high-water mark, number of headers
 _HEADERS_HEAD = struct.Struct(">b16siqi")
-_NO_ERROR = -1
+_NO_ERROR = -1  # The length of a text that is null.
 
 
 class RangeReads:

@@ -4,12 +4,11 @@ A client that reads a log requests one range after the other. Without this modul
 and storage would work in turns: the storage would read a range while the client waits, and the
 client would verify it while the storage waits.
 
-When a request is answered with a range in disk form that continues the connection's range before
-it, a read of the next range begins, with the bounds of the same request. If the client then
-requests exactly this next range, the result is its answer. Any other request for records of the
-partition drops the result. So does a pause of `TICKS_HELD`: the memory of a server must not fill
-with the ranges of readers that pause. A connection has at most one such range, in all its
-partitions.
+After an answer in disk form, a read of the next range begins, with the bounds of the same request,
+if the answer continues the previous range of the connection. If the client then requests exactly
+this next range, the result is its answer. Any other request for records of the partition drops the
+result. So does a pause of `TICKS_HELD`: the memory of a server must not fill with the ranges of
+readers that pause. A connection has at most one range that is read ahead, in all its partitions.
 """
 
 from __future__ import annotations
@@ -50,9 +49,10 @@ class RangesAhead:
         """The reads under way, also those whose result is not wanted any more, in order."""
 
     def begin(self, read: RangeRead, count: int, mark: int, most_reads: int) -> None:
-        """Read the range after ``read``, which is answered with ``count`` records, if it may help.
+        """Read the next range, if the connection reads ranges in order and its bounds allow a read.
 
-        ``most_reads`` is the bound of the connection's reads under way.
+        ``read`` is answered with ``count`` records in disk form. ``most_reads`` is the bound of the
+        connection's reads under way. The log ends at ``mark``.
         """
         peer, request = read.peer, read.request
         assert isinstance(request, cs.RecordsRequest)
@@ -68,9 +68,9 @@ class RangesAhead:
         self._reading[ahead] = None
         peer.has_range_ahead = True
         peer.range_reads += 1
-        count = min(ahead.bounds.max_records, mark + 1 - next_id)
-        max_bytes = ahead.bounds.max_bytes
-        self._replicas.read_records(next_id, count, max_bytes, ahead, stored=True)
+        bounds = ahead.bounds
+        next_count = min(bounds.max_records, mark + 1 - next_id)
+        self._replicas.read_records(next_id, next_count, bounds.max_bytes, ahead, stored=True)
 
     def take(self, read: RangeRead) -> RangeAhead | None:
         """Return the range that answers ``read``, or None if it was not read ahead.

@@ -87,7 +87,8 @@ class LogTail:
         """Keep a batch that is being sent."""
         last = self._uncommitted[-1].last_id if self._uncommitted else None
         assert last is None or batch.first_id == last + 1, "ids have no gap, none is given twice"
-        assert batch.records.count == len(batch.appends) > 0
+        assert batch.appends, "a batch has an append"
+        assert batch.records.count == len(batch.appends), "each append becomes one record"
         self._uncommitted.append(batch)
         self._batches[batch.first_id] = batch
         self._bytes += len(batch.records.wire) + _BATCH_OVERHEAD_BYTES

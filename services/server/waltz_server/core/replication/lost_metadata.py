@@ -2,9 +2,9 @@
 
 A server begins a session by writing the next session id to ZooKeeper. If ZooKeeper's data are lost
 or restored from an older backup, the ids begin again below those on the disks of the replicas. The
-server must not raise them session by session until they fit: after that, nothing would distinguish
-the metadata from true ones. So it waits until another process, such as ``waltz cluster rescue``,
-has written the metadata.
+server must not raise the ids session by session until they fit: after that, nothing would
+distinguish the metadata from true ones. So it waits until another process, such as ``waltz cluster
+rescue``, has written the metadata.
 """
 
 from __future__ import annotations

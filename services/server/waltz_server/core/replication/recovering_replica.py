@@ -21,8 +21,7 @@ class RecoveringReplica:
     """The low-water mark on the disk. Not updated when the resolved mark is written: see
     ``marked``."""
     local_mark: int
-    """The local low-water mark: where the log ended when the disk got ``low_water_mark``, which is
-    never lower.
+    """The local low-water mark: where the log ended when the disk got ``low_water_mark``.
 
     A storage accepts no mark while its log ends below the local mark."""
     first_step: Step | None

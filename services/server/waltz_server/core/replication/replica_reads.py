@@ -147,8 +147,8 @@ class ReplicaReads:
     def _send_waiting(self) -> None:
         """Send the reads that wait, as far as the bound allows.
 
-        A read whose replicas are all busy stays where it is, and does not stop the reads behind it:
-        a storage that hangs would otherwise stop all reads that the others can answer.
+        A read whose replicas are all busy stays where it is, and does not stop the reads behind it.
+        Otherwise a storage that hangs would stop all reads that the other storages can answer.
         """
         session = self._session
         if session is None:

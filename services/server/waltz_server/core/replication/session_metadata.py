@@ -31,9 +31,9 @@ from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession
 
 METADATA_BACKOFF = Backoff(0.1, 1.0)
-"""The delays between attempts to begin a session: no session is open meanwhile."""
+"""The delays after a failed operation that should begin a session: none is open meanwhile."""
 _OPEN_BACKOFF = Backoff(0.1, 10.0)
-"""The delays between the attempts of an open session: longer, because appends go on meanwhile."""
+"""The delays after a failed operation of an open session: longer, because appends go on."""
 
 
 REPLICAS_CHANGED = "the replica assignment changed"
@@ -97,7 +97,7 @@ class SessionMetadata:
             self._awaited.start(ReadMetadata())
 
     def written(self, version: int) -> None:
-        """Continue after a write has succeeded; the metadata now has ``version``."""
+        """Continue after a write has succeeded; the metadata now have ``version``."""
         self._version = version
         self._failures = 0
         self._session.metadata_written()

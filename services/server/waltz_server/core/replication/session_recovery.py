@@ -6,10 +6,10 @@ each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6
 decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
 
 A replica's *position* is its last transaction id. A log is *right* up to an id if its records up to
-this id are those of the partition. A storage keeps two marks with the id of its last session: the
-*low-water mark*, the mark that this session resolved, and the *local low-water mark* (*local
-mark*), where its log ended when the low-water mark was written. A *closing mark*, in the metadata
-in ZooKeeper, is the mark at which a replica left its session.
+this id are those of the partition. With the id of its last session, a storage keeps two marks. The
+*low-water mark* is the mark that this session resolved. The *local low-water mark* (*local mark*)
+is where the log of this storage ended then. A *closing mark*, in the metadata in ZooKeeper, is the
+mark at which a replica left its session.
 
 A *clean* replica has certainly acknowledged no record beyond its log. So its position counts, also
 after it has received copies. If its log must be cut first, the new session id is written to its
@@ -38,7 +38,7 @@ The rules, and the failure that each prevents:
   8 could resolve 100, write this mark to a disk and fail. If session 9 then resolved 90, other
   records 91 to 100 would follow, and that disk would still count as right up to 100.
 * *A vote counts only records on the disks of replicas that are present.* A replica that fails is
-  absent from then on: while the mark is unresolved, its reports count neither for a position nor
+  absent from then on. While the mark is unresolved, its reports count neither for a position nor
   against one (storage_restart.txt). This can only delay the decision: every position has less
   support, and one more replica is absent. Copies of its records on other replicas still count.
 * *A resolved mark stays resolved, also when a counted replica fails later.* The mark is the last id
@@ -247,18 +247,15 @@ class SessionRecovery:
         absent = [name for name in self.assigned if name not in seen]
         unknown = [name for name, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
         gone = [name for name in self._last_replicas if name not in self.assigned]
-        parts = [
-            f"{what} {', '.join(names)}"
-            for what, names in (
-                ("absent:", absent),
-                ("failed:", self._failed),
-                ("lost records below its own mark:", self._lost_records),
-                ("older than its metadata:", unknown),
-                ("no longer assigned:", gone),
-                ("cannot be read:", sorted(self._unreadable)),
-            )
-            if names
-        ]
+        reasons = {
+            "absent:": absent,
+            "failed:": self._failed,
+            "lost records below its own mark:": self._lost_records,
+            "older than its metadata:": unknown,
+            "no longer assigned:": gone,
+            "cannot be read:": sorted(self._unreadable),
+        }
+        parts = [f"{reason} {', '.join(names)}" for reason, names in reasons.items() if names]
         if self._voted_below is not None:
             committed = f"{self._highest_counted_mark} may be committed"
             parts.append(f"the vote ends at {self._voted_below}, but {committed}")
@@ -359,7 +356,7 @@ class SessionRecovery:
             # two different records with the same id (undecidable_vote.txt).
             r.trimmed = True
             # Without ``_last_replicas`` the metadata may be lost, and the mark on the disk right.
-            # With -1, `Truncate.unconfirmed_mark` is None: then the storage refuses a cut below it.
+            # With -1, `Truncate.unconfirmed_mark` is None: a storage refuses a cut below its mark.
             return cut_log(mark, r.low_water_mark if self._last_replicas else -1)
         return Mark(mark)
 

@@ -9,7 +9,9 @@ from enum import Enum, auto
 from waltz.protocol import storage as st
 
 CATCH_UP_START_RECORDS = 64
+"""Number of records in the first copy for a replica that lags."""
 _CATCH_UP_TARGET_BYTES = 1 << 20
+"""The size that `ReplicaSession.adapt_catch_up` aims at for the later copies."""
 _SHORTEST_READ_MS = 1.0
 """A read that took less time than this counts as this long."""
 _LONGEST_READ_MS = 3000.0
@@ -22,8 +24,8 @@ class StoreStage(Enum):
     An attempt to begin a session goes from READING to BEGINNING to RUNNING. A store without a
     generation or replicas is IDLE. An attempt that fails leads to WAITING, and then to READING. A
     session that fails to open leads to WAITING; any other session that ends leads to READING. A new
-    generation or new replicas end a session in recovery, REFUSED and WAITING at once. CLOSED is
-    final.
+    generation ends any session, REFUSED and WAITING at once. So do new replicas, but an open
+    session drains first. CLOSED is final.
     """
 
     IDLE = auto()

@@ -50,10 +50,10 @@ class RequestConverter:
                 request.max_records,
                 request.max_bytes,
             )
-        if version >= BOUNDED_LISTS_SINCE or not isinstance(request, st.BoundedRecordListRequest):
-            return request
-        mean = self._means.get(request.partition, _FIRST_GUESS_BYTES)
-        count = max(1, min(request.max_records, int(request.max_bytes / mean)))
-        return st.RecordListRequest(
-            request.session_id, request.seq_num, request.partition, request.first_id, count
-        )
+        if isinstance(request, st.BoundedRecordListRequest) and version < BOUNDED_LISTS_SINCE:
+            mean = self._means.get(request.partition, _FIRST_GUESS_BYTES)
+            count = max(1, min(request.max_records, int(request.max_bytes / mean)))
+            return st.RecordListRequest(
+                request.session_id, request.seq_num, request.partition, request.first_id, count
+            )
+        return request

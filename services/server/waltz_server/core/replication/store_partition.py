@@ -1,12 +1,12 @@
 """The store of one partition: it runs one store session after another. Pure.
 
-The store begins each session with a compare-and-set of the partition's metadata, resolves the
-appends that a broken session left in doubt, and decides when a failed replica may take part again
+The store begins each session with a compare-and-set of the partition's metadata. It resolves the
+appends that a broken session left in doubt. It decides when a failed replica may take part again
 (spec/behaviour.md sections 5 and 6; spec/zookeeper.md section 6).
 
-The compare-and-set makes a session exclusive: if two servers each assume that they own the
-partition, only one writes the next session id, and a storage refuses appends of all sessions but
-the highest one that has contacted it.
+The compare-and-set makes a session exclusive. If two servers each assume that they own the
+partition, only one writes the next session id. A storage refuses appends of all sessions but the
+highest one that has contacted it.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class StorePartition:
         self._awaited.start(WriteMetadata(begun, version))
 
     def metadata_written(self, operation: MetadataOperation, version: int) -> None:
-        """Continue after ``operation`` has succeeded; the metadata now has ``version``."""
+        """Continue after ``operation`` has succeeded; the metadata now have ``version``."""
         if not self._awaited.take(operation):
             return
         if self._stage is StoreStage.BEGINNING and self._begun is not None:
@@ -288,7 +288,7 @@ class StorePartition:
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
     def _restart(self) -> None:
-        """Begin a session with new values; an attempt under way continues and uses them, too."""
+        """Begin a session for a new generation or new replicas; a running attempt uses them too."""
         if self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
             self._start_attempt()
 

@@ -3,8 +3,8 @@
 A session is a server's exclusive right to write a partition's replicas (spec/behaviour.md section
 5). It ends when its quorum is lost or cannot be reached, when it is drained on purpose, or when
 another generation or session begins. The store then begins the next session. Only the recovery of a
-new session may readmit a replica that failed: in the old session, the server does not know which
-batches reached its disk, and a later append could be acknowledged above a gap.
+new session may readmit a replica that failed. In the old session, the server does not know which
+batches reached the disk of this replica, and could count a later append above a gap.
 """
 
 from __future__ import annotations

@@ -288,19 +288,19 @@ def _lock_pair(data: Disk, meta: Disk) -> Pair:
 
 def _check_owner(header: ControlHeader, expected: ControlHeader, can_replay: bool) -> None:
     """Raise DirectoryRefused if the directory belongs to another cluster, or needs its log."""
-    needs_log = header.key != expected.key and is_partly_inverted(header.key, expected.key)
-    if needs_log and not can_replay:
+    if not is_partly_inverted(header.key, expected.key):
+        raise DirectoryRefused(
+            "the cluster key does not match: the storage directory belongs to the cluster "
+            f"{header.key}, this node to {expected.key}; use the directory of this cluster, or an "
+            "empty one"
+        )
+    # A key of which any byte is inverted says that the segments need the log.
+    if header.key != expected.key and not can_replay:
         raise DirectoryRefused(
             "the storage directory needs its write-ahead log, which this storage does not use: a "
             "storage with storage.engine: wal used the directory last and did not stop cleanly. "
             "Start the storage with storage.engine: wal, and stop it; then change the engine. Or "
             "run waltz disk flatten"
-        )
-    if header.key != expected.key and not needs_log:
-        raise DirectoryRefused(
-            "the cluster key does not match: the storage directory belongs to the cluster "
-            f"{header.key}, this node to {expected.key}; use the directory of this cluster, or an "
-            "empty one"
         )
     if header.num_partitions != expected.num_partitions:
         raise DirectoryRefused(

@@ -33,6 +33,7 @@ _ASSIGNED = 4
 _READABLE = 8
 _WRITABLE = 16
 _ONLY_ONE_SWITCH = _READABLE | _WRITABLE
+"""The two bits for "only one of the two switches is on"; at most one of them is set."""
 _STAMP_SHIFT = 16
 """The lowest bit of the stamp; the flags are in the bits below."""
 _LOW_16_BITS = 0xFFFF

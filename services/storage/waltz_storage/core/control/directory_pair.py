@@ -14,12 +14,12 @@ volume that was restored from a copy of the previous generation looks the same. 
 although the sessions and marks in its control file may be older than the log:
 
 * Session: a replica with an older session than the one that ZooKeeper names for it does not vote.
-  Its log is cut to its mark, and it copies the rest (`replica_roles`,
+  Its log is cut to its mark, and it copies the rest (`replica_roles` of the server,
   `test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote`). The fence is
   lower, too: the replica would accept requests of an older session. But no server sends it any.
   When the storage stopped, each server lost its connection and dropped the replica from its
   session. Before a server admits the replica again, it writes its own session to ZooKeeper, which
-  fails as soon as a newer session has begun (`StoreSession`).
+  fails as soon as a newer session has begun (`StoreSession` of the server).
 * Low-water marks: an older one claims fewer records.
 * Flushed mark: an older one claims fewer records, unless a truncation has removed its record. Then
   the storage refuses the partition as damaged.

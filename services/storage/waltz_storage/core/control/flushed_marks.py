@@ -111,9 +111,9 @@ class FlushedMarks:
         ]
         # Flushes have numbers, from 1 on. A slot is durable if a flush has ended that began after
         # the slot was written. Only the thread that holds `DiskFile.one_flush` changes these two
-        # counters. Otherwise a thread that is slow to store its number could set a counter back: a
-        # slot that was written after the beginning of a flush would count as durable when that
-        # flush ends, and the last durable slot could be overwritten.
+        # counters. Otherwise a slow thread could set a counter back. Then a slot that was written
+        # during a flush would count as durable when that flush ends, and the last durable slot
+        # could be overwritten.
         self._newest_begun_flush = _AT_OPENING
         self._newest_ended_flush = _AT_OPENING
         self._dirty = False
@@ -238,9 +238,9 @@ class FlushedMarks:
     def _unneeded_slot(self, state: _PartitionState) -> int:
         """Return the number of a slot that is neither the newest nor the newest durable one.
 
-        Only slots of the current control struct count as durable: if a full disk has refused a
-        change of the struct, the slot that `before_update` has written for it is the newest, but
-        belongs to a struct that was never written. If two slots are left, return the older one.
+        Only slots of the current control struct count as durable. Example: a full disk has refused
+        a change of the struct. The newest slot is then the one that `before_update` has written for
+        a struct that does not exist. If two slots are left, return the older one.
         """
         newest = state.newest
         durable = [

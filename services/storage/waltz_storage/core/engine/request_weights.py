@@ -2,9 +2,9 @@
 
 A connection begins no further request while the weight of its unanswered requests is too large (see
 `shell.request_intake`). The weight of a request for a list of records is its bound in bytes. A
-request of an older version bounds only the number of records: its weight is this number multiplied
-by the size of the records that the connection has read from the partition before. If it has read
-none, the request has the weight of the largest answer.
+request of an older version bounds only the number of records. Its weight is this number multiplied
+by the estimated size of a record, which is learned from the answers of the connection for the
+partition. Before the first such answer, the request has the weight of the largest answer.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class RequestWeights:
             case storage.BoundedRecordListRequest(max_bytes=max_bytes):
                 return _clamped(max_bytes, BULK_LIMIT_BYTES)
             case storage.CommittedRecordListRequest(max_bytes=max_bytes):
+                # This includes StoredRecordListRequest, which is a subclass.
                 return _clamped(max_bytes, BULK_LIMIT_BYTES)
             case storage.RecordListRequest(max_records=count):
                 size = self._sizes.get(request.partition, READ_LIMIT_BYTES)

@@ -42,6 +42,7 @@ _PARTITION_AT = 28
 _FIRST_ID_AT = 32
 
 _WINDOW_BYTES = 1 << 20
+"""How many bytes of a file are read at once."""
 _WINDOW_ENTRIES = _WINDOW_BYTES // ENTRY_BYTES
 
 
@@ -84,7 +85,7 @@ def recover_segment(
 
     The scan begins at the last record of the known-clean part, as in Waltz 0.13.2, so that a start
     does not read all records of the log. In the ``last`` segment of the log, the index entries
-    before that record are checked, too: a truncation that was interrupted by a loss of power can
+    before that record are checked, too. A truncation that was interrupted by a loss of power can
     leave an index file of its former length with zeros in the middle
     (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
     """

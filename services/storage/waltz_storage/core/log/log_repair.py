@@ -1,9 +1,9 @@
 """Pure. Replace damaged records of a log by the same records of a peer.
 
-The peer's records are written only where this log confirms them: between the end of the undamaged
-record before them and the position at which the record after them begins. So a repair changes no
-position, and no record outside of it. A repair writes only records that are damaged: a crash at any
-moment leaves each of them damaged or repaired, and the repair can be repeated
+The peer's records are written only where they fit: they must begin at the end of the undamaged
+record before them, and end where the record after them begins. So a repair changes no position, and
+no record outside of it. A repair writes only records that are damaged: a crash at any moment leaves
+each of them damaged or repaired, and the repair can be repeated
 (`test_storage_repair`). Files are used only through `LogSegments`.
 """
 
@@ -179,9 +179,9 @@ def _wrong_entries(
 ) -> tuple[int, bytes]:
     """Return a position in the index file, and the entries to write there; none if all are right.
 
-    Checked are the entries of the repaired records and of the record after them: if the entry of
-    the record after them was wrong, the last repaired record would count as damaged. The entries of
-    the newest records are not in the file yet. They are in memory, and right.
+    The entries of the repaired records are checked, and the entry of the record after them: if it
+    was wrong, the last repaired record would count as damaged. The entries of the newest records
+    are not in the file yet. They are in memory, and right.
     """
     number = first_id - segment.first_id
     count = min(len(offsets), segments.entries_in_file(segment) - number)

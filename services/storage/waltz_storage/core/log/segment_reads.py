@@ -1,9 +1,9 @@
 """Pure. Read consecutive records of one segment, or only their headers.
 
-A read in wire form verifies the record checksums. So does a read of headers, which reads the data,
-too: a client decides by a header whether its append is in the log, and by a wrong header it would
-append a second time (`test_header_of_a_damaged_record_is_damage`). A read in disk form does not
-verify: the client verifies the records.
+A read in wire form verifies the record checksums. So does a read of headers, which must read the
+data for that. A client decides by a header whether its append is in the log: by a wrong one it
+would append a second time (`test_header_of_a_damaged_record_is_damage`). A read in disk form does
+not verify: the client verifies the records.
 """
 
 from __future__ import annotations

@@ -2,18 +2,18 @@
 
 A log is not cut below its low-water mark: see `check_truncation`.
 
-The *fence* is the highest of these session ids: the id in the control file, and the ids of all
-requests since the partition was opened, except reads of committed records (`raises_fence`) and
-impossible ids (`is_possible`). Requests of a lower session are refused: if two servers each assume
-that they own the partition, only one may write.
+The *fence* is the highest session id of the control file and of all requests since the partition
+was opened. Two kinds of requests do not count: reads of committed records (`raises_fence`), and
+requests with an impossible id (`is_possible`). Requests of a lower session are refused: if two
+servers each assume that they own the partition, only one may write.
 Shown by the planted bugs "no fence" and "an older server that reconnects lowers the fence", and by
 `tests/vectors/test_storage_ops`.
 
 An administrator can turn off the read switch or the write switch of a partition. Reads of records
-need the read switch. All other requests need the write switch, also the first request of a session:
-a replica that could vote but not be truncated would make every recovery fail, while an absent
-replica does not disturb the others. Version 0 of the protocol knows one switch: its requests need
-both switches to be on (`test_storage_switches`).
+need the read switch. All other requests need the write switch. So does the first request of a
+session: a replica that could vote but not be truncated would make every recovery fail, while an
+absent replica does not disturb the others. Version 0 of the protocol knows one switch: its requests
+need both switches to be on (`test_storage_switches`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ MAX_SESSION_JUMP = 1 << 40
 a thousand sessions per second, a storage that was absent for 30 years needs no larger jump."""
 
 _SEPARATE_SWITCHES_SINCE = 1
+"""The first protocol version that knows the two switches."""
 _READS = (
     storage.RecordHeaderRequest,
     storage.RecordRequest,
@@ -42,14 +43,14 @@ _READS = (
 def raises_fence(request: storage.Request) -> bool:
     """Whether the request raises the fence to its session id, if that is higher.
 
-    A read of committed records does not: its sender is not a server, and repeats the session id of
-    a server.
+    A read of committed records does not: its sender may be a reader that is not a server, and that
+    repeats the session id of a server. StoredRecordListRequest is a subclass.
     """
     return not isinstance(request, storage.CommittedRecordListRequest)
 
 
 def is_read(request: storage.Request) -> bool:
-    """Whether the request only reads records. Appends may overtake such a request (`engine`)."""
+    """Whether the request only reads records. Appends may overtake it (`core.engine.engine`)."""
     return isinstance(request, _READS)
 
 
@@ -76,8 +77,8 @@ def check_request(
     ``version`` is the protocol version of the request. ``highest_session`` is the fence: a request
     that raises the fence has raised it already, so its session is never above it. Requests of an
     offline recovery need both switches off, so that no server uses the partition meanwhile.
-    A reader that is not a server must name the session in the control file: a replica that is not
-    in the reader's session may still hold records that a truncation has to remove.
+    A read of committed records must name the session in the control file: a replica that is not in
+    the reader's session may still hold records that a truncation has to remove.
     """
     partition, session_id = request.partition, request.session_id
     if not info.assigned:
@@ -108,8 +109,8 @@ def _check_switches(request: storage.Request, version: int, info: PartitionInfo)
     """Check that the switches that the request needs are on; raises RequestRefused."""
     if info.available:  # Both switches are on.
         return
-    partition = request.partition
-    if version < _SEPARATE_SWITCHES_SINCE or not (info.readable or info.writable):
+    partition, both_are_off = request.partition, not (info.readable or info.writable)
+    if both_are_off or version < _SEPARATE_SWITCHES_SINCE:
         raise RequestRefused(
             f"read and write for partition={partition} have been disabled on storage node"
         )
@@ -142,7 +143,7 @@ def check_truncation(
     TruncateBelowMarkRequest, which version 3 introduced, with the mark that the server has read
     from this storage. In version 3 any other cut below the mark is refused.
 
-    Versions 0 to 2 have one request for all cuts, so cuts below the mark are executed, with one
+    Versions 0 to 2 have one request for all cuts, so cuts below the mark are executed. There is one
     exception: a cut that removes all records of an intact log is refused, because a server sends it
     if the metadata in ZooKeeper are lost. A log is intact if it has records, and reaches its local
     low-water mark.

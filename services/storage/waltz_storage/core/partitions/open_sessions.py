@@ -18,8 +18,8 @@ class OpenSessions:
 
     def __init__(self) -> None:
         self._connections: dict[int, Mapping[int, int]] = {}
-        """The sessions of each connection. Their keys are `id` of the mappings, which tells two
-        connections with equal sessions apart."""
+        """The sessions of each connection, by the `id` of the mapping: it tells two connections
+        with equal sessions apart."""
 
     def add(self, sessions: Mapping[int, int]) -> None:
         """Count the sessions of an open connection; the connection may change them later."""

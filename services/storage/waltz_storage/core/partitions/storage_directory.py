@@ -100,8 +100,8 @@ class StorageDirectory:
         """Open a storage directory, or initialize an empty one.
 
         ``meta`` is the directory of the control file, None if that is ``disk`` (see
-        `directory_pair`). ``wal`` is the write-ahead log, None to change the segment files
-        without one. Raises DirectoryRefused, NoSpace, DiskFailed.
+        `core.control.directory_pair`). ``wal`` is the write-ahead log, None to change the segment
+        files without one. Raises DirectoryRefused, NoSpace, DiskFailed.
         """
         self.key = key
         self.num_partitions = num_partitions

@@ -2,9 +2,9 @@
 
 The operations of the log address the bytes of a file by the number of its *region* (`operations`).
 The catalogue is region 0. It has a row of fixed size for each region, at a fixed offset. A write of
-a row also changes the file of its region: a row with the state PRESENT creates the file if it is
-missing and cuts it to the row's length, and a row with the state REMOVED removes the file. An
-append beyond that length makes the file longer and does not change the row.
+a row also changes the file of its region. A row with the state PRESENT creates the file if it is
+missing, and cuts it to the row's length. A row with the state REMOVED removes the file. An append
+beyond that length makes the file longer and does not change the row.
 
 Rows 0 and 1 name no file: they have the *position* in the log up to which a checkpoint has begun.
 It is at or after the checkpoint in the header of the log, and at or before the end of the log. A

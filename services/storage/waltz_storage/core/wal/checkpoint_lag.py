@@ -1,10 +1,9 @@
 """Pure. How long the oldest transaction waits for a checkpoint.
 
 A checkpoint passes the transactions that are complete when it begins. Transactions that become
-complete while it runs wait for the checkpoint after it. So the time of completion is kept for two
-transactions: for the oldest one of all that wait, and for the oldest one of those that became
-complete during the running checkpoint. When this checkpoint ends, the second time replaces the
-first.
+complete while it runs wait for the checkpoint after it. So two times of completion are kept: that
+of the oldest waiting transaction, and that of the oldest one that became complete during the
+running checkpoint. When this checkpoint ends, the second time replaces the first.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ def lock_log_directory(data: Disk, home: Disk, *, logged: bool) -> DiskFile:
 def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
     """Check that both pair files have the same UUID, or write a new one to both if that is allowed.
 
-    Both files are durable when this returns. ``lock`` is the open pair file in ``home``.
+    Both files are durable when this returns. ``lock`` is the open pair file in ``home``. Raises
+    DirectoryRefused.
     """
     file = data.create(LOG_PAIR_FILE)
     try:

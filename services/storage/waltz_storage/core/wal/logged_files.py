@@ -105,8 +105,8 @@ class LoggedFiles:
         """Write the large records of the next transaction to their files.
 
         Return the operations to write: a Check instead of each WriteData that is in its file now. A
-        WriteData stays if it is shorter than ``least_bytes``, if it is not for a data file, if the
-        log has a change of its bytes (invariant 3), or if another operation of this transaction
+        WriteData stays in four cases: it is shorter than ``least_bytes``; it is not for a data
+        file; the log has a change of its bytes (invariant 3); another operation of this transaction
         changes them. In the last case a replay would apply the other operation again, and could
         write it over the direct data.
 
@@ -176,7 +176,7 @@ class LoggedFiles:
         self._reclaim()
 
     def commit(self, operations: Sequence[Operation]) -> None:
-        """Do all steps of a commit on this thread; raises NoSpace, DiskFailed."""
+        """Commit a transaction on this thread, without direct data; raises NoSpace, DiskFailed."""
         self.write(operations)
         for flush in self.flushes():
             flush()

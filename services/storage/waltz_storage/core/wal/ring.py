@@ -3,7 +3,7 @@
 The blocks of a WAL are a ring: the block after the last one is the first one. A transaction begins
 where the previous one ends. Its id is its position: the low 32 bits are the number of its first
 block in the file, the high 32 bits are the *sequence*, which grows by one each time the log wraps.
-So ids grow, an id shows where its transaction is, and a block that is left over from an earlier
+So ids grow, and an id shows where its transaction is. A block that is left over from an earlier
 round of the ring has a lower id than the block that would belong there.
 """
 

@@ -100,9 +100,9 @@ def replay_log(
 ) -> ReplayedLog:
     """Bring ``files`` up to date with the log in ``file``, and return the log, which is empty then.
 
-    Raises HeaderDamaged, WalDamaged and VolumesDiffer before a file of a region is changed, and so
-    CatalogueDamaged, unless a row in the log would replace a file that exists. Raises OSError,
-    NoSpace, DiskFailed.
+    Raises HeaderDamaged, WalDamaged, VolumesDiffer and CatalogueDamaged before a file of a region
+    is changed. Only if a row in the log would replace a file that exists, CatalogueDamaged may come
+    later. Raises OSError, NoSpace, DiskFailed.
     """
     header = recover_wal_header(file)
     reader = BlockReader(file)

@@ -6,7 +6,7 @@ distinguish damage from an interrupted write. The space before the checkpoint is
 when the header with that checkpoint is durable: a crash must not leave an older header whose
 transactions are overwritten.
 
-The methods are called by one thread at a time.
+One thread at a time calls the methods. Only `WalWriter.flush` may run on another thread meanwhile.
 """
 
 from __future__ import annotations
