@@ -26,9 +26,11 @@ helm install waltz charts/waltz --namespace waltz-system --create-namespace
 helm test waltz --namespace waltz-system
 ```
 
-**Upgrade** with `helm upgrade`, which upgrades the definitions, too. If the definitions belong to \
-a release of another name or namespace, install the new release with `--set crds.install=false`, \
-or with `--take-ownership` if the new release takes the definitions over.
+**Upgrade** with `helm upgrade`, which upgrades the definitions, too, and restarts no pod of a \
+cluster ([update the operator](../../docs/kubernetes.md#update-the-operator)). If the definitions \
+belong to a release of another name or namespace, install the new release with \
+`--set crds.install=false`, or with `--take-ownership` if the new release takes the definitions \
+over.
 
 **Uninstall** keeps the definitions, all clusters and all volumes. Clusters keep running, but no \
 operator repairs them. To delete a cluster's volumes by `onDeletion`, delete its WaltzCluster \

@@ -43,6 +43,7 @@ _ON_SHARED_CLUSTER = (
     "test_console",
     "test_external_zookeeper",
     "test_first_start",
+    "test_operator_upgrade",
     "test_prometheus",
     "test_rolling_changes",
     "test_spark",

@@ -26,6 +26,7 @@ from tests.mutants.planted_spark import SPARK_BUGS
 from tests.mutants.planted_storage import STORAGE_BUGS
 from tests.mutants.planted_testing import TESTING_BUGS
 from tests.mutants.planted_transport import TRANSPORT_BUGS
+from tests.mutants.planted_updates import UPDATE_BUGS
 from tests.mutants.planted_users import USER_BUGS
 from tests.mutants.planted_waits import WAIT_BUGS
 from tests.mutants.planted_wal import WAL_BUGS
@@ -56,6 +57,7 @@ PLANTED = (
     *SHAPE_BUGS,
     *SPARK_BUGS,
     *TESTING_BUGS,
+    *UPDATE_BUGS,
     *USER_BUGS,
     *WAIT_BUGS,
     *OUTER_BUGS,

@@ -1,4 +1,7 @@
-"""Form conditions from statements, and the statements of Changing and Rotating. Pure."""
+"""Form conditions from statements. Pure.
+
+The module has the statements of Changing, Rotating and UpdateAvailable.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ _ROTATION_REASONS = {
     RotationPhase.RETIRE: "RetiringOld",
 }
 """The reason of Rotating by phase. In the phase SETTLED, a rotation is due that has not begun."""
+
+_TRUE_WITH_MESSAGE = ("Changing", "Rotating", "UpdateAvailable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,15 @@ def rotating(plan: ClusterPlan) -> Statement:
     return Statement("Rotating", True, _ROTATION_REASONS[rotation.phase], message)
 
 
+def update_available(sentence: str) -> Statement:
+    """Return the statement of UpdateAvailable; ``sentence`` is that of `available_update`."""
+    if not sentence:
+        return Statement("UpdateAvailable", False, "NoUpdate", "")
+    return Statement(
+        "UpdateAvailable", True, "PodsOfOtherVersion", sentence[:MAX_MESSAGE_CHARACTERS]
+    )
+
+
 def condition(
     old: Iterable[Condition], statement: Statement, generation: int, now: str
 ) -> Condition:
@@ -60,9 +74,9 @@ def condition(
     before = next((each for each in old if each.type == statement.kind), None)
     since = before.last_transition_time if before and before.status == status else now
     # The message says why a condition is not true, so a true condition has no message. Healthy
-    # keeps it: while nothing is missing, the message is the step that is being performed. Changing
-    # and Rotating keep it, too: they are true only while there is something to say.
-    has_message = not statement.holds or statement.kind in ("Healthy", "Changing", "Rotating")
+    # keeps it: while nothing is missing, the message is the step that is being performed. Those of
+    # `_TRUE_WITH_MESSAGE` keep it, too: they are true only while there is something to say.
+    has_message = not statement.holds or statement.kind in ("Healthy", *_TRUE_WITH_MESSAGE)
     return Condition(
         type=statement.kind,
         status=status,

@@ -22,6 +22,19 @@ the label's value."""
 MANIFEST_ANNOTATION = "waltz.dev/manifest"
 """An annotation of every object: the digest of the object's manifest."""
 
+POD_TEMPLATE_ANNOTATION = "waltz.dev/pod-template"
+"""An annotation of every workload: the template of its pods, and what it was rendered from.
+
+The operator writes it; see `core.pod_templates`.
+"""
+
+UPDATE_PODS_ANNOTATION = "waltz.dev/update-pods"
+"""The annotation of a WaltzCluster with which a user requests pods as this operator renders them.
+
+Each new value is a request. Without a request, the pods that an operator of another version has
+specified stay; see `core.pod_templates`.
+"""
+
 RESYNC_ANNOTATION = "waltz.dev/resync"
 """The annotation that a user changes to cause a reconcile of a WaltzCluster at once.
 

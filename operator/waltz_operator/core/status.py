@@ -21,8 +21,10 @@ The conditions of a cluster:
   step, and why the operator waits.
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
   members that the others are no quorum. It is unknown while the replicas are not observed.
+* *UpdateAvailable* is true while a workload keeps the pods that an operator of another version has
+  specified, because no user has requested other ones. Its message says how to request them.
 
-Ready, Healthy, Reconciled and Updated do not depend on Spread and Rotating.
+Ready, Healthy, Reconciled and Updated do not depend on Spread, Rotating and UpdateAvailable.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -43,6 +45,7 @@ from waltz_operator.core.conditions import (
     changing,
     condition,
     rotating,
+    update_available,
 )
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
@@ -53,6 +56,7 @@ from waltz_operator.core.observed import (
     ZooKeeperUnreachable,
 )
 from waltz_operator.core.planning.rolls import RollStopped, roll_states
+from waltz_operator.core.planning.updates import available_update
 from waltz_operator.core.planning.znodes import is_metadata_lost
 from waltz_operator.core.pods_of_sets import pod_failure
 from waltz_operator.core.resources import (
@@ -101,6 +105,7 @@ def cluster_status(
         _spread(desired, observed, present),
         changing(plan),
         rotating(plan),
+        update_available(available_update(desired, observed)),
     )
     return ClusterStatus(
         observed_generation=reconciled_generation,

@@ -127,12 +127,46 @@ def test_example_cluster_names_its_own_pools(render: Render) -> None:
         ("exampleCluster.zookeeperMembers=2", "zookeeperMembers"),
         ("exampleCluster.volumeSize=10GB", "volumeSize"),
         ("serviceMonitor.interval=30", "interval"),
+        ("image.tag=a b", "tag"),
+        ("imagePullSecrets={registry}", "imagePullSecrets"),
+        ("imagePullSecrets[0].secret=registry", "imagePullSecrets"),
+        ("serviceAccount.name=Mine", "serviceAccount"),
+        ("serviceAccount.annotations.a=1", "annotations"),
+        ("podAnnotations.a=true", "podAnnotations"),
+        ("nodeSelector.a=1", "nodeSelector"),
+        ("resources.request.cpu=1", "request"),
+        ("resources.requests.cpu=50 m", "requests"),
+        ("resources.limits.memory=256MB", "limits"),
+        ("tolerations[0].effects=NoSchedule", "tolerations"),
+        ("tolerations[0].operator=Is", "tolerations"),
+        ("affinity.nodesAffinity.a=b", "nodesAffinity"),
+        ("priorityClassName=a b", "priorityClassName"),
+        ("dashboard.labels.a=1", "labels"),
+        ("console.networkPolicy.from[0].pods.a=b", "from"),
+        ("exampleCluster.images.servers=a", "images"),
+        ("exampleCluster.images.pullPolicy=Sometimes", "pullPolicy"),
     ],
 )
 def test_invalid_value_is_refused(helm: str, value: str, message: str) -> None:
     ran = template(helm, value)
     assert ran.returncode != 0
     assert message in ran.stderr
+
+
+def test_values_as_kubernetes_writes_them_are_accepted(render: Render) -> None:
+    objects = render(
+        "image.tag=1.0@sha256:" + 64 * "a",
+        "imagePullSecrets[0].name=registry",
+        "resources.requests.cpu=1",
+        "resources.limits.memory=1.5Gi",
+        "tolerations[0].key=dedicated",
+        "tolerations[0].effect=NoSchedule",
+        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight=1",
+        "nodeSelector.disk=fast",
+        "exampleCluster.images.pullSecrets={registry}",
+    )
+    (deployment,) = of_kind(objects, "Deployment")
+    assert deployment["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
 
 
 def test_notes_name_the_next_commands() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,35 @@ def check(
     for name, value in values.items():
         if isinstance(value, dict):
             check(value, known[name], definitions, f"{path}.{name}")
+
+
+def test_values_schema_states_the_type_of_every_value_and_of_what_lists_and_maps_contain() -> None:
+    schema = json.loads((_CHART / "values.schema.json").read_text())
+    parts = [("values", schema), *schema["definitions"].items()]
+    loose = [path for name, part in parts for path in loose_parts(part, name)]
+    # Selectors and affinities are checked by the API server, and the chart passes them on.
+    assert loose == [
+        "values.global",
+        "values.console.networkPolicy.from[].podSelector",
+        "values.console.networkPolicy.from[].namespaceSelector",
+        "affinity{}",
+    ]
+
+
+def loose_parts(schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Yield the parts of a schema that allow any value, or objects and lists of any content."""
+    if "$ref" in schema or "enum" in schema:
+        return
+    kind = schema.get("type")
+    has_content = schema.get("additionalProperties") is not None or "items" in schema
+    if kind is None or (kind in ("object", "array") and not has_content):
+        yield path
+        return
+    for name, each in schema.get("properties", {}).items():
+        yield from loose_parts(each, f"{path}.{name}")
+    for keyword, suffix in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(schema.get(keyword), dict):
+            yield from loose_parts(schema[keyword], f"{path}{suffix}")
 
 
 def test_templates_use_only_existing_values() -> None:

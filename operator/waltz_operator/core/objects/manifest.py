@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL, MANIFEST_ANNOTATION
+from waltz_operator.core.names import (
+    CLUSTER_LABEL,
+    MANAGER,
+    MANAGER_LABEL,
+    MANIFEST_ANNOTATION,
+    POD_TEMPLATE_ANNOTATION,
+)
 from waltz_operator.core.resources import API_VERSION, StoragePool, WaltzCluster
 
 API_VERSIONS = {
@@ -109,6 +115,25 @@ def manifest(
     # `body` contains the same dictionary `metadata`, and so gets the annotation, too.
     metadata["annotations"] = {MANIFEST_ANNOTATION: digest(body)}
     return Manifest(ObjectKey(kind, name), body)
+
+
+def with_template(rendered: Manifest, template: Mapping[str, Any], record: str) -> Manifest:
+    """Return the manifest of a workload with another pod template.
+
+    ``record`` is the value of the annotation about the template. It is not part of the digest: two
+    manifests that differ in it alone are the same version of the object.
+    """
+    metadata = dict(rendered.body["metadata"])
+    annotations = dict(metadata.pop("annotations"))
+    body = {
+        **rendered.body,
+        "metadata": metadata,
+        "spec": {**rendered.body["spec"], "template": template},
+    }
+    annotations[MANIFEST_ANNOTATION] = digest(body)
+    annotations[POD_TEMPLATE_ANNOTATION] = record
+    metadata["annotations"] = annotations
+    return Manifest(rendered.key, body)
 
 
 def digest(body: Mapping[str, Any]) -> str:

@@ -5,9 +5,10 @@ performed before, which operator performed them, or after which step that operat
 (shown by test_plan_from_any_state_reaches_the_desired_state). This package plans all steps of the
 operator: ``workloads`` plans Kubernetes objects, ``certificates`` the secrets with certificates,
 ``znodes`` the metadata and the registration of storages, ``replicas`` the assignment of partitions,
-``shape`` changes of pools and storages, ``rolls`` the replacement of outdated pods, ``healing`` the
-replacement of lost volumes, ``volume_sizes`` their growth, ``rotation`` the rotation of the
-certificate authority, ``deletion`` the deletion of a cluster.
+``shape`` changes of pools and storages, ``rolls`` the replacement of outdated pods, ``updates``
+finds pods that an operator of another version has specified, ``healing`` plans the replacement of
+lost volumes, ``volume_sizes`` their growth, ``rotation`` the rotation of the certificate authority,
+``deletion`` the deletion of a cluster.
 
 Invariants of every plan:
 
@@ -38,6 +39,10 @@ tests/unit/operator/test_operator_disruption.py).
 replica of all partitions is healthy, and never together with another storage. A version whose pod
 does not start replaces one pod only (`rolls`,
 tests/unit/operator/test_operator_roll_properties.py).
+
+*Updates.* An operator of another version restarts no pod: the template of a workload changes only
+if a user has stated something else about its pods, or has requested the update
+(`core.pod_templates`, tests/unit/operator/test_operator_pod_templates.py).
 
 *Growth.* No pod is stopped because its volumes grow, except one whose file system has waited for
 its resize too long. A StatefulSet is deleted without its pods only while all of them run its

@@ -7,7 +7,10 @@ the new size, too. A wait names each volume until it has its size.
 
 The StatefulSet is deleted only while nothing depends on it: all of its pods run its current version
 (test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current). Until it exists again,
-Kubernetes would not replace a pod, and the roll would not know which pods are outdated.
+Kubernetes would not replace a pod, and the roll would not know which pods are outdated. A template
+that a StatefulSet keeps (`core.pod_templates`) is recorded in the set itself. So such a set is not
+deleted before a user has requested the update of its pods. Until then a new pod gets a volume of
+the old size, which grows at once.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.objects.manifest import amount
 from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
 from waltz_operator.core.planning.rolls import is_rolling
+from waltz_operator.core.planning.updates import kept_workloads
 from waltz_operator.core.pods_of_sets import pods_of_set
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, GrowVolume, OrphanPods, wait
@@ -75,6 +79,8 @@ def plan_recreation(desired: DesiredCluster, observed: ObservedCluster) -> Clust
     for pool in desired.wanted_pools:
         live = _outdated_set(desired, observed, pool)
         if live is None:
+            continue
+        if ObjectKey("StatefulSet", live["metadata"]["name"]) in kept_workloads(desired, observed):
             continue
         obstacle = _obstacle(desired, observed, live)
         metadata = live["metadata"]

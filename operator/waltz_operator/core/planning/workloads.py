@@ -36,6 +36,7 @@ from waltz_operator.core.planning.certificates import (
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.planning.volume_sizes import template_sizes
+from waltz_operator.core.pod_templates import RenderedWorkload, settle
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -90,9 +91,12 @@ def plan_workloads(
         exists = live is not None or _pods_of_pool(pool, observed) > 0
         if exists or (permissions.storages and is_tls_ready):
             num_pods = _num_pods(pool, observed, permissions.registered)
-            wanted = storage_set(desired.cluster, pool, num_pods, template_sizes(live))
+            rendered = storage_set(desired.cluster, pool, num_pods, template_sizes(live))
+            wanted = settle(RenderedWorkload(desired.cluster, rendered, pool), live)
             result += _apply(desired, observed, (wanted,)) + _await_pods(observed, wanted)
-    servers = server_deployment(desired.cluster)
+    rendered = server_deployment(desired.cluster)
+    live = observed.objects.get(rendered.key)
+    servers = settle(RenderedWorkload(desired.cluster, rendered), live)
     if servers.key in observed.objects or (permissions.servers and is_tls_ready):
         result += _apply(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif permissions.storages and not permissions.servers:
@@ -145,7 +149,9 @@ def _unconditional_objects(
     if managed is not None:
         yield from zookeeper_objects(cluster)
         yield zookeeper_switch(cluster, may_initialize=_may_initialize_ensemble(desired, observed))
-        yield zookeeper_set(cluster, managed)
+        rendered = zookeeper_set(cluster, managed)
+        live = observed.objects.get(rendered.key)
+        yield settle(RenderedWorkload(cluster, rendered), live)
 
 
 def _pools(desired: DesiredCluster, observed: ObservedCluster) -> tuple[StoragePool, ...]:

@@ -11,6 +11,7 @@ from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import pod_of_storage
 from waltz_operator.core.observed import ObservedCluster
 from waltz_operator.core.planning import plan
+from waltz_operator.core.planning.updates import available_update
 from waltz_operator.core.preview.replicas import size_of_partition, spare_storages
 from waltz_operator.core.preview.simulation import SimulatedCluster, after_step, settled
 from waltz_operator.core.shape_change import ShapeChange
@@ -96,7 +97,8 @@ class Preview:
 
     ``spare_before`` is how many storages may fail now. ``awaited`` are the waits that end during
     the preview without an action of the operator. ``waits`` are those that have not ended at its
-    end. ``refusals`` are the problems of all plans, each once.
+    end. ``refusals`` are the problems of all plans, each once. ``update`` is a sentence about pods
+    that an operator of another version has specified, as they are at the end; empty without any.
     """
 
     rounds: tuple[Round, ...]
@@ -105,6 +107,7 @@ class Preview:
     awaited: tuple[str, ...]
     waits: tuple[str, ...]
     refusals: tuple[str, ...]
+    update: str = ""
 
     def __post_init__(self) -> None:
         assert all(each.steps for each in self.rounds), "a round has steps"
@@ -152,22 +155,22 @@ def preview(desired: DesiredCluster, observed: ObservedCluster) -> Preview:
             performed, cluster = _perform(cluster, planned)
             rounds.append(performed)
             if RemoveFinalizer() in planned.steps:
-                return _end(rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
+                return _end(cluster, rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
             planned = _plan(cluster)
             continue
         if planned.done:
-            return _end(rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
+            return _end(cluster, rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
         # In the simulation, a wait ends only if replicas catch up or missing pods start.
         cluster = settled(cluster, all_catch_up=True)
         planned_after_wait = _plan(cluster)
         if planned_after_wait == planned:
             if planned.problems:
-                return _end(rounds, Ending.REFUSED, spare_before, awaited, (), refusals)
+                return _end(cluster, rounds, Ending.REFUSED, spare_before, awaited, (), refusals)
             waits = planned.waits or (_progress(planned),)
-            return _end(rounds, Ending.WAITS, spare_before, awaited, waits, refusals)
+            return _end(cluster, rounds, Ending.WAITS, spare_before, awaited, waits, refusals)
         awaited |= dict.fromkeys(planned.waits)
         planned = planned_after_wait
-    return _end(rounds, Ending.UNFINISHED, spare_before, awaited, (), refusals)
+    return _end(cluster, rounds, Ending.UNFINISHED, spare_before, awaited, (), refusals)
 
 
 def _plan(cluster: SimulatedCluster) -> ClusterPlan:
@@ -183,6 +186,7 @@ def _progress(planned: ClusterPlan) -> str:
 
 
 def _end(
+    cluster: SimulatedCluster,
     rounds: Sequence[Round],
     ending: Ending,
     spare_before: int | None,
@@ -192,10 +196,12 @@ def _end(
 ) -> Preview:
     """Return the finished preview; the keys of ``awaited`` and ``refusals`` are texts in order.
 
-    ``awaited`` may have waits that have not ended, because another wait ended before them.
+    ``cluster`` is the cluster at its end. ``awaited`` may have waits that have not ended, because
+    another wait ended before them.
     """
     ended = tuple(text for text in awaited if text not in waits)
-    return Preview(tuple(rounds), ending, spare_before, ended, waits, tuple(refusals))
+    update = available_update(cluster.desired, cluster.observed)
+    return Preview(tuple(rounds), ending, spare_before, ended, waits, tuple(refusals), update)
 
 
 def _perform(cluster: SimulatedCluster, planned: ClusterPlan) -> tuple[Round, SimulatedCluster]:

@@ -16,6 +16,7 @@ from waltz_operator.core.names import MANIFEST_ANNOTATION
 from waltz_operator.core.objects import Manifest, ObjectKey, matches
 from waltz_operator.core.objects.manifest import digest
 from waltz_operator.core.observed import LiveObject
+from waltz_operator.core.pod_templates import is_same_template, recorded_template, without_null
 from waltz_operator.core.pods_of_sets import REVISION_LABEL, is_current, is_ready
 
 Objects = Mapping[ObjectKey, LiveObject]
@@ -171,13 +172,18 @@ def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
     """Return whether an apply changes the template of the pods: existing pods are then outdated.
 
     An apply also removes the fields that only the earlier manifest had. `matches` does not find
-    them, because it compares the fields that ``wanted`` has. If all of these are equal and the
-    digests of the manifests differ, a field was removed. Any removed field counts as one of the
-    template: which field it was is not known.
+    them, because it compares the fields that ``wanted`` has. The record of the applied template has
+    them. Without a record, a field was removed if the digests of the manifests differ, unless the
+    live template is the wanted one, or a field of the manifest differs. Any removed field then
+    counts as one of the template: which field it was is not known.
     """
     spec = wanted.body["spec"]
     if not matches(Manifest(wanted.key, {"spec": {"template": spec["template"]}}), live):
         return True
+    if (recorded := recorded_template(live)) is not None:
+        return not is_same_template(recorded, spec["template"])
+    if is_same_template(without_null(live["spec"]["template"]), spec["template"]):
+        return False
     digest_before = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
     digest_after = wanted.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
     has_other_digest = digest_before not in (None, digest_after)

@@ -296,7 +296,8 @@ class ClusterStatus(Model):
     """The last generation of the spec for which the operator had no step left."""
 
     conditions: Conditions = ()
-    """The conditions Ready, Healthy, Reconciled, Updated, Spread, Changing and Rotating."""
+    """The conditions Ready, Healthy, Reconciled, Updated, Spread, Changing, Rotating and
+    UpdateAvailable."""
 
     cluster_key: str = ""
     """The key by which volumes and processes of another cluster are refused."""

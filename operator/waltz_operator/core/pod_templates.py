@@ -1,0 +1,319 @@
+"""Keep the pod template of a workload until a user asks for another one. Pure.
+
+Operators of two versions may render two templates from the same resources. A new template restarts
+the pods, so an update of the operator, and its way back, must not apply one by itself. Each
+workload therefore has an annotation (`AppliedTemplate`) with the template that was applied last and
+the specs from which it was rendered. As long as a user states nothing else about these pods, and
+requests no update, the recorded template is applied again, whatever this operator would render. A
+live object that others have edited is still repaired: it gets the recorded template back.
+
+The specs are recorded as a whole and compared without the fields that no pod has (`_NOT_IN_PODS`).
+The list names what is *not* compared. So a field that is missing in the list causes one roll too
+many, and never a change of a user that is ignored.
+
+Rules (tests/unit/operator/test_operator_pod_templates.py):
+
+* *Asked.* The template of this operator is applied if the workload does not exist, if a user has
+  changed a field that its pods depend on, if the annotation `waltz.dev/update-pods` of the
+  WaltzCluster has a new value, or if the recorded template is older than `TEMPLATE_VERSION`.
+* *Unasked.* Otherwise the recorded template stays.
+* *Adoption.* A workload without a record was made by an operator that wrote none, or its annotation
+  was removed. If this operator renders exactly what was applied, it records that. If it renders
+  something else, the live template is recorded, provided that the resources were read in their
+  present generation before; otherwise a user has changed them meanwhile, and has asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from waltz_operator.core.names import (
+    COMPONENT_LABEL,
+    MANIFEST_ANNOTATION,
+    POD_TEMPLATE_ANNOTATION,
+    UPDATE_PODS_ANNOTATION,
+    Component,
+)
+from waltz_operator.core.objects.manifest import Manifest, with_template
+from waltz_operator.core.observed import LiveObject
+from waltz_operator.core.resources import (
+    StoragePool,
+    StoragePoolSpec,
+    WaltzCluster,
+    WaltzClusterSpec,
+)
+
+TEMPLATE_VERSION = 0
+"""How often a change of the templates had to reach running pods without a request.
+
+Raise it by one with such a change: all pods are then replaced after the update of the operator.
+Only a template that endangers records or secrets is a reason.
+"""
+
+_CLUSTER, _POOL = "cluster", "pool"
+"""The keys of the recorded specs."""
+
+_VOLUME = {"size", "storage_class_name"}
+_NO_POD: dict[str, Any] = {
+    "partitions": True,
+    "pools": True,
+    "allow_fewer_copies": True,
+    "cluster_key": True,
+    "paused": True,
+    "network_policies": True,
+}
+"""The fields of a WaltzCluster's spec that no pod depends on."""
+
+_OTHER_MEMBERS = {"volume", "resources", "scheduling", "heap", "on_deletion"}
+"""The fields of a managed ZooKeeper that only its own pods depend on, or none."""
+
+_NOT_IN_PODS: Mapping[Component, Mapping[str, Any]] = {
+    Component.ZOOKEEPER: {
+        **_NO_POD,
+        "servers": True,
+        "tls": True,
+        "images": {"server", "storage"},
+        "zookeeper": {
+            "managed": {"volume", "on_deletion"},
+            "external": True,
+            "root": True,
+            "session_timeout_seconds": True,
+        },
+    },
+    Component.STORAGE: {
+        **_NO_POD,
+        "servers": True,
+        "tls": {"issuer_ref", "rotation_step_seconds"},
+        "images": {"server", "zookeeper"},
+        "zookeeper": {"managed": _OTHER_MEMBERS, "external": {"authentication"}},
+    },
+    Component.SERVER: {
+        **_NO_POD,
+        "servers": {"replicas"},
+        "tls": {"issuer_ref", "rotation_step_seconds"},
+        "images": {"storage", "zookeeper"},
+        "zookeeper": {"managed": _OTHER_MEMBERS},
+    },
+}
+"""The fields of a WaltzCluster's spec that the pods of a component do not depend on."""
+
+_NOT_IN_PODS_OF_POOL: Mapping[str, Any] = {
+    "storages": True,
+    "volumes": {
+        "data": True,
+        "meta": _VOLUME,
+        "wal": _VOLUME,
+        "on_scale_down": True,
+        "on_loss": True,
+        "loss_delay_seconds": True,
+        "on_deletion": True,
+    },
+}
+"""The fields of a StoragePool's spec that its pods do not depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedTemplate:
+    """The pod template of a workload, as the operator has applied it last.
+
+    ``specs`` are the specs from which it was rendered: ``cluster`` and, for storages, ``pool``.
+    ``request`` is the request for an update that it answers, empty without one. ``version`` is the
+    `TEMPLATE_VERSION` of the operator that rendered it.
+    """
+
+    template: Mapping[str, Any]
+    specs: Mapping[str, Any]
+    request: str
+    version: int
+
+    def to_json(self) -> str:
+        """Return the value of the annotation."""
+        fields = {
+            "template": self.template,
+            "specs": self.specs,
+            "request": self.request,
+            "version": self.version,
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> AppliedTemplate:
+        """Return the record in an annotation; unknown fields are ignored. Raises ValueError."""
+        try:
+            fields = json.loads(text)
+            template, specs = fields["template"], fields["specs"]
+            if not _has_containers(template) or not isinstance(specs, dict):
+                raise ValueError("the record has no template, or no specs")
+            return cls(
+                template, specs, str(fields.get("request", "")), int(fields.get("version", 0))
+            )
+        except (KeyError, TypeError, AttributeError) as malformed:
+            raise ValueError(str(malformed)) from malformed
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedWorkload:
+    """A workload as this operator renders it: ``manifest``, from ``cluster`` and from ``pool``.
+
+    ``pool`` is None if the pods are no storages.
+    """
+
+    cluster: WaltzCluster
+    manifest: Manifest
+    pool: StoragePool | None = None
+
+    @property
+    def template(self) -> Mapping[str, Any]:
+        """The rendered template of the pods."""
+        template: Mapping[str, Any] = self.manifest.body["spec"]["template"]
+        return template
+
+    @property
+    def record(self) -> AppliedTemplate:
+        """The record of the rendered template."""
+        specs = {_CLUSTER: self.cluster.spec.to_json()}
+        if self.pool is not None:
+            specs[_POOL] = self.pool.spec.to_json()
+        request = self.cluster.metadata.annotations.get(UPDATE_PODS_ANNOTATION, "")
+        return AppliedTemplate(self.template, specs, request, TEMPLATE_VERSION)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether an operator has read the resources in their present generation."""
+        resources = (self.cluster,) if self.pool is None else (self.cluster, self.pool)
+        return all(
+            each.status.observed_generation == each.metadata.generation for each in resources
+        )
+
+
+def settle(workload: RenderedWorkload, live: LiveObject | None) -> Manifest:
+    """Return the manifest that is applied: with the rendered template, or with the kept one.
+
+    ``live`` is the workload as it exists, None if it does not.
+    """
+    rendered = workload.record
+    kept = None if live is None else _kept(workload, rendered, live)
+    if kept is None:
+        return with_template(workload.manifest, rendered.template, rendered.to_json())
+    return with_template(workload.manifest, *kept)
+
+
+def is_kept(workload: RenderedWorkload, live: LiveObject) -> bool:
+    """Whether a workload keeps a recorded template that this operator renders otherwise.
+
+    A workload without a record counts from its adoption on.
+    """
+    recorded = recorded_template(live)
+    if recorded is None or is_same_template(recorded, workload.template):
+        return False
+    settled = settle(workload, live).body["spec"]["template"]
+    return not is_same_template(settled, workload.template)
+
+
+def recorded_template(live: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the template that the annotation of a workload records, None without a record."""
+    record = _record(live)
+    return None if record is None else record.template
+
+
+def is_same_template(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two templates have the same fields with the same values."""
+    # The texts are compared, because 1 equals True.
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def without_null(value: Any) -> Any:
+    """Return a JSON value without null fields, which the API server writes for unset times."""
+    if isinstance(value, Mapping):
+        return {key: without_null(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [without_null(each) for each in value]
+    return value
+
+
+def _kept(
+    workload: RenderedWorkload, rendered: AppliedTemplate, live: LiveObject
+) -> tuple[Mapping[str, Any], str] | None:
+    """Return the template that stays, and its record; None if the rendered one is applied.
+
+    ``rendered`` is the record of the rendered one.
+    """
+    record = _record(live)
+    if record is None:
+        adopted = _adopted(workload, rendered, live)
+        return None if adopted is None else (adopted.template, adopted.to_json())
+    is_requested = rendered.request not in ("", record.request)
+    if is_requested or record.version < TEMPLATE_VERSION:
+        return None
+    if record.specs != rendered.specs and not _states_the_same(workload, record):
+        return None
+    # The text is taken as it is: an operator of another version may write more fields.
+    return record.template, live["metadata"]["annotations"][POD_TEMPLATE_ANNOTATION]
+
+
+def _record(live: Mapping[str, Any]) -> AppliedTemplate | None:
+    """Return the record of a workload; None if it has none, or if the record is malformed."""
+    text = (live["metadata"].get("annotations") or {}).get(POD_TEMPLATE_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        return AppliedTemplate.from_json(text)
+    except ValueError:
+        return None
+
+
+def _adopted(
+    workload: RenderedWorkload, rendered: AppliedTemplate, live: LiveObject
+) -> AppliedTemplate | None:
+    """Return the record of a live template that no operator has recorded.
+
+    None if the rendered template is what was applied last, or if a user has changed the resources
+    since an operator has read them.
+    """
+    applied = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
+    wanted = workload.manifest.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
+    template = without_null(live["spec"].get("template"))
+    if applied in (None, wanted) or not workload.was_read or not _has_containers(template):
+        return None
+    return replace(rendered, template=template, version=0)
+
+
+def _states_the_same(workload: RenderedWorkload, record: AppliedTemplate) -> bool:
+    """Whether the recorded specs state the same about the pods as the present ones.
+
+    The recorded specs are read by the models of this operator. A field that they lack, because it
+    is newer than they are, has its default; a field that only a newer operator knows is ignored.
+    """
+    component = Component(workload.manifest.body["metadata"]["labels"][COMPONENT_LABEL])
+    try:
+        before = WaltzClusterSpec.model_validate(record.specs.get(_CLUSTER))
+        if _stated(component, before) != _stated(component, workload.cluster.spec):
+            return False
+        if workload.pool is None:
+            return True
+        pool_before = StoragePoolSpec.model_validate(record.specs.get(_POOL))
+        return _stated_by_pool(pool_before) == _stated_by_pool(workload.pool.spec)
+    except ValidationError:
+        # These specs have a value that this operator does not know, so the present ones differ.
+        return False
+
+
+def _stated(component: Component, spec: WaltzClusterSpec) -> dict[str, Any]:
+    """Return what the spec of a WaltzCluster states about the pods of a component."""
+    return spec.model_dump(mode="json", exclude=dict(_NOT_IN_PODS[component]))
+
+
+def _stated_by_pool(spec: StoragePoolSpec) -> dict[str, Any]:
+    """Return what the spec of a StoragePool states about its pods."""
+    return spec.model_dump(mode="json", exclude=dict(_NOT_IN_PODS_OF_POOL))
+
+
+def _has_containers(template: object) -> bool:
+    """Whether a template can be applied: the API server refuses one without containers."""
+    spec = template.get("spec") if isinstance(template, dict) else None
+    return isinstance(spec, dict) and bool(spec.get("containers"))
