@@ -433,7 +433,7 @@ def test_workload_without_a_record_gets_one_and_keeps_its_template() -> None:
 
 
 def test_workload_without_a_record_that_is_rendered_as_before_gets_its_rendered_template() -> None:
-    resource = BASES["managed"]
+    resource = read(BASES["managed"])
     live = without_record(created(resource, "same"))
     settled = settle(workload(resource, "same"), live)
     assert settled.body["spec"]["template"] == workload(resource, "same").template

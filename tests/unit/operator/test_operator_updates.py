@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from tests.support.growth_world import GrowthWorld
@@ -12,10 +14,12 @@ from tests.support.rolling_world import RollingWorld
 from tests.unit.operator.test_operator_plan_properties import reach
 from tests.unit.operator.test_operator_reconcile import Operation
 from waltz_operator.core.names import POD_TEMPLATE_ANNOTATION, UPDATE_PODS_ANNOTATION
-from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.objects import Manifest, ObjectKey, storage_set
+from waltz_operator.core.objects.manifest import with_template
 from waltz_operator.core.planning import plan
 from waltz_operator.core.planning.updates import kept_workloads
 from waltz_operator.core.preview import Ending, preview, report
+from waltz_operator.core.preview.kubernetes import with_applied
 from waltz_operator.core.resources import Condition
 from waltz_operator.core.status import cluster_status
 from waltz_operator.core.steps import ReplacePod
@@ -207,3 +211,24 @@ async def test_reconcile_writes_the_condition_and_repairs_with_the_kept_template
     await operation.until_done()
     assert operation.condition("UpdateAvailable")["status"] == "False"
     assert rendered_by(operation.world.objects[key]["spec"]["template"]) == "newer"
+
+
+def applied_without(world: RollingWorld, *path: str) -> bool:
+    """Whether the preview of an apply without one field of a StatefulSet replaces its pods."""
+    desired, key = world.desired(), ObjectKey("StatefulSet", "a-storage")
+    rendered = storage_set(desired.cluster, desired.own_pools[0], 1)
+    body = deepcopy(dict(rendered.body))
+    parent = body["spec"]
+    for name in path[:-1]:
+        parent = parent[name]
+    del parent[path[-1]]
+    wanted = with_template(Manifest(key, body), body["spec"]["template"], "")
+    after = with_applied(world.objects, wanted)
+    revisions = {each[key]["status"]["updateRevision"] for each in (world.objects, after)}
+    return len(revisions) > 1
+
+
+def test_preview_of_a_removed_field_replaces_pods_only_if_it_is_one_of_the_template() -> None:
+    world = started()
+    assert applied_without(world, "template", "spec", "enableServiceLinks")
+    assert not applied_without(world, "revisionHistoryLimit")
