@@ -71,7 +71,7 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
                 key = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
         except Damage:
             continue
-        # With a header of zeros, the content of the file is still in the log only.
+        # A key of zeros: the header of the file is only in the log so far.
         if key.int != 0:
             return key
     return None
