@@ -37,6 +37,7 @@ from waltz.testing.transport import MemoryTransport
 _DIAL_SECONDS = 10.0
 _DIAL_POLL_SECONDS = 0.05
 _FIRST_FREE_PORT = 40_000
+_NO_DELAY = (0.0, 0.0)
 _ALL_BYTES = 1 << 62
 """More bytes than a connection ever has in transit."""
 
@@ -137,14 +138,14 @@ class MemoryNetwork:
 
     def draw_delay(self, hosts: frozenset[str]) -> float:
         """Draw the delay in seconds of the next chunk between ``hosts``."""
-        bounds = [self.delay_seconds]
-        bounds += [delay for host, delay in self.host_delay_seconds.items() if host in hosts]
+        seconds = 0.0
         with self._lock:
-            return sum(
-                self._random.uniform(shortest, longest)
-                for shortest, longest in bounds
-                if (shortest, longest) != (0.0, 0.0)
-            )
+            if self.delay_seconds != _NO_DELAY:
+                seconds += self._random.uniform(*self.delay_seconds)
+            for host, bounds in list(self.host_delay_seconds.items()):
+                if host in hosts and bounds != _NO_DELAY:
+                    seconds += self._random.uniform(*bounds)
+        return seconds
 
     def draw_tear(self, size: int) -> int:
         """Draw how many bytes of a chunk of ``size`` bytes arrive first, 0 for the whole chunk."""

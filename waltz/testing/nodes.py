@@ -143,14 +143,8 @@ class InProcessStorage:
         self.versions: tuple[ProtocolSpec, ProtocolSpec] = (STORAGE, ADMIN)
         """The protocol versions that the next `start` offers to servers and to administrators: all
         versions, or fewer to act as an older storage."""
-        self._engine: EventLoopEngine | None = None
-        self._shared = shared
-
-    async def start(self) -> None:
-        """Start a new process of this storage on its disk."""
-        assert self.node is None, f"{self.host} runs already"
-        self._shared.network.bring_up(self.host)
-        config = StorageConfig(
+        # Made only once, for speed: they are the same for every process, and take milliseconds.
+        self._config = StorageConfig(
             zookeeper=_ZOOKEEPER,
             session_timeout_ms=SESSION_MS,
             cluster_root=ROOT,
@@ -161,6 +155,14 @@ class InProcessStorage:
             scrub_bytes_per_second=0,
             tls_settings=TlsSettings(enabled=False),
         )
+        self._engine: EventLoopEngine | None = None
+        self._shared = shared
+
+    async def start(self) -> None:
+        """Start a new process of this storage on its disk."""
+        assert self.node is None, f"{self.host} runs already"
+        self._shared.network.bring_up(self.host)
+        config = self._config
         loop = asyncio.get_running_loop()
         environment = StorageEnvironment(
             network=self._shared.network.host(self.host),
