@@ -39,6 +39,7 @@ def append_error(
         return ended
     # The timeout passed while the append waited to be sent for the first time, or to be sent again.
     # In the second case the earlier attempts ended with ABSENT or AHEAD: they are not in the log.
+    # The next attempt has begun to wait then, or is about to begin.
     assert call.seconds is not None, "without a timeout, the call would still wait"
     was_sent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)
@@ -53,8 +54,8 @@ def append_error(
 def is_ahead(call: AppendCall, appends: PartitionAppends) -> bool:
     """Whether the log certainly ends before the mark of the call or of the client.
 
-    Several answers must show it: answers about the client's mark, while the partition is not
-    mounted (`Mount.log_mark_behind`), or the outcomes of the call's own attempts.
+    One answer is not enough. `Mount.log_mark_behind` is set after several answers about the mark of
+    the client; ``call.num_ahead`` counts the outcomes AHEAD of the call's own attempts.
     """
     is_client_ahead = appends.mount.log_mark_behind is not None
     return is_client_ahead or call.num_ahead >= AHEAD_CONFIRMATIONS

@@ -36,7 +36,8 @@ async def search_log(
 ) -> Appended | Absent | None:
     """Return what ``stream`` shows about the append ``req_id``.
 
-    With ``is_settled``, the append is in the stream, or it never will be in the log.
+    With ``is_settled``, the append is in the stream, or it never will be in the log. None: the
+    outcome is not known yet.
     """
     search = AppendSearch(req_id)
     async with stream:

@@ -32,7 +32,7 @@ class FrameFault(Enum):
     """A fault of one frame."""
 
     DROP = "never arrives"
-    HOLD = "arrives at `MemoryNetwork.release_frames`; later frames overtake it"
+    HOLD = "arrives when `MemoryNetwork.release_frames` is called; later frames overtake it"
     CUT = "is lost with its connection; the frames before it arrive"
 
 
@@ -72,7 +72,8 @@ class Frame:
 def split_frames(data: bytes) -> Iterator[Frame]:
     """Yield the frames of a chunk. An incomplete frame at its end is yielded with an empty body.
 
-    So are the bytes from a negative length on: the chunk is then the later part of a long frame.
+    A chunk may be a later part of a long frame. Its bytes have no head then, and may state a
+    negative length: the rest of such a chunk is yielded with an empty body, too.
     """
     position = 0
     while position < len(data):

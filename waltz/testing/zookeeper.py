@@ -299,7 +299,7 @@ class MemoryStore:
             ) from None
 
     def _wake(self) -> None:
-        """Let the operations continue that wait for an answer, or for the end of the client."""
+        """Let waiting operations continue: the ensemble answers again, or the client has ended."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             self._soon(partial(_settle, future))

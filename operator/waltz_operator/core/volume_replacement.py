@@ -126,7 +126,10 @@ def pool_pods(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Po
 def volume_losses(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
 ) -> list[VolumeLoss]:
-    """Return the storages whose volume is lost, although replicas on it were in a session."""
+    """Return the storages whose volume is lost.
+
+    A storage of which no replica was ever in a session has nothing to lose, and does not count.
+    """
     losses = (_loss(pool_pod, present) for pool_pod in pool_pods(desired, observed))
     return [loss for loss in losses if loss is not None]
 

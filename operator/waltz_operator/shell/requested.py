@@ -92,8 +92,9 @@ async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Reques
 def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
     """Return a resource with the spec, the annotations and the labels of ``requested``.
 
-    Its other metadata and its status are those of ``live``. Annotations and labels that only
-    ``live`` has stay, because an apply removes only those that an earlier apply has set.
+    Its other metadata and its status are those of ``live``. Annotations and labels are kept
+    if only ``live`` has them: it is not known here which of them an earlier apply has set, and a
+    later one would remove.
     """
     if live is None:
         return {**requested, "metadata": {"uid": _NEW_UID, **requested["metadata"]}}

@@ -299,8 +299,8 @@ def find_command(
 ) -> None:
     """Find the outcome of an append: appended, absent for ever, or unknown so far.
 
-    An unknown append is not in the log, but its client or its server may still append it, until the
-    client appends again, or until the partition moves to another server and grows.
+    An unknown append is not in the log, but may still get there. It no longer can when the log has
+    a later append of the same client, or has grown after the partition moved to another server.
     """
     where = target(context)
     req_id = parse_argument(ReqId.parse, request_id)

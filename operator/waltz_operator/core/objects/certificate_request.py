@@ -1,7 +1,7 @@
 """The Certificate objects, by which a cluster requests certificates from cert-manager. Pure.
 
-Without cert-manager, the operator issues the certificates. The executor generates the keys and
-creates the secrets, because this module is pure.
+Cert-manager generates the keys and writes the secrets. In a cluster without it there are no
+Certificate objects: `waltz_operator.shell` generates the keys and issues the certificates itself.
 """
 
 from __future__ import annotations

@@ -52,9 +52,10 @@ def _plan_retired_pool(
 ) -> ClusterPlan:
     """Return the plan of the next phase of the removal of a pool's objects.
 
-    The phases are: delete the workload and its Service, wait until the pods have ended, delete the
-    volume claims unless the pool keeps them, release the pool. A phase begins when the one before
-    is done. The release does not wait for volume claims whose deletion has begun.
+    The phases are: delete the workload and its Service, delete pods that no workload owns, wait
+    until all pods have ended, delete the volume claims unless the pool keeps them, release the
+    pool. A phase begins when the one before is done. The release does not wait for volume claims
+    whose deletion has begun.
     """
     name = pool.metadata.name
     # Each pool holds one copy of every partition.

@@ -98,8 +98,8 @@ def _stages(rounds: Iterable[Round]) -> Iterator[str]:
 def _title(planned: Round) -> str | None:
     """Return the title of a round's stage; None if the round continues the stage before it.
 
-    The title is that of the change under way. A round already has its change while its steps only
-    prepare it; then the title is that of the preparation.
+    The title is that of the round's change. It is that of the preparation if the round has no
+    change, or if its steps only prepare the change.
     """
     # A round that only changes existing objects may follow any step: many steps change the health
     # of replicas, and the operator then changes the disruption budgets.
@@ -150,7 +150,10 @@ def _object_lines(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def _other_lines(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield the steps that no other line of the stage includes, each once."""
+    """Yield the steps that no other line of the stage includes.
+
+    Registrations become one line, and so do the partitions that one storage drops.
+    """
     registrations: dict[str, dict[str, None]] = {}
     dropped: dict[tuple[str, bool], set[int]] = {}
     for step in steps:

@@ -120,6 +120,7 @@ class ClientConnection(FrameHandler):
         """Pass the messages of one chunk to their partitions, consecutive appends together."""
         assert self._peer is not None
         version = self._peer.version
+        # Whether there are access rules, quotas, or both.
         checked = self._control is not None and self._control.checks_appends
         appends: dict[int, list[Append]] = {}
         for body in bodies:
@@ -145,7 +146,7 @@ class ClientConnection(FrameHandler):
                 self._dispatch(decode_received(cs.decode, body, version))
         self._append(appends, checked)
         if checked:
-            self._count_appended(bodies)
+            self._count_bytes(bodies)
 
     def lost(self, reason: str) -> None:
         """Remove the client from the server and its partitions."""
@@ -192,7 +193,8 @@ class ClientConnection(FrameHandler):
     def _permitted(self, appends: dict[int, list[Append]]) -> dict[int, list[Append]]:
         """Return the appends for which the client has the right; deny the others.
 
-        Appends to a partition of another server are not denied: that server decides.
+        Appends to a partition of another server are dropped without a denial: that server decides
+        when the client appends again.
         """
         permitted: dict[int, list[Append]] = {}
         for partition, singles in appends.items():
@@ -270,8 +272,11 @@ class ClientConnection(FrameHandler):
         for answer in append_denials(req_ids, denial, self._peer.version):
             self._send(answer)
 
-    def _count_appended(self, bodies: list[bytes]) -> None:
-        """Count the appends of a chunk; stop reading from a client that exceeds its quota."""
+    def _count_bytes(self, bodies: list[bytes]) -> None:
+        """Count the bytes of a chunk's appends towards the client's quota.
+
+        Stop reading from a client that exceeds it.
+        """
         assert self._access is not None
         assert self._peer is not None
         size = sum(len(body) for body in bodies if body[0] in _APPENDING_TYPES)
