@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from waltz.admin.core.replicas import StorageReplicas
 from waltz.admin.core.rescue import (
@@ -24,13 +25,13 @@ from waltz.admin.inspection import read_partition, read_partitions
 from waltz.admin.replica_comparison import read_and_sum
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.access import create_access_rules, read_access_rules
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import StoreParams, decode_id
-from waltz.metadata.core.server_transport import ServerTransport
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.outside import change_outside_addresses, read_outside_addresses
 from waltz.metadata.store import VersionConflict
 from waltz.metadata.transport import read_transport, restore_transport
 from waltz.net import (
@@ -45,6 +46,7 @@ from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as messages
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ID_ROOM = 1_000_000
 """How far new ids of clients and servers are above those of the backup, which may be old."""
@@ -74,7 +76,7 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
     """
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
-    access, transport = await read_access_rules(cluster), await _transport(cluster)
+    access = await read_access_rules(cluster)
     preferences = {server.address: server.preferred for server in servers if server.preferred}
     return ClusterBackup(
         name=params.name,
@@ -87,17 +89,19 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
         preferred=preferences,
         partitions=await read_partitions(cluster, store.num_partitions),
         access=None if access is None else access.value,
-        transport=transport,
+        transport=await _readable(read_transport(cluster)),
+        outside=await _readable(read_outside_addresses(cluster)),
     )
 
 
-async def _transport(cluster: Cluster) -> ServerTransport | None:
-    """Return what the servers have declared about TLS; None also if it cannot be decoded.
+async def _readable(reading: Awaitable[VersionedValue[T] | None]) -> T | None:
+    """Return what a backup can be made without; None also if it cannot be decoded.
 
-    After a restore, servers declare it again: an unreadable declaration must not prevent a backup.
+    After a restore, servers declare again whether they use TLS, and the outside addresses can be
+    set again: if they are unreadable, this must not prevent a backup.
     """
     try:
-        stored = await read_transport(cluster)
+        stored = await reading
     except MalformedMetadata as problem:
         log.warning("%s; the backup is made without it", problem)
         return None
@@ -123,6 +127,11 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
         await create_access_rules(cluster, backup.access)
     if backup.transport is not None:
         await restore_transport(cluster, backup.transport)
+    if (outside := backup.outside) is not None:
+        # What has been set since the cluster was created is newer.
+        await change_outside_addresses(
+            cluster, lambda present: outside.with_addresses(present.addresses)
+        )
 
 
 async def query_storages(

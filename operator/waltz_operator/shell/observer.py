@@ -65,8 +65,8 @@ _CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
 
 A cluster whose creation was interrupted has no other ones.
 """
-_OPTIONAL_ZNODES = {"access", "transport"}
-"""The znodes below the root that have the access rules, and what servers declare about TLS."""
+_OPTIONAL_ZNODES = {"access", "transport", "outside"}
+"""The znodes below the root: access rules, what servers declare about TLS, outside addresses."""
 
 
 async def observe(
