@@ -103,12 +103,12 @@ async def _try_change(
     after = change(before)
     if after == before:
         return after
-    path = cluster.paths.outside
+    path, data = cluster.paths.outside, after.encode()
     try:
         if stored is None:
-            await cluster.store.create(path, after.encode())
+            await cluster.store.create(path, data)
         else:
-            await cluster.store.set(path, after.encode(), stored.version)
+            await cluster.store.set(path, data, stored.version)
     except (NodeExists, VersionConflict):
         return None
     except NodeMissing:
@@ -131,5 +131,6 @@ async def _read_once(
     except MalformedMetadata as problem:
         raise MalformedMetadata(
             f"{problem.kind} at {path} in ZooKeeper",
-            f"{problem.reason}; correct the znode, or delete it with: waltz cluster outside remove --all",
+            f"{problem.reason}; correct the znode, or delete it with: waltz cluster outside remove "
+            "--all",
         ) from problem

@@ -49,7 +49,9 @@ class OutsideAddresses:
     def without(self, registered: Iterable[str]) -> OutsideAddresses:
         """Return the addresses of all but ``registered``; unknown ones are ignored."""
         removed = set(registered)
-        kept = {inside: outside for inside, outside in self.addresses.items() if inside not in removed}
+        kept = {
+            inside: outside for inside, outside in self.addresses.items() if inside not in removed
+        }
         return OutsideAddresses(kept)
 
     def encode(self) -> bytes:
