@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from waltz.admin.core.replicas import StorageReplicas
 from waltz.admin.core.rescue import (
@@ -24,18 +25,20 @@ from waltz.admin.inspection import read_partition, read_partitions
 from waltz.admin.replica_comparison import read_and_sum
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.access import create_access_rules, read_access_rules
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import StoreParams, decode_id
-from waltz.metadata.core.server_transport import ServerTransport
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.outside import change_outside_addresses, read_outside_addresses
 from waltz.metadata.store import VersionConflict
 from waltz.metadata.transport import read_transport, restore_transport
 from waltz.net import (
+    TCP,
     ConnectionLost,
     DialFailed,
+    Network,
     RemoteFailure,
     RpcConnection,
     TlsConfig,
@@ -45,6 +48,7 @@ from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as messages
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ID_ROOM = 1_000_000
 """How far new ids of clients and servers are above those of the backup, which may be old."""
@@ -74,7 +78,9 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
     """
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
-    access, transport = await read_access_rules(cluster), await _transport(cluster)
+    access = await read_access_rules(cluster)
+    transport = await _readable(read_transport(cluster))
+    outside = await _readable(read_outside_addresses(cluster))
     preferences = {server.address: server.preferred for server in servers if server.preferred}
     return ClusterBackup(
         name=params.name,
@@ -88,16 +94,18 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
         partitions=await read_partitions(cluster, store.num_partitions),
         access=None if access is None else access.value,
         transport=transport,
+        outside=outside,
     )
 
 
-async def _transport(cluster: Cluster) -> ServerTransport | None:
-    """Return what the servers have declared about TLS; None also if it cannot be decoded.
+async def _readable(reading: Awaitable[VersionedValue[T] | None]) -> T | None:
+    """Return what a backup can be made without; None also if it cannot be decoded.
 
-    After a restore, servers declare it again: an unreadable declaration must not prevent a backup.
+    After a restore, servers declare again whether they use TLS, and the outside addresses can be
+    set again: if they are unreadable, this must not prevent a backup.
     """
     try:
-        stored = await read_transport(cluster)
+        stored = await reading
     except MalformedMetadata as problem:
         log.warning("%s; the backup is made without it", problem)
         return None
@@ -123,10 +131,20 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
         await create_access_rules(cluster, backup.access)
     if backup.transport is not None:
         await restore_transport(cluster, backup.transport)
+    if (outside := backup.outside) is not None:
+        # What has been set since the cluster was created is newer.
+        await change_outside_addresses(
+            cluster, lambda present: outside.with_addresses(present.addresses)
+        )
 
 
 async def query_storages(
-    maps: StorageMaps, params: StoreParams, tls: TlsConfig, *, timeout_seconds: float
+    maps: StorageMaps,
+    params: StoreParams,
+    tls: TlsConfig,
+    *,
+    timeout_seconds: float,
+    network: Network = TCP,
 ) -> dict[str, StorageReplicas]:
     """Query all replicas of all storages in ``maps``, concurrently."""
 
@@ -137,7 +155,7 @@ async def query_storages(
         try:
             async with (
                 asyncio.timeout(timeout_seconds),
-                await StorageAdmin.open(storage, port, tls, params) as admin,
+                await StorageAdmin.open(storage, port, tls, params, network) as admin,
             ):
                 return StorageReplicas({held.partition: held for held in await admin.states()})
         except TimeoutError:
@@ -157,18 +175,21 @@ async def plan_rescue(
     backup: ClusterBackup | None,
     *,
     timeout_seconds: float,
+    network: Network = TCP,
 ) -> list[PartitionRescue]:
     """Decide the metadata of all partitions; change nothing.
 
     ``cluster`` None means that ZooKeeper has no metadata.
     """
-    replicas = await query_storages(maps, params, tls, timeout_seconds=timeout_seconds)
+    replicas = await query_storages(
+        maps, params, tls, timeout_seconds=timeout_seconds, network=network
+    )
     plans = []
     for partition in range(params.num_partitions):
         present = None if cluster is None else await read_partition(cluster, partition)
         reports = _reports(partition, maps, replicas)
         reports, checksums = await _read_checksums(
-            partition, reports, maps, params, tls, timeout_seconds=timeout_seconds
+            partition, reports, maps, params, tls, timeout_seconds=timeout_seconds, network=network
         )
         opened_session = -1 if backup is None else backup.last_opened_session(partition)
         decision = rebuild(reports, present, checksums, opened_session)
@@ -177,7 +198,12 @@ async def plan_rescue(
 
 
 async def fence_replicas(
-    plans: list[PartitionRescue], tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
+    plans: list[PartitionRescue],
+    tls: TlsConfig,
+    params: StoreParams,
+    *,
+    timeout_seconds: float,
+    network: Network = TCP,
 ) -> None:
     """Make the storages refuse all sessions below those that ``plans`` write.
 
@@ -192,7 +218,9 @@ async def fence_replicas(
     for storage in sorted(holders):
         try:
             async with asyncio.timeout(timeout_seconds):
-                connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
+                connection = await RpcConnection.open_storage(
+                    split_address(storage), tls, identity, network=network
+                )
             try:
                 await _fence_held(connection, storage, plans, timeout_seconds)
             finally:
@@ -291,6 +319,7 @@ async def _read_checksums(
     tls: TlsConfig,
     *,
     timeout_seconds: float,
+    network: Network,
 ) -> tuple[tuple[ReplicaReport, ...], dict[tuple[str, int], int]]:
     """Return the reports, and the checksums by storage and transaction id that `rebuild` needs.
 
@@ -306,7 +335,7 @@ async def _read_checksums(
             try:
                 async with (
                     asyncio.timeout(timeout_seconds),
-                    await StorageAdmin.open(storage, port, tls, params) as admin,
+                    await StorageAdmin.open(storage, port, tls, params, network) as admin,
                 ):
                     checksums[storage, transaction_id] = await _checksum(
                         admin, partition, transaction_id

@@ -13,6 +13,7 @@ modules beside `core` are not pure:
 * `cluster`: typed access to the znodes of one cluster
 * `access`: reads, follows and changes the access rules of one cluster
 * `transport`: whether the servers of one cluster use TLS, as they declare in ZooKeeper
+* `outside`: reads, follows and changes the outside addresses of servers and storages
 * `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions) and
   of the access rules
 * `lifecycle`: creation and deletion of a cluster

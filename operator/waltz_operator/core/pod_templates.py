@@ -66,6 +66,7 @@ _NO_POD: dict[str, Any] = {
     "cluster_key": True,
     "paused": True,
     "network_policies": True,
+    "access": True,
 }
 """The fields of a WaltzCluster's spec that no pod depends on."""
 

@@ -23,6 +23,7 @@ from waltz.metadata.core.formats import (
     ReplicaAssignments,
     ReplicaState,
 )
+from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.server_transport import ServerTransport, Transport
 from waltz.metadata.core.storage_maps import StorageMaps
 
@@ -46,7 +47,8 @@ _BACKUP = ClusterBackup(
 def test_backup_is_read_as_it_was_written() -> None:
     assert decode_backup(encode_backup(_BACKUP)) == _BACKUP
     transport = ServerTransport(Transport.PLAINTEXT, {"a:1": Transport.PLAINTEXT})
-    declared = replace(_BACKUP, transport=transport)
+    outside = OutsideAddresses({"a:1": "lb.example:31000"})
+    declared = replace(_BACKUP, transport=transport, outside=outside)
     assert decode_backup(encode_backup(declared)) == declared
 
 

@@ -256,8 +256,19 @@ _CHANGES: Mapping[str, Any] = {
     "tolerations": [{"operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "high",
+    "access.outside.type": "NodePort",
+    "access.outside.host": "node.example",
+    "access.outside.annotations": {"a": "b"},
+    "access.outside.sourceRanges": ["10.0.0.0/8"],
+    "access.outside.externalTrafficPolicy": "Local",
+    "access.outside.storages": False,
+    "access.outside.adminPorts": True,
+    "access.outside.openZooKeeper": True,
 }
 """Another value for each field: by its path, or by its name for the parts of several fields."""
+
+_REQUIRED = {"issuerRef": {"name": "x"}, "outside": {"type": "LoadBalancer"}}
+"""What a field that has further fields needs, besides the one that is changed."""
 
 _POOL = pool_resource(
     "a",
@@ -285,7 +296,7 @@ def changed(resource: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any
     result = deepcopy(dict(resource))
     parent = result["spec"]
     for name in path[:-1]:
-        parent = parent.setdefault(name, {"name": "x"} if name == "issuerRef" else {})
+        parent = parent.setdefault(name, dict(_REQUIRED.get(name, {})))
     assert parent.get(path[-1]) != value
     parent[path[-1]] = value
     return result

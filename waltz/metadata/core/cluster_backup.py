@@ -1,10 +1,11 @@
 """A backup of a cluster's znodes, as readable JSON. Pure.
 
 ``waltz cluster metadata restore`` makes these znodes again from a backup: the identity of the
-cluster, its storages, the assignment of partitions to storages, the access rules, and what the
-servers have declared about TLS. A backup also has the metadata of each partition. They change with
-each store session, so they are not written back. `waltz.admin.core.rescue` rebuilds them from what
-the storages have, and only compares the result with the backup.
+cluster, its storages, the assignment of partitions to storages, the access rules, what the servers
+have declared about TLS, and the outside addresses. A backup also has the metadata of each
+partition. They change with each store session, so they are not written back.
+`waltz.admin.core.rescue` rebuilds them from what the storages have, and only compares the result
+with the backup.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from waltz.metadata.core.formats import (
     ReplicaAssignments,
     ReplicaState,
 )
+from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.server_transport import ServerTransport
 from waltz.metadata.core.storage_maps import StorageMaps
 
@@ -42,7 +44,8 @@ class ClusterBackup:
 
     ``preferred`` are the preferred partitions of the running servers, by their addresses for
     clients; a restore prints them and does not write them. ``access`` is None if the cluster had no
-    access rules, ``transport`` if no server had declared whether it uses TLS.
+    access rules, ``transport`` if no server had declared whether it uses TLS, ``outside`` if it had
+    no outside addresses.
     """
 
     name: str
@@ -56,6 +59,7 @@ class ClusterBackup:
     partitions: Mapping[int, PartitionMetadata]
     access: AccessRules | None = None
     transport: ServerTransport | None = None
+    outside: OutsideAddresses | None = None
 
     def last_opened_session(self, partition: int) -> int:
         """Return the last session of ``partition`` that is known to have opened, or NO_SESSION.
@@ -100,6 +104,8 @@ def encode_backup(backup: ClusterBackup) -> str:
         content["access"] = json.loads(backup.access.encode())
     if backup.transport is not None:
         content["transport"] = json.loads(backup.transport.encode())
+    if backup.outside is not None:
+        content["outside"] = json.loads(backup.outside.encode())
     return json.dumps(content, indent=2) + "\n"
 
 
@@ -140,6 +146,7 @@ def _encode_metadata(partition: int, metadata: PartitionMetadata) -> dict[str, A
 
 def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
     access, transport = content.get("access"), content.get("transport")
+    outside = content.get("outside")
     storages = {str(entry["storage"]): entry for entry in content["storages"]}
     maps = StorageMaps(
         GroupDescriptor({name: int(entry["group"]) for name, entry in storages.items()}),
@@ -166,6 +173,7 @@ def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
         {int(entry["partition"]): _decode_metadata(entry) for entry in content["metadata"]},
         None if access is None else AccessRules.decode(json.dumps(access).encode()),
         None if transport is None else ServerTransport.decode(json.dumps(transport).encode()),
+        None if outside is None else OutsideAddresses.decode(json.dumps(outside).encode()),
     )
 
 

@@ -107,6 +107,11 @@ class Paths:
         return f"{self.root}/transport"
 
     @property
+    def outside(self) -> str:
+        """The outside addresses of servers and storages. The node is missing if none was set."""
+        return f"{self.root}/outside"
+
+    @property
     def admin_lock(self) -> str:
         """Ephemeral node of the process that is changing the storage maps or the access rules."""
         return f"{self.store}/adminLock"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
+from waltz.net.core.addresses import address_problem
 
 V = TypeVar("V")
 
@@ -219,18 +220,8 @@ def is_address(storage: str) -> bool:
 
 
 def _check_address(storage: str, admin_port: int) -> None:
-    host = storage.rpartition(":")[0]
-    if not is_address(storage):
-        raise ChangeRefused(f"{storage!r} is not the address of a storage; it must be host:port.")
-    if any(character.isspace() or character == "/" for character in host):
-        raise ChangeRefused(
-            f"{storage!r} is not the address of a storage; it contains a blank or a slash."
-        )
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ChangeRefused(
-            f"{storage!r} is not the address of a storage; an IPv6 address is in brackets, such as "
-            "[::1]:55280."
-        )
+    if (problem := address_problem(storage)) is not None:
+        raise ChangeRefused(f"{storage!r} is not the address of a storage; {problem}.")
     if not 0 < admin_port <= _MAX_PORT:
         raise ChangeRefused(f"{admin_port} is not a port; it must be between 1 and {_MAX_PORT}.")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_MAX_PORT = 65_535
+
 
 def join_address(host: str, port: int) -> str:
     """Return ``host:port``. An IPv6 address as the host is put in brackets.
@@ -11,3 +13,16 @@ def join_address(host: str, port: int) -> str:
     """
     bare_ipv6 = ":" in host and not host.startswith("[")
     return f"[{host}]:{port}" if bare_ipv6 else f"{host}:{port}"
+
+
+def address_problem(address: str) -> str | None:
+    """Return why ``address`` is not an address that can be dialed, None if it is one."""
+    host, _, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not host or not is_number or not 0 < int(port) <= _MAX_PORT:
+        return f"it must be host:port, with a port from 1 to {_MAX_PORT}"
+    if any(character.isspace() or character == "/" for character in host):
+        return "it contains a blank or a slash"
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        return "an IPv6 address is in brackets, such as [::1]:55280"
+    return None

@@ -3,12 +3,17 @@
 The plan depends only on the desired and the observed state. So it does not matter which steps were
 performed before, which operator performed them, or after which step that operator was interrupted
 (shown by test_plan_from_any_state_reaches_the_desired_state). This package plans all steps of the
-operator: ``workloads`` plans Kubernetes objects, ``certificates`` the secrets with certificates,
-``znodes`` the metadata and the registration of storages, ``replicas`` the assignment of partitions,
-``shape`` changes of pools and storages, ``rolls`` the replacement of outdated pods, ``updates``
-finds pods that an operator of another version has specified, ``healing`` plans the replacement of
-lost volumes, ``volume_sizes`` their growth, ``rotation`` the rotation of the certificate authority,
-``deletion`` the deletion of a cluster.
+operator:
+
+* ``workloads``: Kubernetes objects; ``certificates``: the secrets with certificates, and
+  ``rotation`` that of their authority
+* ``znodes``: the metadata and the registration of storages; ``replicas``: the assignment of
+  partitions; ``shape``: changes of pools and storages
+* ``rolls``: the replacement of outdated pods; ``updates`` finds pods that an operator of another
+  version has specified
+* ``healing``: the replacement of lost volumes; ``volume_sizes``: the growth of volumes
+* ``outside``: the access of clients outside of the Kubernetes cluster; ``deletion``: the deletion
+  of a cluster
 
 Invariants of every plan:
 
@@ -58,6 +63,10 @@ whatever certificates of the operator they have loaded so far. A phase of the ro
 authority begins only after all pods have loaded the certificates of the phase before it, and after
 the certificate of the clients was issued (`rotation`,
 tests/unit/operator/test_operator_rotation.py).
+
+*Outside.* A server gets a slot only when no other pod has it. Outside addresses are deleted only if
+the operator has written them (`outside`,
+tests/unit/operator/test_operator_outside_properties.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted

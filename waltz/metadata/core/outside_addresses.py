@@ -1,0 +1,86 @@
+"""The addresses by which clients outside the network of a cluster reach its processes. Pure.
+
+Servers and storages register addresses that are valid inside their network, such as the IP address
+of a pod. The znode `R/outside` has, as JSON, the outside address of each. Without the znode, as in
+Waltz 0.13.2, a cluster can be reached only from inside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.storage_maps import ChangeRefused
+from waltz.net.core.addresses import address_problem
+
+Access = Literal["inside", "outside"]
+"""Which addresses a process dials: the registered ones, or their outside addresses."""
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideAddresses:
+    """The outside address of each registered address; both are ``host:port``.
+
+    The registered addresses are those of servers, and of the ports of storages. Two of them may
+    have the same outside address, because that of a process which is gone may remain for a while.
+    Raises ChangeRefused if an address is malformed.
+    """
+
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for registered, outside in self.addresses.items():
+            _check(registered, "a registered address")
+            _check(outside, f"the outside address of {registered}")
+
+    def outside_of(self, registered: str) -> str | None:
+        """Return the outside address of ``registered``, None if it has none."""
+        return self.addresses.get(registered)
+
+    def with_addresses(self, addresses: Mapping[str, str]) -> OutsideAddresses:
+        """Return these addresses, changed and extended by ``addresses``. Raises ChangeRefused."""
+        return OutsideAddresses({**self.addresses, **addresses})
+
+    def without(self, registered: Iterable[str]) -> OutsideAddresses:
+        """Return the addresses of all but ``registered``; unknown ones are ignored."""
+        removed = set(registered)
+        kept = {
+            inside: outside for inside, outside in self.addresses.items() if inside not in removed
+        }
+        return OutsideAddresses(kept)
+
+    def encode(self) -> bytes:
+        """Return the data of the znode."""
+        fields = {"format": _FORMAT, "addresses": dict(sorted(self.addresses.items()))}
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> OutsideAddresses:
+        """Read what `encode` returned. Raises MalformedMetadata."""
+        try:
+            fields = json.loads(data)
+            if fields["format"] != _FORMAT:
+                raise ValueError(f"format {fields['format']} is not {_FORMAT}")
+            return cls({inside: _text(outside) for inside, outside in fields["addresses"].items()})
+        except KeyError as problem:
+            raise MalformedMetadata("OutsideAddresses", f"it has no {problem}") from problem
+        except (ValueError, TypeError, AttributeError, RecursionError) as problem:
+            raise MalformedMetadata("OutsideAddresses", str(problem)) from problem
+
+
+def _text(value: Any) -> str:
+    """Return ``value`` if it is a text; otherwise raise ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def _check(address: str, name: str) -> None:
+    """Raise ChangeRefused if ``address``, which an error calls ``name``, is malformed."""
+    if (problem := address_problem(address)) is not None:
+        raise ChangeRefused(f"{address!r} cannot be {name}: {problem}")

@@ -1,0 +1,138 @@
+"""Read, follow and change the outside addresses of a cluster. Touches ZooKeeper.
+
+The znode `R/outside` exists only if the operator, or an administrator, has opened access from
+outside the network of the cluster (spec/zookeeper.md section 12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable
+
+from waltz.metadata.cluster import Cluster, VersionedValue
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.outside_addresses import OutsideAddresses
+from waltz.metadata.retry import until_answered
+from waltz.metadata.store import NodeExists, NodeMissing, OnChange, VersionConflict
+
+log = logging.getLogger(__name__)
+
+
+async def read_outside_addresses(
+    cluster: Cluster, on_change: OnChange | None = None
+) -> VersionedValue[OutsideAddresses] | None:
+    """Read the outside addresses; None if the cluster has none. Raises MalformedMetadata.
+
+    ``on_change`` is called once after a change, also if the znode is created or deleted.
+    """
+    return await until_answered(cluster.store, lambda: _read_once(cluster, on_change))
+
+
+async def follow_outside_addresses(
+    cluster: Cluster,
+) -> AsyncGenerator[OutsideAddresses | None, None]:
+    """Yield the present outside addresses (None: the cluster has none), and those after a change.
+
+    If several changes follow quickly, only the last is yielded. After a lost connection, the same
+    addresses can be yielded again. Data that cannot be decoded are logged and not yielded: the
+    caller keeps the previous addresses, which may still be right.
+    """
+    changed = asyncio.Event()
+    while True:
+        changed.clear()
+        try:
+            stored = await read_outside_addresses(cluster, changed.set)
+        except MalformedMetadata as problem:
+            log.error(
+                "outside addresses cannot be used: %s; keeping the previous ones; correct the "
+                "znode",
+                problem,
+            )
+        else:
+            yield None if stored is None else stored.value
+        await changed.wait()
+
+
+async def change_outside_addresses(
+    cluster: Cluster, change: Callable[[OutsideAddresses], OutsideAddresses]
+) -> OutsideAddresses:
+    """Write what ``change`` returns for the present addresses; return the new addresses.
+
+    A cluster without the znode is changed as if it had no addresses. ``change`` is called again if
+    another process writes meanwhile, or if the answer to a write is lost: applied to its own
+    result, it must return an equal result. Nothing is written if the addresses stay equal.
+
+    Raises MalformedMetadata if the znode cannot be decoded; it stays as it is, because a newer
+    version may have written it. Raises AccessDenied without the permission to write, NodeMissing if
+    there is no cluster, and what ``change`` raises.
+    """
+
+    async def try_once() -> OutsideAddresses | None:
+        return await _try_change(cluster, change)
+
+    while True:
+        written = await until_answered(cluster.store, try_once)
+        if written is not None:
+            return written
+
+
+async def delete_outside_addresses(cluster: Cluster) -> bool:
+    """Delete the znode with the outside addresses; return whether there was one.
+
+    Clients that use outside addresses cannot connect any more; their open connections stay.
+    """
+    path = cluster.paths.outside
+    if await until_answered(cluster.store, lambda: cluster.store.get(path)) is None:
+        return False
+
+    async def delete() -> None:
+        # A missing node was deleted by another process, or by a try whose answer was lost.
+        with contextlib.suppress(NodeMissing):
+            await cluster.store.delete(path)
+
+    await until_answered(cluster.store, delete)
+    return True
+
+
+async def _try_change(
+    cluster: Cluster, change: Callable[[OutsideAddresses], OutsideAddresses]
+) -> OutsideAddresses | None:
+    """Try to change the addresses once; return None if the znode changed meanwhile."""
+    stored = await _read_once(cluster)
+    before = OutsideAddresses() if stored is None else stored.value
+    after = change(before)
+    if after == before:
+        return after
+    path, data = cluster.paths.outside, after.encode()
+    try:
+        if stored is None:
+            await cluster.store.create(path, data)
+        else:
+            await cluster.store.set(path, data, stored.version)
+    except (NodeExists, VersionConflict):
+        return None
+    except NodeMissing:
+        if stored is None:
+            raise  # There is no cluster: the parent is missing.
+        return None
+    return after
+
+
+async def _read_once(
+    cluster: Cluster, on_change: OnChange | None = None
+) -> VersionedValue[OutsideAddresses] | None:
+    """Read the outside addresses, without retries."""
+    path = cluster.paths.outside
+    node = await cluster.store.get(path, on_change)
+    if node is None:
+        return None
+    try:
+        return VersionedValue(OutsideAddresses.decode(node.data or b""), node.version)
+    except MalformedMetadata as problem:
+        raise MalformedMetadata(
+            f"{problem.kind} at {path} in ZooKeeper",
+            f"{problem.reason}; correct the znode, or delete it with: waltz cluster outside remove "
+            "--all",
+        ) from problem
