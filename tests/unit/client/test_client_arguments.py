@@ -409,6 +409,7 @@ WRONG_CONNECT_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "^tls is True: it must be waltz.PLAINTEXT, or a waltz.TlsConfig such as "
         r"TlsConfig\(ca=path\)$",
     ),
+    ({"access": "away"}, ValueError, "^access is 'away': it must be 'inside' or 'outside'$"),
     ({"tls": False}, TypeError, "^tls is False: it must be waltz.PLAINTEXT, or a waltz.TlsConfig"),
     (
         {"zookeeper_access": "user:password"},
