@@ -56,8 +56,8 @@ class ClientSettings(ClusterSettings):
     )
     access: AccessSetting = setting(
         "client.access",
-        "inside: dial the addresses that the servers have registered; outside: dial their outside "
-        "addresses, for a client outside the network of the cluster",
+        "inside: dial the addresses that servers have registered; outside: dial their outside "
+        "addresses",
         "inside",
     )
     tls_settings: TlsSettings = group("client.tls", TlsSettings())
