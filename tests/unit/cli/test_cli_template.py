@@ -153,7 +153,7 @@ def test_verb_with_unknown_field_fails_with_one_line() -> None:
     assert (status, printed) == (1, "")
     assert error == (
         "waltz: cannot fill the template: the result has no field 'zookeper'; its fields are: "
-        "name, used, zookeeper, root, tls; see: waltz profile list --help\n"
+        "name, used, zookeeper, root, tls, access; see: waltz profile list --help\n"
     )
 
 

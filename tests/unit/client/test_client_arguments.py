@@ -449,7 +449,7 @@ def test_options_without_a_limit_are_accepted() -> None:
 
 def test_unknown_option_is_refused_with_the_known_ones() -> None:
     options: dict[str, Any] = {"max_inflight": 5}
-    message = "^connect has no option max_inflight; its options are answer_timeout, append_timeout"
+    message = "^connect has no option max_inflight; its options are access, answer_timeout"
     with pytest.raises(TypeError, match=message):
         waltz.connect("127.0.0.1:1", **options)
 
