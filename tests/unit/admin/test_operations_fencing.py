@@ -61,7 +61,7 @@ class SlowStorage:
 def use(storage: SlowStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every connection to a storage be one to ``storage``."""
 
-    async def open_storage(*_: Any) -> SlowStorage:
+    async def open_storage(*_: Any, **__: Any) -> SlowStorage:
         return storage
 
     monkeypatch.setattr(RpcConnection, "open_storage", open_storage)
