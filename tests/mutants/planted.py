@@ -15,6 +15,7 @@ from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_outer import OUTER_BUGS
 from tests.mutants.planted_outside import OUTSIDE_BUGS
+from tests.mutants.planted_outside_access import OUTSIDE_ACCESS_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS, STORED_BUGS
 from tests.mutants.planted_reads import READ_BUGS
 from tests.mutants.planted_repairs import REPAIR_BUGS
