@@ -82,13 +82,14 @@ is `WALTZ_` and the setting's name in capitals, with an underscore for every dot
 every capital letter: `server.bind.host` is `WALTZ_SERVER_BIND_HOST`. In the file `a.b: 1` and \
 `a: {b: 1}` mean the same.
 
-Three variables are those of the command line and the client library, too. They override the \
+Four variables are those of the command line and the client library, too. They override the \
 file, and the variables of the settings themselves override them:
 
 | Variable | Sets |
 |---|---|
 | `WALTZ_ZOOKEEPER` | `zookeeper.connectString` |
 | `WALTZ_ROOT` | `cluster.root` |
+| `WALTZ_ACCESS` | `client.access` |
 | `WALTZ_TLS` | the group `server.tls`, `storage.tls` or `client.tls`: `on` and `off` set only \
 `enabled`. Any other value is the path of a YAML file with the keys of the group, such as \
 `certificate`, `key` and `ca`; the file also sets `enabled`, by default to `true`. Settings that \

@@ -45,6 +45,7 @@ waltz config explain client client.yml -o json | jq '.settings[] | {name, value}
 waltz cluster create orders --partitions 8 -z zk-1:2181 -r /waltz/orders
 + export XDG_CONFIG_HOME=/backup
 waltz profile add staging --zookeeper zk-1:2181 --root /waltz/orders
+waltz profile add from-home -z zk.example:2181 --access outside
 waltz profile list
 waltz profile list -o json
 waltz profile use staging
@@ -79,6 +80,12 @@ waltz cluster verify --partition 3 --timeout 5
 waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'
 waltz cluster check-connectivity
 waltz cluster check-connectivity -t 3
+waltz cluster outside list
+waltz cluster outside list -o json
+waltz cluster outside set server-0:55180=waltz.example:31000 --dry-run
+waltz cluster outside set server-0:55180=waltz.example:31000 storage-0:55280=waltz.example:31010
+waltz cluster outside remove storage-0:55280
+waltz cluster outside remove --all --yes
 waltz cluster metadata backup orders-metadata.json
 waltz cluster metadata backup orders-metadata.json -z zk-1:2181 -r /waltz/orders
 waltz cluster rescue --dry-run

@@ -25,9 +25,15 @@ _SECONDS = 60.0
 
 
 class SecuredCluster:
-    """One partition on one storage; ``tls`` has the TLS settings of both processes."""
+    """One partition on one storage; ``tls`` has the TLS settings of both processes.
 
-    def __init__(self, folder: Path, zookeeper: str, root: str, tls: TlsConfig) -> None:
+    ``advertised`` is the host that the server registers.
+    """
+
+    def __init__(
+        self, folder: Path, zookeeper: str, root: str, tls: TlsConfig, advertised: str = HOST
+    ) -> None:
+        self.advertised = advertised
         self.zookeeper = zookeeper
         self.root = root
         self.key = uuid.uuid4()
@@ -59,7 +65,7 @@ class SecuredCluster:
                 "admin.port": admin_port,
                 "directory": str(self._folder / "data"),
             },
-            "server": {"port": 0, "advertised.host": HOST},
+            "server": {"port": 0, "advertised.host": self.advertised},
         }
         self._write_settings()
         await self._start(self.storage)

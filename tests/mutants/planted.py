@@ -14,6 +14,7 @@ from tests.mutants.planted_metadata import METADATA_BUGS
 from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_outer import OUTER_BUGS
+from tests.mutants.planted_outside import OUTSIDE_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS, STORED_BUGS
 from tests.mutants.planted_reads import READ_BUGS
 from tests.mutants.planted_repairs import REPAIR_BUGS
@@ -43,6 +44,7 @@ PLANTED = (
     *REPAIR_BUGS,
     *METADATA_BUGS,
     *TRANSPORT_BUGS,
+    *OUTSIDE_BUGS,
     *NET_BUGS,
     *LEAK_BUGS,
     *ADMIN_BUGS,

@@ -65,8 +65,8 @@ def forget_environment(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let the user have no profiles and no variables, and work in ``folder``."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "home"))
-    for name in ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_TLS", "WALTZ_CLUSTER", "WALTZ_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("ZOOKEEPER", "ROOT", "TLS", "CLUSTER", "PROFILE", "ACCESS"):
+        monkeypatch.delenv(f"WALTZ_{name}", raising=False)
     # The runner would make all commands anew for each command line, which takes most of the time.
     monkeypatch.setattr("typer.testing._get_command", lambda _: ROOT_COMMAND)
 

@@ -17,8 +17,10 @@ from waltz.admin.inspection import inspect
 from waltz.admin.monitoring import Monitor
 from waltz.admin.rescue import back_up
 from waltz.admin.storage_admin import StorageAdmin
+from waltz.client.outside import network_for
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import encode_backup
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.store import MetadataStore
 from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_probe import probe_zookeeper
@@ -41,6 +43,7 @@ class BundleCollector:
         tls: TlsConfig | None,
         *,
         timeout_seconds: float,
+        access: Access = "inside",
         network: Network = TCP,
     ) -> None:
         self.files: Bundle = {}
@@ -51,6 +54,7 @@ class BundleCollector:
         self._zookeeper = zookeeper
         self._tls = tls
         self._timeout_seconds = timeout_seconds
+        self._access = access
         self._network = network
 
     async def collect(self) -> None:
@@ -63,6 +67,7 @@ class BundleCollector:
                 self._zookeeper,
                 self._tls,
                 timeout_seconds=self._timeout_seconds,
+                access=self._access,
                 network=self._network,
             )
             self._add("health.json", health)
@@ -115,7 +120,7 @@ class BundleCollector:
             await tls_of_cluster(cluster, self._tls),
             timeout_seconds=self._timeout_seconds,
             details=True,
-            network=self._network,
+            network=network_for(cluster, self._access, self._network),
         ) as monitor:
             now = await monitor.sample()
         return {"servers": now.servers, "storages": now.storages, "metadata": now.metadata}
@@ -125,20 +130,21 @@ class BundleCollector:
             cluster,
             await tls_of_cluster(cluster, self._tls),
             timeout_seconds=self._timeout_seconds,
-            network=self._network,
+            network=network_for(cluster, self._access, self._network),
         )
         return {"servers": facts.servers, "storages": facts.storages}
 
     async def _storage_metrics(self, cluster: Cluster) -> Any:
         params, maps = await cluster.store_params(), await cluster.storage_maps()
         tls = await tls_of_cluster(cluster, self._tls)
+        network = network_for(cluster, self._access, self._network)
 
         async def query(storage: str, port: int) -> Any:
             limit = asyncio.timeout(self._timeout_seconds)
             try:
                 async with (
                     limit,
-                    await StorageAdmin.open(storage, port, tls, params, self._network) as admin,
+                    await StorageAdmin.open(storage, port, tls, params, network) as admin,
                 ):
                     return await admin.metrics()
             except Exception as problem:

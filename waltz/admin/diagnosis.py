@@ -21,8 +21,10 @@ from waltz.admin.core.replica_states import view_partition
 from waltz.admin.core.sample_checks import check_sample
 from waltz.admin.inspection import query_servers
 from waltz.admin.monitoring import Monitor
+from waltz.client.outside import network_for
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
 from waltz.metadata.transport import tls_of_cluster
@@ -41,14 +43,16 @@ async def diagnose(
     *,
     timeout_seconds: float,
     min_disk_free: float = MIN_DISK_FREE,
+    access: Access = "inside",
     network: Network = TCP,
 ) -> Health:
     """Return the health of a cluster.
 
     ``open_cluster`` opens a session with the ZooKeeper at ``zookeeper``. A process has
     ``timeout_seconds`` for an answer. Without ``tls``, the servers' declaration in ZooKeeper says
-    whether ports use TLS. ``min_disk_free`` is the percentage of a disk that must be free. Raises
-    BadRoot, TlsConfigError and BadCredentials, which are about the caller's own settings.
+    whether ports use TLS. ``access`` says which addresses of processes are dialed.
+    ``min_disk_free`` is the percentage of a disk that must be free. Raises BadRoot, TlsConfigError
+    and BadCredentials, which are about the caller's own settings.
     """
     opened = False
     # For the session, for reading ZooKeeper, and for two rounds of queries.
@@ -56,7 +60,8 @@ async def diagnose(
     try:
         async with asyncio.timeout(limit), open_cluster() as cluster:
             opened = True
-            return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, network)
+            reached_by = network_for(cluster, access, network)
+            return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, reached_by)
     except BadCredentials:
         raise  # A StoreError, too, but ZooKeeper was not even contacted.
     except ConnectFailed as problem:

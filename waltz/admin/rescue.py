@@ -35,8 +35,10 @@ from waltz.metadata.outside import change_outside_addresses, read_outside_addres
 from waltz.metadata.store import VersionConflict
 from waltz.metadata.transport import read_transport, restore_transport
 from waltz.net import (
+    TCP,
     ConnectionLost,
     DialFailed,
+    Network,
     RemoteFailure,
     RpcConnection,
     TlsConfig,
@@ -77,6 +79,8 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
     access = await read_access_rules(cluster)
+    transport = await _readable(read_transport(cluster))
+    outside = await _readable(read_outside_addresses(cluster))
     preferences = {server.address: server.preferred for server in servers if server.preferred}
     return ClusterBackup(
         name=params.name,
@@ -89,8 +93,8 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
         preferred=preferences,
         partitions=await read_partitions(cluster, store.num_partitions),
         access=None if access is None else access.value,
-        transport=await _readable(read_transport(cluster)),
-        outside=await _readable(read_outside_addresses(cluster)),
+        transport=transport,
+        outside=outside,
     )
 
 
@@ -135,7 +139,12 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
 
 
 async def query_storages(
-    maps: StorageMaps, params: StoreParams, tls: TlsConfig, *, timeout_seconds: float
+    maps: StorageMaps,
+    params: StoreParams,
+    tls: TlsConfig,
+    *,
+    timeout_seconds: float,
+    network: Network = TCP,
 ) -> dict[str, StorageReplicas]:
     """Query all replicas of all storages in ``maps``, concurrently."""
 
@@ -146,7 +155,7 @@ async def query_storages(
         try:
             async with (
                 asyncio.timeout(timeout_seconds),
-                await StorageAdmin.open(storage, port, tls, params) as admin,
+                await StorageAdmin.open(storage, port, tls, params, network) as admin,
             ):
                 return StorageReplicas({held.partition: held for held in await admin.states()})
         except TimeoutError:
@@ -166,18 +175,21 @@ async def plan_rescue(
     backup: ClusterBackup | None,
     *,
     timeout_seconds: float,
+    network: Network = TCP,
 ) -> list[PartitionRescue]:
     """Decide the metadata of all partitions; change nothing.
 
     ``cluster`` None means that ZooKeeper has no metadata.
     """
-    replicas = await query_storages(maps, params, tls, timeout_seconds=timeout_seconds)
+    replicas = await query_storages(
+        maps, params, tls, timeout_seconds=timeout_seconds, network=network
+    )
     plans = []
     for partition in range(params.num_partitions):
         present = None if cluster is None else await read_partition(cluster, partition)
         reports = _reports(partition, maps, replicas)
         reports, checksums = await _read_checksums(
-            partition, reports, maps, params, tls, timeout_seconds=timeout_seconds
+            partition, reports, maps, params, tls, timeout_seconds=timeout_seconds, network=network
         )
         opened_session = -1 if backup is None else backup.last_opened_session(partition)
         decision = rebuild(reports, present, checksums, opened_session)
@@ -186,7 +198,12 @@ async def plan_rescue(
 
 
 async def fence_replicas(
-    plans: list[PartitionRescue], tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
+    plans: list[PartitionRescue],
+    tls: TlsConfig,
+    params: StoreParams,
+    *,
+    timeout_seconds: float,
+    network: Network = TCP,
 ) -> None:
     """Make the storages refuse all sessions below those that ``plans`` write.
 
@@ -201,7 +218,9 @@ async def fence_replicas(
     for storage in sorted(holders):
         try:
             async with asyncio.timeout(timeout_seconds):
-                connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
+                connection = await RpcConnection.open_storage(
+                    split_address(storage), tls, identity, network=network
+                )
             try:
                 await _fence_held(connection, storage, plans, timeout_seconds)
             finally:
@@ -300,6 +319,7 @@ async def _read_checksums(
     tls: TlsConfig,
     *,
     timeout_seconds: float,
+    network: Network,
 ) -> tuple[tuple[ReplicaReport, ...], dict[tuple[str, int], int]]:
     """Return the reports, and the checksums by storage and transaction id that `rebuild` needs.
 
@@ -315,7 +335,7 @@ async def _read_checksums(
             try:
                 async with (
                     asyncio.timeout(timeout_seconds),
-                    await StorageAdmin.open(storage, port, tls, params) as admin,
+                    await StorageAdmin.open(storage, port, tls, params, network) as admin,
                 ):
                     checksums[storage, transaction_id] = await _checksum(
                         admin, partition, transaction_id

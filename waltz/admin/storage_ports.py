@@ -16,8 +16,10 @@ from waltz.admin.storage_admin import StorageAdmin, admin_address
 from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.net import (
+    TCP,
     ConnectionLost,
     DialFailed,
+    Network,
     RemoteFailure,
     RpcConnection,
     TlsConfig,
@@ -35,7 +37,12 @@ class PortProblems:
 
 
 async def check_ports(
-    maps: StorageMaps, tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
+    maps: StorageMaps,
+    tls: TlsConfig,
+    params: StoreParams,
+    *,
+    timeout_seconds: float,
+    network: Network = TCP,
 ) -> Mapping[str, PortProblems]:
     """Open both ports of every storage in ZooKeeper's maps, of all storages concurrently.
 
@@ -47,13 +54,17 @@ async def check_ports(
     async def check(storage: str) -> PortProblems:
         admin_port = maps.connections.admin_ports.get(storage)
         storage_problem = await _opening_problem(
-            lambda: RpcConnection.open_storage(split_address(storage), tls, identity),
+            lambda: RpcConnection.open_storage(
+                split_address(storage), tls, identity, network=network
+            ),
             timeout_seconds,
         )
         if admin_port is None:
             return PortProblems(storage_problem, "ZooKeeper has no admin port of this storage")
         admin_problem = await _opening_problem(
-            lambda: RpcConnection.open_admin(admin_address(storage, admin_port), tls, identity),
+            lambda: RpcConnection.open_admin(
+                admin_address(storage, admin_port), tls, identity, network
+            ),
             timeout_seconds,
         )
         return PortProblems(storage_problem, admin_problem)
@@ -70,6 +81,7 @@ async def max_transaction_id(
     params: StoreParams,
     *,
     offline: bool,
+    network: Network = TCP,
 ) -> int:
     """Return the last id that a storage holds of ``partition``, committed or not.
 
@@ -78,7 +90,9 @@ async def max_transaction_id(
     """
     session = (await admin.session_info(partition)).last_session_id
     identity = params.key, params.num_partitions
-    connection = await RpcConnection.open_storage(split_address(storage), tls, identity)
+    connection = await RpcConnection.open_storage(
+        split_address(storage), tls, identity, network=network
+    )
     try:
         answer = await connection.call(
             lambda seq: messages.MaxTransactionIdRequest(session, seq, partition, offline)

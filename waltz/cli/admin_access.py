@@ -10,7 +10,7 @@ from waltz.admin.core.steps import partitions_text
 from waltz.cli.running import Failed
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
-from waltz.net import TlsConfig
+from waltz.net import TCP, Network, TlsConfig
 
 STORAGE_ANSWER_SECONDS = 10.0
 """The time limit for one exchange with a storage: a connection, a query, or one step."""
@@ -22,6 +22,8 @@ async def open_admin(
     storage: str,
     tls: TlsConfig,
     seconds: float = STORAGE_ANSWER_SECONDS,
+    *,
+    network: Network = TCP,
 ) -> StorageAdmin:
     """Connect to the admin port of a storage of the cluster.
 
@@ -35,7 +37,7 @@ async def open_admin(
     params = await cluster.store_params()
     try:
         async with asyncio.timeout(seconds):
-            return await StorageAdmin.open(storage, port, tls, params)
+            return await StorageAdmin.open(storage, port, tls, params, network)
     except TimeoutError:
         raise Failed(
             f"storage {storage} did not answer within {seconds:g} s; find the cause with: "

@@ -21,6 +21,7 @@ def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
         where.zookeeper,
         root=where.root,
         tls=where.tls,
+        access=where.access,
         zookeeper_access=where.zookeeper_access,
         append_timeout=ANSWER_SECONDS,
         max_in_flight=max_in_flight,

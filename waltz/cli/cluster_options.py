@@ -11,6 +11,7 @@ cluster from `target`::
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from waltz.cli.settings import read_cli_settings
 from waltz.cli.suggested import options_given
 from waltz.client.settings import TlsFile
 from waltz.metadata.core.connect_string import connect_string_problem
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.core.paths import BadRoot, Paths
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import PLAINTEXT, TlsConfig
@@ -34,7 +36,7 @@ from waltz.runtime.cluster_file import (
     read_cluster_file,
 )
 from waltz.runtime.configuration import ConfigError, read_settings
-from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
+from waltz.runtime.core.setting_names import ACCESS_VARIABLE, DEFAULT_ROOT, TLS_VARIABLE
 from waltz.runtime.profiles import (
     AS_DECLARED,
     PROFILE_VARIABLE,
@@ -108,6 +110,18 @@ Tls = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+AccessOption = Annotated[
+    str | None,
+    typer.Option(
+        "--access",
+        envvar=ACCESS_VARIABLE,
+        metavar="inside|outside",
+        help="Which addresses of servers and storages are dialed: inside, those that they have "
+        "registered; outside, those of waltz cluster outside list, for a command outside the "
+        "network of the cluster. Default: as in the profile or YAML file, or inside.",
+        rich_help_panel=_PANEL,
+    ),
+]
 
 
 class ClusterNotNamed(typer.BadParameter):
@@ -124,6 +138,8 @@ class Target:
     """None if nothing says whether to use TLS; then `waltz.cli.running.tls_of` gets it from the
     servers' declaration in ZooKeeper."""
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
+    access: Access = "inside"
+    """Which addresses of servers and storages are dialed; `waltz.cli.running.network_of` does."""
     local_directory: Path | None = field(default=None, compare=False)
     """The directory of the local cluster whose ``cluster.json`` names the cluster."""
     typed_options: tuple[str, ...] = field(default=(), compare=False)
@@ -136,18 +152,44 @@ def named_cluster(
     cluster: ClusterFile = None,
     tls: Tls = None,
     profile: ProfileName = None,
+    access: AccessOption = None,
 ) -> Target:
     """Return the cluster that the options name. Raises ClusterNotNamed.
 
     The first of these names it: ``cluster``, ``profile``, ``zookeeper``, the file of a local
     cluster in this directory, the profile in use. Together with ``cluster`` or a profile, the
-    options ``zookeeper``, ``root`` and ``tls`` override the values in the file or profile.
+    options ``zookeeper``, ``root``, ``tls`` and ``access`` override the values in the file or
+    profile.
     """
-    texts = {"--zookeeper": zookeeper, "--root": root, "--tls": tls, "--profile": profile}
+    _check_texts(
+        {
+            "--zookeeper": zookeeper,
+            "--root": root,
+            "--tls": tls,
+            "--profile": profile,
+            "--access": access,
+        }
+    )
+    named = _named(zookeeper, root, cluster, tls, profile)
+    return named if access is None else replace(named, access=access_from_option(access))
+
+
+def _check_texts(texts: Mapping[str, str | None]) -> None:
+    """Raise ClusterNotNamed if an option of ``texts`` is empty."""
     for option, text in texts.items():
         # Such as "$NAME" in a script without this variable. The default would be another cluster.
         if text is not None and not text.strip():
             raise ClusterNotNamed(f"{option} is empty: give it a value, or leave it out")
+
+
+def _named(
+    zookeeper: str | None,
+    root: str | None,
+    cluster: Path | None,
+    tls: str | None,
+    profile: str | None,
+) -> Target:
+    """Return what `named_cluster` returns without the option ``access``."""
     if cluster is not None and profile is not None:
         raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
@@ -162,6 +204,7 @@ def named_cluster(
             root or settings.root,
             tls_from_option(tls) or settings.tls_settings.config(),
             settings.zookeeper_access,
+            settings.access,
         )
     if cluster is not None:
         try:
@@ -188,6 +231,7 @@ def named_cluster(
             zookeeper or chosen.zookeeper,
             root or chosen.root,
             tls_from_option(tls) or _tls_of_profile(chosen),
+            access=access_from_option(chosen.access, "the access of the profile"),
         )
     return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls))
 
@@ -256,6 +300,19 @@ def target(context: typer.Context) -> Target:
     named = context.obj
     assert isinstance(named, Target), "the verb is not a ClusterCommand"
     return named
+
+
+def access_from_option(option: str, name: str = "--access") -> Access:
+    """Return the access that the value of an option means. Raises ClusterNotNamed.
+
+    ``name`` is what an error calls the option.
+    """
+    match option.lower():
+        case "inside":
+            return "inside"
+        case "outside":
+            return "outside"
+    raise ClusterNotNamed(f"{name} is {option!r}: it must be inside or outside")
 
 
 def _tls_of_profile(profile: Profile) -> TlsConfig | None:

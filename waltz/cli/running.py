@@ -17,6 +17,7 @@ from waltz.cli.log.archive import BadArchive
 from waltz.cli.suggested import complete, suggested
 from waltz.client import AppendUncertain, WaltzError
 from waltz.client.deadlines import TimeLimit
+from waltz.client.outside import network_for
 from waltz.local import (
     ClusterRunning,
     ClusterUnhealthy,
@@ -36,7 +37,7 @@ from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.metadata.store import StoreError
 from waltz.metadata.transport import tls_of_cluster
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig, TlsConfigError
+from waltz.net import ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig, TlsConfigError
 from waltz.protocol import UnsupportedByPeer
 from waltz.runtime.extras import ExtraMissing
 from waltz.runtime.profiles import BadProfile
@@ -156,6 +157,11 @@ async def tls_of(target: Target, cluster: Cluster) -> TlsConfig:
     servers' declaration, too. Raises MalformedMetadata.
     """
     return await tls_of_cluster(cluster, target.tls)
+
+
+def network_of(target: Target, cluster: Cluster) -> Network:
+    """Return the network by which a verb reaches the ports of ``cluster``, that of ``target``."""
+    return network_for(cluster, target.access)
 
 
 async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:

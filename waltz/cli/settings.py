@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from waltz.client.settings import AccessSetting
 from waltz.runtime.configuration import (
     READS_PEM_FILES,
     Text,
@@ -41,6 +42,12 @@ class CliSettings(ZooKeeperSettings):
 
     zookeeper: Text = setting("zookeeper.connectString", ZOOKEEPER)
     root: Text = setting("cluster.root", CLUSTER_ROOT, DEFAULT_ROOT)
+    access: AccessSetting = setting(
+        "access",
+        "inside: dial the addresses that servers and storages have registered; outside: dial their "
+        "outside addresses",
+        "inside",
+    )
     tls_settings: TlsSettings = group("tls", TlsSettings())
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:

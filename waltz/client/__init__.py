@@ -4,6 +4,7 @@
   operations behind the interface
 * `client`, `bulk`, `stream`, `batch_stream`: `Client`, which `connecting`, `opening` and `settings`
   open; `location` finds the cluster, and `tls_check` compares the TLS settings
+* `outside`: dials the outside addresses of a cluster's processes
 * `core`: the decisions about one partition, and the values, without any input or output
 * `appender`, `request_client`, `stream_ranges`, `stream_data`: send the messages that `core`
   requests, and return the results to the callers

@@ -23,12 +23,14 @@ def append_error(
     ended: Exception | None,
     result: AppendResult | None,
     outcomes: tuple[BatchOutcome | None, ...],
+    problems: str = "",
 ) -> Exception:
     """Return the error for the caller of ``call``, which did not succeed.
 
     ``appends`` are those of the call's partition, None if it was never used. ``ended`` is the error
     that closed or failed the client, None while the client is open. ``result`` is the outcome that
     causes the error, None if no append has an outcome. ``outcomes`` are those of a batch.
+    ``problems`` ends the text if no server accepted the append.
     """
     if result is not None:
         assert appends is not None, "an append has an outcome, so its partition was used"
@@ -46,7 +48,7 @@ def append_error(
     state = "the append is not in the log" if was_sent else "nothing was sent"
     return ClusterUnreachable(
         f"partition {call.partition}: no server accepted the append within {call.seconds:g} s; "
-        f"{state}: check that servers are running and reachable"
+        f"{state}: check that servers are running and reachable{problems}"
     )
 
 

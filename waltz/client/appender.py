@@ -350,10 +350,10 @@ class Appender:
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> Exception:
         """Return the error for the caller of ``call``; see `append_error`."""
-        state = self._partitions.get(call.partition)
-        appends = None if state is None else state.appends
+        appends = state.appends if (state := self._partitions.get(call.partition)) else None
         ended = None if self._ended is None else self._ended()
-        return append_error(call, appends, ended, result, outcomes)
+        problems = self._request_client.problems()
+        return append_error(call, appends, ended, result, outcomes, problems)
 
     def _check(self) -> None:
         """Raise the error of `end`, if `end` was called."""

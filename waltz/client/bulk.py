@@ -40,6 +40,10 @@ class ClientBulk(LogBulk):
         self._membership_state.check(partition)
 
     @override
+    def _problems(self) -> str:
+        return self._request_client.problems()
+
+    @override
     async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
         answer = await self._request_client.read_range(partition, request)
         assert isinstance(answer.records, RecordBatch)

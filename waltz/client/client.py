@@ -26,6 +26,7 @@ from waltz.client.core.values import DataT, Draft
 from waltz.client.log_client import LogClient
 from waltz.client.membership_state import MembershipState
 from waltz.client.options import ClientOptions
+from waltz.client.outside import network_for
 from waltz.client.request_client import RequestClient
 from waltz.client.stream import ServerStream, StreamDependencies
 from waltz.client.tls_check import with_tls_of_cluster
@@ -102,8 +103,9 @@ class Client(LogClient[DataT]):
 
         With ``owns_store``, closing the client closes the metadata store. ``spec`` has the protocol
         versions that the client offers to servers; tests offer fewer versions to act as an older
-        client. ``network`` opens the connections. Without ``options.tls`` the client uses TLS
-        unless the servers have declared plaintext. Raises ClusterNotFound or ClusterUnreachable.
+        client. ``network`` opens the connections, with ``options.access`` ``outside`` those to the
+        outside addresses. Without ``options.tls`` the client uses TLS unless the servers have
+        declared plaintext. Raises ClusterNotFound or ClusterUnreachable.
         """
         try:
             async with asyncio.timeout(options.connect_timeout):
@@ -121,7 +123,7 @@ class Client(LogClient[DataT]):
             options,
             owns_store=owns_store,
             spec=spec,
-            network=network,
+            network=network_for(cluster, options.access, network),
         )
 
     @property
@@ -221,6 +223,10 @@ class Client(LogClient[DataT]):
     @override
     async def _settled(self, req_id: ReqId) -> bool:
         return await self._appender.settled(req_id)
+
+    @override
+    def _problems(self) -> str:
+        return self._request_client.problems()
 
     @override
     async def _flush(self) -> None:

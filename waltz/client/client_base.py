@@ -90,6 +90,10 @@ class ClientBase(abc.ABC, Generic[DataT]):
         """Wait until an append of this client has an outcome; see `wait_until_settled`."""
 
     @abc.abstractmethod
+    def _problems(self) -> str:
+        """Return the end of the text of a late answer: which servers are not connected, and why."""
+
+    @abc.abstractmethod
     async def _flush(self) -> None:
         """Wait until every append that was called before has an outcome."""
 
@@ -101,7 +105,7 @@ class ClientBase(abc.ABC, Generic[DataT]):
         """
         if seconds is None:
             seconds = self._options.answer_timeout
-        return await in_time(work, seconds, missing)
+        return await in_time(work, seconds, missing, self._problems)
 
     def _count_received(self, partition: int, transactions: int) -> None:
         self._metrics.of(partition).received += transactions

@@ -14,11 +14,12 @@ from waltz.client.core.values import Serializer
 from waltz.client.location import find_cluster
 from waltz.client.opening import Opening
 from waltz.client.options import ClientOptions, ConnectOptions, client_options
+from waltz.client.outside import reachable_from_outside
 from waltz.client.tls_check import check_tls, with_tls_of_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.paths import Paths
 from waltz.metadata.zookeeper_access import BadCredentials
-from waltz.net import TlsConfig
+from waltz.net import join_address, split_address
 from waltz.runtime.extras import needs_extra
 
 T = TypeVar("T")
@@ -59,9 +60,9 @@ def connect(
     * ``WALTZ_ZOOKEEPER`` and ``WALTZ_ROOT``
     * ``WALTZ_PROFILE``: a profile of ``waltz profile``
 
-    ``WALTZ_TLS`` is ``on``, ``off`` or a file. If the environment names no cluster, the client
-    connects to the local cluster in ``waltz-local/cluster.json``, or, if there is none, to that of
-    the profile in use.
+    ``WALTZ_TLS`` is ``on``, ``off`` or a file; ``WALTZ_ACCESS`` is ``inside`` or ``outside``. If
+    the environment names no cluster, the client connects to the local cluster in
+    ``waltz-local/cluster.json``, or, if there is none, to that of the profile in use.
 
     If none of these says whether to use TLS, the client does what the servers have declared in
     ZooKeeper. If they have declared nothing, it uses TLS.
@@ -94,7 +95,8 @@ def connect(
         ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read; or the
             servers use TLS and the client does not, or the other way round; or a server requires a
             certificate and the client has none; or ``tls`` is not given and what the servers have
-            declared in ZooKeeper cannot be decoded.
+            declared in ZooKeeper cannot be decoded; or ``access`` is ``"outside"`` and no server
+            has an outside address.
         ClusterNotFound: No cluster is named, the file cannot be read, or there is no cluster at
             ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
@@ -135,9 +137,13 @@ def _check_place(zookeeper: object, root: object) -> None:
 async def _open_at(
     place: str | Path | None, root: str | None, options: ClientOptions
 ) -> Client[Any]:
-    """Find the cluster and open a client of it. ``options.tls`` overrides the place's settings."""
-    location = find_cluster(place, root, options.tls)
-    return await _open(location.zookeeper, location.root, replace(options, tls=location.tls))
+    """Find the cluster and open a client of it.
+
+    ``options.tls`` and ``options.access`` override the place's settings.
+    """
+    location = find_cluster(place, root, options.tls, access=options.access)
+    found = replace(options, tls=location.tls, access=location.access)
+    return await _open(location.zookeeper, location.root, found)
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
@@ -166,8 +172,7 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
         await store.close()
         raise
     try:
-        assert options.tls is not None
-        await _check_tls(cluster, options.tls, options.connect_timeout)
+        await _check_servers(cluster, options)
     except BaseException:
         await client.close()
         raise
@@ -183,11 +188,27 @@ async def _with_tls(cluster: Cluster, options: ClientOptions) -> ClientOptions:
         raise no_answer_of_zookeeper(options.connect_timeout) from None
 
 
-async def _check_tls(cluster: Cluster, tls: TlsConfig, seconds: float | None) -> None:
-    """Raise ClusterUnreachable if client and servers do not agree about TLS."""
+async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
+    """Raise ClusterUnreachable if client and servers do not agree about TLS.
+
+    With the access ``outside``, also raise it if no server has an outside address.
+    """
+    assert options.tls is not None
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(options.connect_timeout):
             servers = (await cluster.membership()).servers().values()
     except (NoCluster, TimeoutError):
         return  # The client reports either error when it needs a server.
-    await check_tls([(server.host, server.port) for server in servers], tls)
+    if options.access != "outside":
+        await check_tls([(server.host, server.port) for server in servers], options.tls)
+    elif servers:
+        registered = [server.address for server in servers]
+        outside = await reachable_from_outside(cluster, registered, options.connect_timeout)
+        named = {split_address(address): inside for inside, address in outside.items()}
+        await check_tls(
+            named,
+            options.tls,
+            lambda host, port: (
+                f"{join_address(host, port)} (outside address of {named[host, port]})"
+            ),
+        )

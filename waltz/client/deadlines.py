@@ -37,17 +37,27 @@ class TimeLimit:
             raise self._late_error() from None
 
 
-async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
+def no_problems() -> str:
+    """Return the end of the text of an error about which nothing more is known."""
+    return ""
+
+
+async def in_time(
+    work: Awaitable[T],
+    seconds: float | None,
+    missing: str,
+    problems: Callable[[], str] = no_problems,
+) -> T:
     """Await ``work`` and return its result. Raises AnswerLate if that takes more than ``seconds``.
 
     ``seconds`` may be None: no limit. The error begins with ``missing``, for example "partition 0
-    was not mounted".
+    was not mounted", and ends with what ``problems`` returns then.
     """
 
     def late_error() -> AnswerLate:
         return AnswerLate(
             f"{missing} within {seconds:g} s: check that servers and storages are running and "
-            "reachable"
+            f"reachable{problems()}"
         )
 
     async with TimeLimit(seconds, late_error):

@@ -70,6 +70,12 @@ class ServerLink(FrameHandler):
         return self._link.connection is not None
 
     @property
+    def problem(self) -> str:
+        """Which server is not connected, and why; "" while it is, and before the first failure."""
+        why = self._link.problem
+        return why and f"server {join_address(*self.endpoint)}: {why}"
+
+    @property
     def version(self) -> int:
         """The agreed protocol version. The link must be connected."""
         assert self._link.connection is not None

@@ -15,6 +15,9 @@ from waltz.client.link import ServerLink
 from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import Dialer
 
+_MOST_PROBLEMS = 3
+"""How many servers an error names that are not connected."""
+
 
 class LinkUser(Protocol):
     """The callbacks of `Links`, which calls them on the event loop's thread."""
@@ -77,6 +80,11 @@ class Links:
         """
         place = self._placed.get(partition)
         return place is not None and place.link is link
+
+    def problems(self) -> str:
+        """Return the end of an error's text: which servers are not connected, and why, or ""."""
+        found = [link.problem for link in self._links.values() if link.problem]
+        return f"; not connected: {'; '.join(found[:_MOST_PROBLEMS])}" if found else ""
 
     def end(self) -> None:
         """Drop all partitions and stop all links. The user is not called any more."""

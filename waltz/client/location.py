@@ -1,20 +1,21 @@
 """Find the cluster that a client connects to. Reads files and the environment.
 
 The variables are those of the command line: ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT``, ``WALTZ_CLUSTER``,
-``WALTZ_PROFILE`` and ``WALTZ_TLS``.
+``WALTZ_PROFILE``, ``WALTZ_TLS`` and ``WALTZ_ACCESS``.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from waltz.client.core.errors import ClusterNotFound
+from waltz.metadata.core.outside_addresses import Access
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
-from waltz.runtime.core.setting_names import DEFAULT_ROOT, TLS_VARIABLE
+from waltz.runtime.core.setting_names import ACCESS_VARIABLE, DEFAULT_ROOT, TLS_VARIABLE
 from waltz.runtime.extras import needs_extra
 from waltz.runtime.profiles import (
     AS_DECLARED,
@@ -30,15 +31,16 @@ LOCAL_CLUSTER_FILE = Path("waltz-local/cluster.json")
 
 @dataclass(frozen=True, slots=True)
 class ClusterLocation:
-    """The addresses of ZooKeeper, the root znode, and the TLS settings for the servers.
+    """The addresses of ZooKeeper, the root znode, and how to connect to the servers.
 
     ``tls`` is None if nothing says whether to use TLS: then the servers' declaration in ZooKeeper
-    decides.
+    decides. ``access`` says which addresses of servers are dialed.
     """
 
     zookeeper: str
     root: str
     tls: TlsConfig | None
+    access: Access = "inside"
 
 
 def find_cluster(
@@ -46,6 +48,8 @@ def find_cluster(
     root: str | None,
     tls: TlsConfig | None,
     environment: Mapping[str, str] = os.environ,
+    *,
+    access: Access | None = None,
 ) -> ClusterLocation:
     """Return the cluster that the arguments of `waltz.connect` name.
 
@@ -58,19 +62,20 @@ def find_cluster(
     3. the local cluster whose description is in the working directory
     4. the cluster of the profile in use
 
-    ``root`` and ``tls``, then ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT`` and ``WALTZ_TLS``, override what
-    is found. Raises ClusterNotFound, and waltz.runtime.configuration.ConfigError for the file of
-    ``WALTZ_TLS``.
+    ``root``, ``tls`` and ``access``, then ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT``, ``WALTZ_TLS`` and
+    ``WALTZ_ACCESS``, override what is found. Raises ClusterNotFound, and
+    waltz.runtime.configuration.ConfigError for the file of ``WALTZ_TLS``.
     """
     variables = environment if place is None else {}
     zookeeper = variables.get("WALTZ_ZOOKEEPER")
     root = root or variables.get("WALTZ_ROOT")
     tls = tls or _tls_of(variables.get(TLS_VARIABLE))
+    access = access or _access_of(variables.get(ACCESS_VARIABLE), ACCESS_VARIABLE)
     profile_name = variables.get(PROFILE_VARIABLE) or None
     is_named = zookeeper is not None or profile_name is not None
     file = _file_of(place, variables.get("WALTZ_CLUSTER"), is_named=is_named)
     if file is not None:
-        return _described(file, zookeeper, root, tls)
+        return replace(_described(file, zookeeper, root, tls), access=access or "inside")
     if place is not None:
         zookeeper = str(place)
     elif not zookeeper:
@@ -82,6 +87,7 @@ def find_cluster(
                 zookeeper or profile.zookeeper,
                 root or profile.root,
                 tls or _tls_of_profile(profile),
+                access or _access_of(profile.access, "the access of the profile") or "inside",
             )
     if zookeeper is None:
         raise ClusterNotFound(
@@ -89,7 +95,7 @@ def find_cluster(
             "cluster.json to connect, set WALTZ_ZOOKEEPER, WALTZ_CLUSTER or WALTZ_PROFILE, or "
             "start a cluster here with: waltz local up"
         )
-    return ClusterLocation(zookeeper, root or DEFAULT_ROOT, tls)
+    return ClusterLocation(zookeeper, root or DEFAULT_ROOT, tls, access or "inside")
 
 
 def _described(
@@ -136,6 +142,18 @@ def _file_of(place: str | Path | None, variable: str | None, *, is_named: bool) 
             )
         return Path(variable)
     return LOCAL_CLUSTER_FILE if not is_named and LOCAL_CLUSTER_FILE.exists() else None
+
+
+def _access_of(value: str | None, name: str) -> Access | None:
+    """Return the access that ``value`` means, None if it is empty. Raises ClusterNotFound."""
+    match (value or "").lower():
+        case "":
+            return None
+        case "inside":
+            return "inside"
+        case "outside":
+            return "outside"
+    raise ClusterNotFound(f"{name} is {value!r}: it must be inside or outside")
 
 
 def _tls_of_profile(profile: Profile) -> TlsConfig | None:

@@ -171,9 +171,13 @@ class LogBulk(abc.ABC):
         """Await ``work``; see `ClientBase._in_time`."""
         if seconds is None:
             seconds = self._options.answer_timeout
-        return await in_time(work, seconds, missing)
+        return await in_time(work, seconds, missing, self._problems)
 
     # The methods that an implementation provides.
+
+    @abc.abstractmethod
+    def _problems(self) -> str:
+        """See `ClientBase._problems`."""
 
     @abc.abstractmethod
     def _check(self, partition: int) -> None:

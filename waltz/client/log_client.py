@@ -162,8 +162,8 @@ class LogClient(ClientBase[DataT]):
         check_build(build)
         check_timeout(timeout)
         seconds = self._options.append_timeout if timeout is None else timeout
-        mount = partial(self._mount, partition)
-        return await submit(partition, build, mount, partial(self._append, partition), seconds)
+        mount, append = partial(self._mount, partition), partial(self._append, partition)
+        return await submit(partition, build, mount, append, seconds, self._problems)
 
     async def mount(
         self,
@@ -344,7 +344,7 @@ class LogClient(ClientBase[DataT]):
         check_timeout(timeout)
         missing = f"the outcome of append {req_id} was not found"
         # Not `_in_time`: the option ``answer_timeout`` does not limit a read of the whole log.
-        return await in_time(self._outcome(req_id, after), timeout, missing)
+        return await in_time(self._outcome(req_id, after), timeout, missing, self._problems)
 
     async def flush(
         self,

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, get_args
 from waltz.client.core.arguments import MOST_INT, check_count, check_seconds, shown
 from waltz.client.core.deserializing import Unreadable
 from waltz.client.core.values import Serializer
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 
@@ -20,6 +21,10 @@ class ClientOptions:
         tls: The TLS settings of connections to servers. None: TLS is on, and any server
             certificate is accepted, as in Waltz 0.13.2, unless the servers have declared in
             ZooKeeper that they use plaintext. Settings that are given are never changed.
+        access: Which addresses of servers the client dials. ``"inside"``: those that the servers
+            have registered, which are valid in the network of the cluster. ``"outside"``: the
+            outside addresses in ZooKeeper (``waltz cluster outside``), for a client outside of that
+            network. None: ``"inside"``, unless the environment or a profile says otherwise.
         zookeeper_access: TLS and authentication of the connection to ZooKeeper. By default the
             connection is plaintext, and the client is not authenticated.
         serializer: Converts the application's values to bytes and back. None: data are bytes.
@@ -29,8 +34,9 @@ class ClientOptions:
             the bytes.
         session_timeout_ms: The session timeout that the client requests from ZooKeeper, in
             milliseconds.
-        connect_timeout: How long ZooKeeper may take to answer when the client is opened. None: no
-            limit.
+        connect_timeout: How long ZooKeeper may take to answer when the client is opened; with the
+            access ``"outside"`` also how long the client waits until a server has an outside
+            address. None: no limit.
         append_timeout: The timeout of each append and submit that is called without a timeout.
             None: no timeout.
         answer_timeout: The timeout of each other call that is called without a timeout, except
@@ -45,6 +51,7 @@ class ClientOptions:
     """
 
     tls: TlsConfig | None = None
+    access: Access | None = None
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     serializer: Serializer[Any] | None = None
     unreadable: Unreadable = "raise"
@@ -66,6 +73,10 @@ class ClientOptions:
             raise TypeError(
                 f"tls is {shown(self.tls)}: it must be waltz.PLAINTEXT, or a waltz.TlsConfig such "
                 "as TlsConfig(ca=path)"
+            )
+        if self.access not in (None, *get_args(Access)):
+            raise ValueError(
+                f"access is {shown(self.access)}: it must be {_one_of(get_args(Access))}"
             )
         if not isinstance(self.zookeeper_access, ZooKeeperAccess):
             raise TypeError(
@@ -90,6 +101,7 @@ class ClientOptions:
 class _PlainOptions(TypedDict, total=False):
     """The options that are passed to `ClientOptions` unchanged."""
 
+    access: Access | None
     unreadable: Unreadable
     session_timeout_ms: int
     connect_timeout: float | None
@@ -117,9 +129,11 @@ def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) 
             f"connect has no option {unknown[0]}; its options are {', '.join(sorted(known))}"
         )
     tls = options.pop("tls", None)
-    access = options.pop("zookeeper_access", OPEN_ACCESS)
+    zookeeper_access = options.pop("zookeeper_access", OPEN_ACCESS)
     others: _PlainOptions = options
-    return ClientOptions(serializer=serializer, tls=tls, zookeeper_access=access, **others)
+    return ClientOptions(
+        serializer=serializer, tls=tls, zookeeper_access=zookeeper_access, **others
+    )
 
 
 def _check_serializer(serializer: object) -> None:

@@ -15,14 +15,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from waltz.client.outside import network_for
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import (
+    TCP,
     ConnectionLost,
     DialFailed,
+    Network,
     RemoteFailure,
     RpcConnection,
     TlsConfig,
@@ -53,10 +57,18 @@ class WantedRecords:
 class ReplicaReader:
     """Reads records from the storages of one cluster. Connects to a storage on first use."""
 
-    def __init__(self, store: KazooStore, root: str, tls: TlsConfig) -> None:
+    def __init__(
+        self,
+        store: KazooStore,
+        root: str,
+        tls: TlsConfig,
+        access: Access = "inside",
+        network: Network = TCP,
+    ) -> None:
         self._store = store
         self._cluster = Cluster(store, root)
         self._tls = tls
+        self._network = network_for(self._cluster, access, network)
         self._open: dict[str, RpcConnection] = {}
         self._last_metadata: dict[int, PartitionMetadata] = {}
         """For each partition the metadata that were read last."""
@@ -67,20 +79,22 @@ class ReplicaReader:
         zookeeper: str,
         root: str,
         tls: TlsConfig | None,
-        access: ZooKeeperAccess = OPEN_ACCESS,
+        zookeeper_access: ZooKeeperAccess = OPEN_ACCESS,
         *,
+        access: Access = "inside",
         connect_seconds: float,
     ) -> ReplicaReader:
         """Open a session with ZooKeeper.
 
-        Without ``tls``, the servers' declaration there says whether storages use TLS. Raises
-        ConnectFailed, BadCredentials, TlsConfigError, MalformedMetadata.
+        Without ``tls``, the servers' declaration there says whether storages use TLS. ``access``
+        says which addresses of storages are dialed. Raises ConnectFailed, BadCredentials,
+        TlsConfigError, MalformedMetadata.
         """
         store = await KazooStore.connect(
-            zookeeper, _SESSION_MS, access, connect_timeout_s=connect_seconds
+            zookeeper, _SESSION_MS, zookeeper_access, connect_timeout_s=connect_seconds
         )
         try:
-            return cls(store, root, await tls_of_cluster(Cluster(store, root), tls))
+            return cls(store, root, await tls_of_cluster(Cluster(store, root), tls), access)
         except BaseException:
             await store.close()
             raise
@@ -148,7 +162,10 @@ class ReplicaReader:
         if connection is None or connection.closed:
             params = await self._cluster.store_params()
             connection = self._open[storage] = await RpcConnection.open_storage(
-                split_address(storage), self._tls, (params.key, params.num_partitions)
+                split_address(storage),
+                self._tls,
+                (params.key, params.num_partitions),
+                network=self._network,
             )
         return connection
 

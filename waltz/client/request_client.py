@@ -65,6 +65,10 @@ class RequestClient:
         """Whether `end` was called: every later request fails."""
         return self._ended is not None
 
+    def problems(self) -> str:
+        """Return which servers are not connected, and why; see `Links.problems`."""
+        return self._links.problems()
+
     @property
     def wrong_stored_ranges(self) -> int:
         """How many ranges arrived with wrong records, and were requested again."""

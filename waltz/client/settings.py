@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args
+
+from pydantic import BeforeValidator
 
 from waltz.client.options import ClientOptions
+from waltz.metadata.core.outside_addresses import Access
 from waltz.runtime.configuration import (
     READS_PEM_FILES,
     ClusterSettings,
@@ -21,6 +24,7 @@ from waltz.runtime.configuration import (
     read_settings,
     setting,
 )
+from waltz.runtime.core.value_types import one_of
 
 _WITHOUT_EFFECT = {
     "client.autoMount": "a partition is mounted when it is first used",
@@ -29,6 +33,9 @@ _WITHOUT_EFFECT = {
     "client.mockDriver": "it is for tests of Waltz 0.13.2",
     "client.ssl.": READS_PEM_FILES,
 }
+
+AccessSetting = Annotated[Access, BeforeValidator(one_of(*get_args(Access)))]
+"""The type of the settings that say which addresses of servers and storages are dialed."""
 
 
 class ClientSettings(ClusterSettings):
@@ -46,6 +53,12 @@ class ClientSettings(ClusterSettings):
         "client.maxConcurrentTransactions",
         "the most appends without an outcome per partition",
         1000,
+    )
+    access: AccessSetting = setting(
+        "client.access",
+        "inside: dial the addresses that servers have registered; outside: dial their outside "
+        "addresses",
+        "inside",
     )
     tls_settings: TlsSettings = group("client.tls", TlsSettings())
 
@@ -70,6 +83,7 @@ def read_client_settings(
     settings = read_settings(ClientSettings, path, environment)
     options = ClientOptions(
         tls=settings.tls_settings.config(),
+        access=settings.access,
         zookeeper_access=settings.zookeeper_access,
         session_timeout_ms=settings.session_timeout_ms,
         max_in_flight=settings.max_in_flight,

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from waltz.client.core.errors import ClusterUnreachable, LockFailed, WaltzError
 from waltz.client.core.values import Attempt, DataT, Draft
+from waltz.client.deadlines import no_problems
 
 Build = (
     Callable[[Attempt], Draft[DataT] | None] | Callable[[Attempt], Awaitable[Draft[DataT] | None]]
@@ -35,10 +36,12 @@ async def submit(
     mount: Mount,
     append: Append[DataT],
     seconds: float | None,
+    problems: Callable[[], str] = no_problems,
 ) -> int | None:
     """See `waltz.LogClient.submit`. All attempts together take ``seconds`` at most.
 
-    If ``seconds`` is None, there is no limit.
+    If ``seconds`` is None, there is no limit. What ``problems`` returns ends the text of the error
+    of a timeout.
     """
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
@@ -55,12 +58,12 @@ async def submit(
         except TimeoutError:
             if not bound.expired():
                 raise  # An error of `mount` or `build`, not of `bound`.
-            raise _late_error(partition, conflict, what_was_late, remedy) from None
+            raise _late_error(partition, conflict, what_was_late, remedy, problems()) from None
         if draft is None:
             return None
         seconds_left = None if deadline is None else deadline - loop.time()
         if seconds_left is not None and seconds_left <= 0:
-            raise _late_error(partition, conflict, what_was_late, remedy)
+            raise _late_error(partition, conflict, what_was_late, remedy, problems())
         try:
             mark = attempt.mark if draft.mark is None else draft.mark
             return await append(draft, mark, seconds_left)
@@ -97,12 +100,12 @@ async def call_build(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | No
 
 
 def _late_error(
-    partition: int, conflict: int | None, what_was_late: str, remedy: str
+    partition: int, conflict: int | None, what_was_late: str, remedy: str, problems: str
 ) -> WaltzError:
     """Return the error of a timeout that passed while no append was in progress."""
     if conflict is not None:
         return LockFailed(partition, conflict)
     return ClusterUnreachable(
         f"{what_was_late} within the timeout of submit; nothing was sent: {remedy}, or raise the "
-        "timeout"
+        f"timeout{problems}"
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from waltz.client.core.errors import ClusterUnreachable
@@ -32,6 +32,9 @@ from waltz.net import (
     join_address,
 )
 from waltz.protocol import CLIENT_SERVER
+
+Name = Callable[[str, int], str]
+"""Returns the name of the server at a host and a port, for the text of an error."""
 
 _MOST_SECONDS = 3.0
 """How long the check may take. A server that does not answer in this time is no mismatch."""
@@ -63,10 +66,11 @@ async def with_tls_of_cluster(cluster: Cluster, options: ClientOptions) -> Clien
         raise ClusterUnreachable(str(problem)) from None
 
 
-async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig) -> None:
+async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig, name: Name = join_address) -> None:
     """Raise ClusterUnreachable if a server uses TLS and ``tls`` does not, or the other way round.
 
-    Also raise it if a server requires a certificate and ``tls`` has none.
+    Also raise it if a server requires a certificate and ``tls`` has none. ``name`` returns what the
+    error calls the server at an address.
 
     The first server that answers decides. Servers that cannot be reached say nothing about TLS.
     """
@@ -74,7 +78,7 @@ async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig) -> None:
     try:
         async with asyncio.timeout(_MOST_SECONDS):
             for endpoint in servers:
-                checks.add(asyncio.create_task(_agrees(endpoint, tls)))
+                checks.add(asyncio.create_task(_agrees(endpoint, tls, name)))
                 if await _any_agrees(checks, _NEXT_SECONDS):
                     return
             while checks:
@@ -99,7 +103,7 @@ async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) ->
     return any(agreed)
 
 
-async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
+async def _agrees(endpoint: Endpoint, tls: TlsConfig, name: Name) -> bool:
     """Whether a handshake succeeds.
 
     Raises ClusterUnreachable for a mismatch of TLS, or for a certificate that the client lacks.
@@ -113,18 +117,18 @@ async def _agrees(endpoint: Endpoint, tls: TlsConfig) -> bool:
             connection.close()
     except TlsMismatch:
         raise ClusterUnreachable(
-            f"server {join_address(host, port)} does not use TLS, and this client does: turn TLS "
+            f"server {name(host, port)} does not use TLS, and this client does: turn TLS "
             "off by tls=waltz.PLAINTEXT, WALTZ_TLS=off or --tls off, or turn it on at the server"
         ) from None
     except ConnectionLost:
         if not tls.enabled and await _speaks_tls(host, port):
             raise ClusterUnreachable(
-                f"server {join_address(host, port)} uses TLS, and this client does not: turn TLS "
+                f"server {name(host, port)} uses TLS, and this client does not: turn TLS "
                 "on by tls=waltz.TlsConfig(), WALTZ_TLS=on or --tls on"
             ) from None
         if tls.enabled and tls.certificate is None and await _requires_certificate(host, port):
             raise ClusterUnreachable(
-                f"server {join_address(host, port)} requires a certificate of its CA, and this "
+                f"server {name(host, port)} requires a certificate of its CA, and this "
                 "client has none: name certificate, key and ca, by tls=waltz.TlsConfig(...), or in "
                 "a file by WALTZ_TLS or --tls"
             ) from None

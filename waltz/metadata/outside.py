@@ -1,7 +1,7 @@
 """Read, follow and change the outside addresses of a cluster. Touches ZooKeeper.
 
-The znode `R/outside` exists only if somebody has opened access from outside the network of the
-cluster: the operator, or an administrator (spec/zookeeper.md section 12).
+The znode `R/outside` exists only if the operator, or an administrator, has opened access from
+outside the network of the cluster (spec/zookeeper.md section 12).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.codec import MalformedMetadata
@@ -30,7 +30,9 @@ async def read_outside_addresses(
     return await until_answered(cluster.store, lambda: _read_once(cluster, on_change))
 
 
-async def follow_outside_addresses(cluster: Cluster) -> AsyncIterator[OutsideAddresses | None]:
+async def follow_outside_addresses(
+    cluster: Cluster,
+) -> AsyncGenerator[OutsideAddresses | None, None]:
     """Yield the present outside addresses (None: the cluster has none), and those after a change.
 
     If several changes follow quickly, only the last is yielded. After a lost connection, the same

@@ -67,6 +67,8 @@ class ReconnectingLink(Generic[ConnectionT]):
     ) -> None:
         self.connection: ConnectionT | None = None
         """The open connection, None while there is none."""
+        self.problem = ""
+        """Why there is no connection; "" while there is one, and before the first failure."""
         self._name = name
         self._handler = handler
         self._backoff = backoff
@@ -103,7 +105,7 @@ class ReconnectingLink(Generic[ConnectionT]):
         failures, last_problem = 0, ""
         while True:
             self._useful, self._loss = False, self._loop.create_future()
-            problem = await self._connect_once()
+            self.problem = problem = await self._connect_once()
             if self._useful:
                 failures, last_problem = 0, ""
             delay = self._backoff.delay(failures)
@@ -128,6 +130,6 @@ class ReconnectingLink(Generic[ConnectionT]):
         # The connection may have ended after it was opened and before this task continued.
         if not self._loss.done():
             log.info("%s: connected", self._name)
-            self.connection = connection
+            self.connection, self.problem = connection, ""
             self._handler.up()
         return f"connection lost: {await self._loss}"

@@ -25,15 +25,16 @@ class BadProfile(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A cluster: the addresses of its ZooKeeper, its root znode, and its TLS.
+    """A cluster: the addresses of its ZooKeeper, its root znode, its TLS, and the way to it.
 
     ``tls`` is ``on``, ``off`` or the absolute path of a file, as in ``WALTZ_TLS``; or
-    `AS_DECLARED`.
+    `AS_DECLARED`. ``access`` is ``inside`` or ``outside``, as in ``WALTZ_ACCESS``.
     """
 
     zookeeper: str
     root: str
     tls: str
+    access: str = "inside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,13 @@ def _decode(value: Any) -> Profiles:
     If the profile in use is not among them, no profile is in use.
     """
     described = {
-        str(name): Profile(str(fields["zookeeper"]), str(fields["root"]), str(fields["tls"]))
+        str(name): Profile(
+            str(fields["zookeeper"]),
+            str(fields["root"]),
+            str(fields["tls"]),
+            # The versions before this field wrote profiles without it.
+            str(fields.get("access", "inside")),
+        )
         for name, fields in value["profiles"].items()
     }
     used = value["used"]

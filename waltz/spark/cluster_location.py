@@ -21,27 +21,30 @@ def locate(options: ClusterOptions) -> ClusterLocation:
     """
     seconds = float(options.timeout_seconds)
     tls = None if options.tls is None else TlsConfig(**asdict(options.tls))
-    access = _zookeeper_access(options.zookeeper_access)
+    zookeeper_access = _zookeeper_access(options.zookeeper_access)
     if options.cluster_file is None and options.zookeeper is None:
         try:
-            named = find_cluster(None, options.root, tls)
+            named = find_cluster(None, options.root, tls, access=options.access)
         except ClusterNotFound as problem:
             raise OptionError(
                 f"set the option zookeeper (host:port, with root) or cluster (the path of a local "
                 f"cluster's cluster.json): {problem}"
             ) from None
-        return ClusterLocation(named.zookeeper, named.root, named.tls, seconds, access)
+        return ClusterLocation(
+            named.zookeeper, named.root, named.tls, seconds, zookeeper_access, named.access
+        )
+    access = options.access or "inside"
     if options.cluster_file is None:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT
-        return ClusterLocation(options.zookeeper, root, tls, seconds, access)
+        return ClusterLocation(options.zookeeper, root, tls, seconds, zookeeper_access, access)
     try:
         described = read_cluster_file(options.cluster_file)
     except BadClusterFile as problem:
         raise OptionError(f"the option cluster names {options.cluster_file}: {problem}") from None
     tls = tls or TlsConfig(enabled=described.tls)
     root = options.root or described.root
-    return ClusterLocation(described.zookeeper, root, tls, seconds, access)
+    return ClusterLocation(described.zookeeper, root, tls, seconds, zookeeper_access, access)
 
 
 def _zookeeper_access(options: ZooKeeperOptions | None) -> ZooKeeperAccess:

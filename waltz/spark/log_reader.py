@@ -26,6 +26,7 @@ from waltz.client import (
 )
 from waltz.client.core.arrow_records import RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.client.replica_reader import ReplicaReader, WantedRecords
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
@@ -87,7 +88,8 @@ class LogEndsBefore(WaltzError):
 class ClusterLocation:
     """The cluster of a source or sink, and the time limit for the answers of its servers.
 
-    Without ``tls``, the servers' declaration in ZooKeeper says whether ports use TLS.
+    Without ``tls``, the servers' declaration in ZooKeeper says whether ports use TLS. ``access``
+    says which addresses of servers and storages are dialed.
     """
 
     zookeeper: str
@@ -95,6 +97,7 @@ class ClusterLocation:
     tls: TlsConfig | None
     timeout_seconds: float
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
+    access: Access = "inside"
 
 
 class SparkLogReader:
@@ -227,6 +230,7 @@ class SparkLogReader:
             location.zookeeper,
             root=location.root,
             tls=location.tls,
+            access=location.access,
             zookeeper_access=location.zookeeper_access,
             connect_timeout=seconds,
             answer_timeout=None,  # `_in_time` limits each wait.
@@ -280,6 +284,7 @@ class SparkLogReader:
                 location.root,
                 location.tls,
                 location.zookeeper_access,
+                access=location.access,
                 connect_seconds=_CONNECT_SECONDS,
             )
         records = await self._replicas.read_records(wanted)

@@ -68,6 +68,7 @@ def client_options(location: ClusterLocation) -> ClientOptions:
     """Return the options of a client whose appends and answers take ``timeoutSeconds`` at most."""
     return ClientOptions(
         tls=location.tls,
+        access=location.access,
         append_timeout=location.timeout_seconds,
         answer_timeout=location.timeout_seconds,
         max_in_flight=_BATCH_ROWS,

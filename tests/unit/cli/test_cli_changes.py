@@ -231,7 +231,7 @@ def test_preference_of_a_server_is_a_change_of_the_server(
 
     class Query:
         @classmethod
-        async def open(cls, *_: object) -> Query:
+        async def open(cls, *_: object, **__: object) -> Query:
             return cls()
 
         async def __aenter__(self) -> Query:

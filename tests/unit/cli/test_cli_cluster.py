@@ -7,7 +7,6 @@ import fcntl
 import json
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from waltz.admin import ServerReport, inspect
+from waltz.admin import ServerReport
 from waltz.admin.core.verification import Check, Finding
 from waltz.cli import local_names as names_module
 from waltz.cli.app import app
@@ -55,7 +54,7 @@ async def verb_in_process(
     network = cluster.network.host("admin")
     monkeypatch.setattr(cluster_commands, "open_cluster", open_cluster)
     monkeypatch.setattr(cluster_commands, "run", run)
-    monkeypatch.setattr(cluster_commands, "inspect", partial(inspect, network=network))
+    monkeypatch.setattr(cluster_commands, "network_of", lambda *_: network)
     yield
 
 

@@ -51,6 +51,20 @@ def test_tls_without_option_and_cluster_file_is_left_to_the_servers(described: P
     assert named_cluster("y:2", None, None, "off").tls == PLAINTEXT
 
 
+def test_access_option_overrides_the_settings_file(described: Path) -> None:
+    settings = described.with_name("cli.yml")
+    settings.write_text("zookeeper.connectString: z:1\naccess: outside\n")
+    assert named_cluster("y:2").access == "inside"
+    assert named_cluster("y:2", access="OUTSIDE").access == "outside"
+    assert named_cluster(cluster=described, access="outside").access == "outside"
+    assert named_cluster(cluster=settings).access == "outside"
+    assert named_cluster(cluster=settings, access="inside").access == "inside"
+    with pytest.raises(ClusterNotNamed, match="--access is 'away': it must be inside or outside"):
+        named_cluster("y:2", access="away")
+    with pytest.raises(ClusterNotNamed, match="--access is empty"):
+        named_cluster("y:2", access=" ")
+
+
 def test_local_cluster_is_found_in_default_directory(described: Path) -> None:
     usual = described.parent / "waltz-local" / "cluster.json"
     usual.parent.mkdir()

@@ -17,8 +17,8 @@ from waltz.net import PLAINTEXT
 def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for name in ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_TLS", "WALTZ_CLUSTER", "WALTZ_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("ZOOKEEPER", "ROOT", "TLS", "CLUSTER", "PROFILE", "ACCESS"):
+        monkeypatch.delenv(f"WALTZ_{name}", raising=False)
 
 
 def waltz(*arguments: str) -> Result:
@@ -53,6 +53,15 @@ def test_list_shows_the_profile_in_use() -> None:
         named_cluster()
 
 
+def test_profile_has_an_access_that_an_option_overrides() -> None:
+    assert waltz("add", "home", "-z", "zk:1", "--access", "outside").exit_code == 0
+    assert named_cluster().access == "outside"
+    assert named_cluster(access="inside").access == "inside"
+    waltz("add", "here", "-z", "zk:1")
+    listed = json.loads(waltz("list", "-o", "json").stdout)
+    assert [each["access"] for each in listed] == ["inside", "outside"]
+
+
 def test_error_about_the_tls_file_of_a_profile_names_the_profile(tmp_path: Path) -> None:
     tls = tmp_path / "tls.yml"
     tls.write_text("enabled: true")
@@ -76,6 +85,7 @@ def test_option_and_file_together_are_refused(tmp_path: Path) -> None:
         (("add", " x", "-z", "zk:1"), "cannot be the name of a profile"),
         (("add", "x", "-z", "zk:1", "-r", "relative"), "relative"),
         (("add", "x", "-z", "zk:1", "--tls", "missing.yml"), "missing.yml"),
+        (("add", "x", "-z", "zk:1", "--access", "away"), "--access is 'away'"),
     ],
 )
 def test_wrong_input_is_one_line(arguments: tuple[str, ...], part: str) -> None:

@@ -21,10 +21,11 @@ from waltz.cli.running import Failed
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup, encode_backup
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.server_transport import ServerTransport, Transport
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
-from waltz.net import PLAINTEXT, TlsConfig
+from waltz.net import PLAINTEXT, TCP, DialFailed, RpcConnection, TlsConfig
 from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT, KEY, PARTITIONS = "/waltz/orders", uuid.UUID(int=7), 2
@@ -165,6 +166,16 @@ def test_rescue_with_preferences_in_its_backup_prints_the_commands_that_set_them
         f"waltz server prefer '[::1]:55180' 0 {where}",
         f"waltz server prefer server-1:55180 1 {where}",
     ]
+
+
+async def test_rescue_from_a_backup_uses_the_outside_addresses_in_it() -> None:
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    backup = replace(BACKUP, outside=OutsideAddresses({"a:1": "127.0.0.1:1"}))
+    where = Target("z:1", ROOT, PLAINTEXT)
+    assert rescue._network(cluster, where, backup) is TCP
+    network = rescue._network(cluster, replace(where, access="outside"), backup)
+    with pytest.raises(DialFailed, match=r"127\.0\.0\.1:1.* \(outside address of a:1\)"):
+        await RpcConnection.open_storage(("a", 1), PLAINTEXT, (KEY, PARTITIONS), network=network)
 
 
 @pytest.mark.parametrize("given", [None, TlsConfig(), PLAINTEXT])

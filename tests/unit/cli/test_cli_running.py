@@ -6,6 +6,7 @@ import asyncio
 import math
 import uuid
 from collections.abc import Coroutine
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -18,14 +19,15 @@ from waltz.cli.app import app
 from waltz.cli.cluster import commands as cluster_commands
 from waltz.cli.cluster_options import Target
 from waltz.cli.doctor import commands as doctor_commands
-from waltz.cli.running import USUAL_SECONDS, Failed, run, tls_of
+from waltz.cli.running import USUAL_SECONDS, Failed, network_of, run, tls_of
 from waltz.cli.server import commands as server_commands
+from waltz.client.outside import OutsideNetwork
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.server_transport import Transport
 from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.transport import declare_transport
-from waltz.net import PLAINTEXT, TlsConfig
+from waltz.net import PLAINTEXT, TCP, TlsConfig
 from waltz.testing.zookeeper import MemoryZooKeeper
 
 
@@ -109,6 +111,13 @@ def test_verb_whose_file_cannot_be_used_fails_with_the_name_of_the_file(
         run(opens_a_missing_file())
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err == "waltz: /backup/orders: No such file or directory\n"
+
+
+async def test_network_of_a_verb_dials_outside_addresses_only_with_the_access_outside() -> None:
+    cluster = Cluster(MemoryZooKeeper().connect(), "/test")
+    inside = Target("z:1", "/test", None)
+    assert network_of(inside, cluster) is TCP
+    assert isinstance(network_of(replace(inside, access="outside"), cluster), OutsideNetwork)
 
 
 async def test_tls_of_a_verb_follows_the_servers_unless_given() -> None:

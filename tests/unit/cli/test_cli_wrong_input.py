@@ -56,8 +56,8 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty directory, a user without profiles, and no ZooKeeper."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_TLS", "WALTZ_CLUSTER", "WALTZ_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("ZOOKEEPER", "ROOT", "TLS", "CLUSTER", "PROFILE", "ACCESS"):
+        monkeypatch.delenv(f"WALTZ_{name}", raising=False)
 
     async def connect(connect_string: str, *_: object, **__: object) -> KazooStore:
         raise ConnectFailed(f"no ZooKeeper session was established at {connect_string}")

@@ -94,6 +94,9 @@ class Marks:
     def known_mark(self, partition: int) -> int:
         return -1
 
+    def problems(self) -> str:
+        return ""
+
 
 @pytest.fixture
 async def wire() -> Wire:

@@ -409,6 +409,7 @@ WRONG_CONNECT_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "^tls is True: it must be waltz.PLAINTEXT, or a waltz.TlsConfig such as "
         r"TlsConfig\(ca=path\)$",
     ),
+    ({"access": "away"}, ValueError, "^access is 'away': it must be 'inside' or 'outside'$"),
     ({"tls": False}, TypeError, "^tls is False: it must be waltz.PLAINTEXT, or a waltz.TlsConfig"),
     (
         {"zookeeper_access": "user:password"},
@@ -448,7 +449,7 @@ def test_options_without_a_limit_are_accepted() -> None:
 
 def test_unknown_option_is_refused_with_the_known_ones() -> None:
     options: dict[str, Any] = {"max_inflight": 5}
-    message = "^connect has no option max_inflight; its options are answer_timeout, append_timeout"
+    message = "^connect has no option max_inflight; its options are access, answer_timeout"
     with pytest.raises(TypeError, match=message):
         waltz.connect("127.0.0.1:1", **options)
 

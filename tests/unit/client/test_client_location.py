@@ -19,7 +19,14 @@ from waltz.runtime.configuration import ConfigError
 from waltz.runtime.profiles import AS_DECLARED, Profile, Profiles, profiles_file, write_profiles
 
 TLS = TlsConfig()
-VARIABLES = ("WALTZ_ZOOKEEPER", "WALTZ_ROOT", "WALTZ_CLUSTER", "WALTZ_PROFILE", "WALTZ_TLS")
+VARIABLES = (
+    "WALTZ_ZOOKEEPER",
+    "WALTZ_ROOT",
+    "WALTZ_CLUSTER",
+    "WALTZ_PROFILE",
+    "WALTZ_TLS",
+    "WALTZ_ACCESS",
+)
 
 
 def described(path: Path, zookeeper: str = "127.0.0.1:7", *, tls: bool = False) -> Path:
@@ -103,6 +110,35 @@ def test_file_that_is_missing_is_an_error() -> None:
 def test_connect_refuses_the_settings_file_meant_for_the_command_line() -> None:
     with pytest.raises(ClusterNotFound, match="open the client with connect_as_configured"):
         find_cluster(None, None, None, {"WALTZ_CLUSTER": "cli.yml"})
+
+
+@pytest.mark.parametrize("named", ["zookeeper", "file", "profile"])
+def test_access_is_that_of_the_argument_then_of_the_environment(
+    directory: Path, named: str
+) -> None:
+    profiles = Profiles().add("away", Profile("zk:1", "/r", "on", "outside"))
+    variables = {"XDG_CONFIG_HOME": str(directory / "config")}
+    write_profiles(profiles_file(variables), profiles)
+    variables |= {
+        "zookeeper": {"WALTZ_ZOOKEEPER": "zk:1"},
+        "file": {"WALTZ_CLUSTER": str(described(directory / "a.json"))},
+        "profile": {"WALTZ_PROFILE": "away"},
+    }[named]
+    default = "outside" if named == "profile" else "inside"
+    assert find_cluster(None, None, None, variables).access == default
+    for access in ("inside", "outside"):
+        given = variables | {"WALTZ_ACCESS": access.upper()}
+        assert find_cluster(None, None, None, given).access == access
+        assert find_cluster(None, None, None, given, access="inside").access == "inside"
+        assert find_cluster("zk:1", None, None, given).access == "inside"
+
+
+def test_access_that_is_unknown_is_an_error_with_the_choices() -> None:
+    variables = {"WALTZ_ZOOKEEPER": "zk:1", "WALTZ_ACCESS": "away"}
+    with pytest.raises(
+        ClusterNotFound, match=r"^WALTZ_ACCESS is 'away': it must be inside or outside$"
+    ):
+        find_cluster(None, None, None, variables)
 
 
 async def test_connect_without_arguments_opens_the_cluster_of_the_environment(

@@ -164,7 +164,7 @@ async def test_storage_whose_connection_is_lost_is_connected_again(
     """Otherwise the storage would not be read any more after its restart."""
     restarted = {name: Storage(scene) for name in STORAGES}
 
-    async def open_storage(address: tuple[str, int], *_: object) -> Storage:
+    async def open_storage(address: tuple[str, int], *_: object, **__: object) -> Storage:
         return restarted["{}:{}".format(*address)]
 
     monkeypatch.setattr(RpcConnection, "open_storage", open_storage)

@@ -311,3 +311,20 @@ def test_shared_variables_name_the_cluster_unless_its_own_variables_do(
     values = settings_report(model, None, shared | other)
     found = {each.key.name: each.value for each in values.settings}
     assert (found["zookeeper.connectString"], found["cluster.root"]) == ("zk:1", "/own")
+
+
+def test_shared_variable_sets_the_access_of_clients_only() -> None:
+    shared = {
+        "WALTZ_ZOOKEEPER": "zk:1",
+        "WALTZ_ROOT": "/r",
+        "WALTZ_ACCESS": "outside",
+        "WALTZ_ZOOKEEPER_SESSION_TIMEOUT": "6000",
+    }
+    assert read_settings(ClientSettings, None, shared).access == "outside"
+    assert read_settings(
+        ClientSettings, None, shared | {"WALTZ_CLIENT_ACCESS": "inside"}
+    ).access == ("inside")
+    assert read_client_settings(None, shared)[2].access == "outside"
+    assert settings_report(ServerConfig, None, shared).warnings == ()
+    with pytest.raises(ConfigError, match=r"\$WALTZ_ACCESS: client.access is 'away': expected one"):
+        read_settings(ClientSettings, None, shared | {"WALTZ_ACCESS": "away"})

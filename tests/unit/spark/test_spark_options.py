@@ -13,6 +13,7 @@ from waltz.net import TlsConfig
 from waltz.spark.cluster_location import locate
 from waltz.spark.core.option_values import OptionError, TlsOptions, ZooKeeperOptions
 from waltz.spark.core.options import Edge, Positions, parse_options
+from waltz.spark.writer import client_options
 
 CLUSTER = {"zookeeper": "zk:2181"}
 
@@ -178,6 +179,21 @@ def test_options_that_would_expose_or_lack_credentials_are_refused(
 ) -> None:
     with pytest.raises(OptionError, match=text):
         parse_options(CLUSTER | given)
+
+
+def test_access_is_that_of_the_option_then_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outside = {"access": "outside"}
+    assert locate(parse_options(CLUSTER).cluster).access == "inside"
+    assert locate(parse_options(CLUSTER | outside).cluster).access == "outside"
+    monkeypatch.setenv("WALTZ_ZOOKEEPER", "zk:1")
+    monkeypatch.setenv("WALTZ_ACCESS", "outside")
+    assert locate(parse_options({}).cluster).access == "outside"
+    assert locate(parse_options({"access": "inside"}).cluster).access == "inside"
+    assert client_options(locate(parse_options(CLUSTER | outside).cluster)).access == "outside"
+    with pytest.raises(OptionError, match="'away': expected one of inside, outside"):
+        parse_options(CLUSTER | {"access": "away"})
 
 
 def test_cluster_without_tls_options_is_left_to_the_servers() -> None:

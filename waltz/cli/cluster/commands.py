@@ -1,6 +1,7 @@
 """``waltz cluster``: create, show, verify, delete clusters. Touches ZooKeeper, the network.
 
-The verbs for lost metadata are in `rescue` and `metadata`.
+The verbs for lost metadata are in `rescue` and `metadata`, those for outside addresses in
+`outside`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import typer
 from waltz.admin import Finding, inspect, query_servers, read_partitions, verify
 from waltz.cli.changes import Change, change, show_change
 from waltz.cli.cluster import metadata as cluster_metadata
+from waltz.cli.cluster import outside as cluster_outside
 from waltz.cli.cluster import rescue as cluster_rescue
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
@@ -22,7 +24,15 @@ from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import SERVER_WAITS, USUAL_SECONDS, Failed, open_cluster, run, tls_of
+from waltz.cli.running import (
+    SERVER_WAITS,
+    USUAL_SECONDS,
+    Failed,
+    network_of,
+    open_cluster,
+    run,
+    tls_of,
+)
 from waltz.client.core.ranges import MOST_PARTITIONS
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -34,6 +44,7 @@ app = typer.Typer(
 )
 app.add_typer(cluster_rescue.app)
 app.add_typer(cluster_metadata.app, name="metadata")
+app.add_typer(cluster_outside.app, name="outside")
 
 _CHECK_AGAIN_SECONDS = 0.5
 
@@ -240,7 +251,8 @@ def verify_command(
                 await asyncio.sleep(min(remaining, _CHECK_AGAIN_SECONDS))
 
     async def check_once(cluster: Cluster) -> list[Finding]:
-        state = await inspect(cluster, await tls_of(where, cluster), timeout_seconds=timeout)
+        tls, network = await tls_of(where, cluster), network_of(where, cluster)
+        state = await inspect(cluster, tls, timeout_seconds=timeout, network=network)
         members.update(state.members)
         if partition is not None and not 0 <= partition < state.num_partitions:
             raise Failed(
@@ -274,8 +286,10 @@ def check_connectivity_command(
     async def query() -> Rendering:
         async with open_cluster(where) as cluster:
             members = (await cluster.membership()).servers()
-            tls = await tls_of(where, cluster)
-        answers = await query_servers(members.values(), tls, timeout_seconds=timeout)
+            tls, network = await tls_of(where, cluster), network_of(where, cluster)
+            answers = await query_servers(
+                members.values(), tls, timeout_seconds=timeout, network=network
+            )
         return cluster_rows.render_connectivity(members, answers)
 
     rendering = run(query(), seconds=USUAL_SECONDS + SERVER_WAITS * timeout)

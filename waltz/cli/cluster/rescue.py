@@ -28,12 +28,13 @@ from waltz.cli.output import Format, Output, OutputFormat, say, show
 from waltz.cli.running import Failed, open_cluster, run, tls_of
 from waltz.cli.suggested import suggested
 from waltz.client.core.ranges import format_partitions
+from waltz.client.outside import network_for
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.transport import tls_as_declared
-from waltz.net import TlsConfig
+from waltz.net import Network, TlsConfig
 
 app = typer.Typer()
 
@@ -180,7 +181,8 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
             params = StoreParams(create_from.key, create_from.num_partitions)
             maps = create_from.maps
         tls = await _tls(cluster, where, create_from)
-        assignments = await _missing_assignments(maps, params, tls, seconds)
+        network = _network(cluster, where, create_from)
+        assignments = await _missing_assignments(maps, params, tls, network, seconds)
         if assignments:
             all_assignments = {**maps.assignments.partitions, **assignments}
             maps = replace(maps, assignments=ReplicaAssignments(all_assignments))
@@ -191,6 +193,7 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
             tls,
             backup,
             timeout_seconds=seconds,
+            network=network,
         )
         return _RescuePlan(partitions, create_from, assignments)
 
@@ -221,14 +224,19 @@ async def _write_metadata(
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
     tls = await _tls(cluster, where, shown_plan.create_from)
+    network = _network(cluster, where, shown_plan.create_from)
     try:
-        await fence_replicas(shown_plan.partitions, tls, params, timeout_seconds=seconds)
+        await fence_replicas(
+            shown_plan.partitions, tls, params, timeout_seconds=seconds, network=network
+        )
     except FencingFailed as problem:
         raise Failed(
             f"{problem}; {shown_plan.written_before_metadata}; when the storage answers, type the "
             "command again"
         ) from problem
-    plans = await plan_rescue(cluster, maps, params, tls, backup, timeout_seconds=seconds)
+    plans = await plan_rescue(
+        cluster, maps, params, tls, backup, timeout_seconds=seconds, network=network
+    )
     changed = [
         now
         for now, before in zip(plans, shown_plan.partitions, strict=True)
@@ -279,8 +287,17 @@ async def _tls(cluster: Cluster, where: Target, backup: ClusterBackup | None) ->
     return await tls_of(where, cluster)
 
 
+def _network(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> Network:
+    """Return the network that reaches the storages.
+
+    ``backup`` is the backup to create the cluster from, which has the outside addresses.
+    """
+    known = None if backup is None else backup.outside
+    return network_for(cluster, where.access, known=known)
+
+
 async def _missing_assignments(
-    maps: StorageMaps, params: StoreParams, tls: TlsConfig, seconds: float
+    maps: StorageMaps, params: StoreParams, tls: TlsConfig, network: Network, seconds: float
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the partitions that each storage holds, if ``maps`` assign no partition at all.
 
@@ -288,5 +305,5 @@ async def _missing_assignments(
     """
     if any(maps.assignments.partitions.values()):
         return {}
-    replicas = await query_storages(maps, params, tls, timeout_seconds=seconds)
+    replicas = await query_storages(maps, params, tls, timeout_seconds=seconds, network=network)
     return held_assignments(replicas)

@@ -123,6 +123,7 @@ def console_command(
         interval=interval,
         timeout_seconds=timeout,
         min_disk_free=min_disk_free,
+        access=where.access,
     )
     with contextlib.suppress(KeyboardInterrupt):
         run(_serve(where, endpoint, console_target), seconds=None)
@@ -154,6 +155,7 @@ async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarg
             where.zookeeper,
             root=where.root,
             tls=where.tls,
+            access=where.access,
             zookeeper_access=where.zookeeper_access,
             connect_timeout=connect_seconds,
         )

@@ -101,13 +101,7 @@ def bundle_command(
         with exit_on_expected_error():
             where.tls.dialing_context()  # An unusable file is an error here, not in each part.
     logs, settings_files = _files_to_add(where, log or [], settings or [])
-    # As in ``waltz doctor``: a session with ZooKeeper takes several answers.
-    collector = BundleCollector(
-        partial(open_cluster, where, connect_seconds=timeout * 2 + 1),
-        where.zookeeper,
-        where.tls,
-        timeout_seconds=timeout,
-    )
+    collector = _collector(where, timeout)
     run(collector.collect(), seconds=None)
     files, errors = dict(collector.files), list(collector.errors)
     for kind, paths in (("logs", logs), ("settings", settings_files)):
@@ -131,6 +125,18 @@ def bundle_command(
         say(f"{path} has {len(files)} files{missing}")
     else:
         show(output, record("", WrittenBundle(str(path), tuple(sorted(files)), tuple(errors))))
+
+
+def _collector(where: Target, timeout: float) -> BundleCollector:
+    """Return the collector of a bundle; a process has ``timeout`` seconds for each answer."""
+    # As in ``waltz doctor``: a session with ZooKeeper takes several answers.
+    return BundleCollector(
+        partial(open_cluster, where, connect_seconds=timeout * 2 + 1),
+        where.zookeeper,
+        where.tls,
+        timeout_seconds=timeout,
+        access=where.access,
+    )
 
 
 def _check_input(path: Path, http: list[str]) -> None:
@@ -192,6 +198,7 @@ def _versions(where: Target, processes: Mapping[str, Version]) -> bytes:
         "zookeeper": where.zookeeper,
         "root": where.root,
         "tls": None if where.tls is None else where.tls.enabled,
+        "access": where.access,
         "processes": dict(processes),
         "environment": environment_without_secrets(os.environ, "WALTZ_"),
     }

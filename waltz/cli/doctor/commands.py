@@ -54,6 +54,7 @@ def doctor_command(
             where.tls,
             timeout_seconds=timeout,
             min_disk_free=min_disk_free,
+            access=where.access,
         ),
         seconds=None,  # `diagnose` has its own limit, which grows with the timeout.
     )

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from waltz.cli.changes import Change, change, show_change
-from waltz.cli.cluster_options import Root, Tls, ZooKeeper, tls_from_option
+from waltz.cli.cluster_options import (
+    AccessOption,
+    Root,
+    Tls,
+    ZooKeeper,
+    access_from_option,
+    tls_from_option,
+)
 from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
@@ -43,6 +50,7 @@ class ProfileRow:
     zookeeper: str
     root: str
     tls: str
+    access: str
 
 
 @app.command(
@@ -50,6 +58,7 @@ class ProfileRow:
     epilog=examples(
         "waltz profile add staging --zookeeper zk-1:2181 --root /waltz/orders",
         "waltz profile add production -z zk-1:2181,zk-2:2181 -r /waltz/orders --tls tls.yml",
+        "waltz profile add from-home -z zk.example:2181 --access outside",
     ),
 )
 @prints(Change)
@@ -58,6 +67,7 @@ def add_command(
     zookeeper: ZooKeeper = None,
     root: Root = None,
     tls: Tls = None,
+    access: AccessOption = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Add a profile, or replace the one of that name; the first one is in use at once."""
@@ -69,7 +79,8 @@ def add_command(
     with exit_on_expected_error():
         _check_name(name)
         Paths(chosen_root)
-        profile = Profile(zookeeper, chosen_root, _tls_text(tls))
+        chosen_access = "inside" if access is None else access_from_option(access)
+        profile = Profile(zookeeper, chosen_root, _tls_text(tls), chosen_access)
         before = read_profiles(profiles_file())
         after = before.add(name, profile)
         write_profiles(profiles_file(), after if before.profiles else after.use(name))
@@ -107,7 +118,9 @@ def list_command(output: Output = Format.TABLE) -> None:
     with exit_on_expected_error():
         saved = read_profiles(profiles_file())
     rows = [
-        ProfileRow(name, name == saved.used, profile.zookeeper, profile.root, profile.tls)
+        ProfileRow(
+            name, name == saved.used, profile.zookeeper, profile.root, profile.tls, profile.access
+        )
         for name, profile in sorted(saved.profiles.items())
     ]
     show(output, listing("Profiles", ProfileRow, rows))

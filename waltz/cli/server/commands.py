@@ -14,7 +14,15 @@ from waltz.cli.local_names import local_names
 from waltz.cli.options import DryRun, Partitions, examples, parse_argument
 from waltz.cli.output import Format, Output, OutputFormat, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import SERVER_WAITS, USUAL_SECONDS, Failed, open_cluster, run, tls_of
+from waltz.cli.running import (
+    SERVER_WAITS,
+    USUAL_SECONDS,
+    Failed,
+    network_of,
+    open_cluster,
+    run,
+    tls_of,
+)
 from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.core.membership_steps import Membership
@@ -51,15 +59,19 @@ def list_command(
         async with open_cluster(where) as cluster:
             membership = await cluster.membership()
             replicas = (await cluster.replica_assignments()).value
-            tls = await tls_of(where, cluster)
-        for address in servers or ():
-            _check_member(membership, address)
-        members = {
-            server_id: member
-            for server_id, member in membership.servers().items()
-            if not servers or member.address in servers
-        }
-        reports = await query_servers(members.values(), tls, timeout_seconds=timeout)
+            for address in servers or ():
+                _check_member(membership, address)
+            members = {
+                server_id: member
+                for server_id, member in membership.servers().items()
+                if not servers or member.address in servers
+            }
+            reports = await query_servers(
+                members.values(),
+                await tls_of(where, cluster),
+                timeout_seconds=timeout,
+                network=network_of(where, cluster),
+            )
         return server_rows.render_servers(members, reports, replicas, local_names(where))
 
     show(output, run(ask(), seconds=USUAL_SECONDS + SERVER_WAITS * timeout))
@@ -116,18 +128,18 @@ def _set_preference(
         async with open_cluster(where) as cluster:
             _check_member(await cluster.membership(), server)
             count = (await cluster.params()).num_partitions
-            tls = await tls_of(where, cluster)
-        if ids[-1] >= count:
-            raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
-        if dry_run:
-            return
-        async with await ServerQuery.open(split_address(server), tls) as query:
-            if not await query.prefer(ids, wanted=wanted):
-                raise Failed(
-                    f"server {server} refused to change its preference for partitions {shown}; if "
-                    "the cluster has access rules, this needs the right administer: see waltz "
-                    "access list"
-                )
+            if ids[-1] >= count:
+                raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
+            if dry_run:
+                return
+            tls, network = await tls_of(where, cluster), network_of(where, cluster)
+            async with await ServerQuery.open(split_address(server), tls, network=network) as query:
+                if not await query.prefer(ids, wanted=wanted):
+                    raise Failed(
+                        f"server {server} refused to change its preference for partitions {shown}; "
+                        "if the cluster has access rules, this needs the right administer: see "
+                        "waltz access list"
+                    )
 
     run(set_preference())
     verb = "would prefer" if dry_run else "prefers"

@@ -19,7 +19,7 @@ from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, Storage, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering
-from waltz.cli.running import Failed, open_cluster, run, tls_of
+from waltz.cli.running import Failed, network_of, open_cluster, run, tls_of
 from waltz.cli.storage import partitions as storage_partitions
 from waltz.cli.storage import replicas as storage_replicas
 from waltz.cli.storage import rows as storage_rows
@@ -30,7 +30,7 @@ from waltz.cli.storage.rows import Holdings
 from waltz.cli.suggested import suggested
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.net import ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -69,9 +69,9 @@ def list_command(
                     f"{', '.join(names) or 'none'}."
                 )
             queried = [name for name in names if not storages or name in storages]
-            tls = await tls_of(where, cluster)
+            tls, network = await tls_of(where, cluster), network_of(where, cluster)
             holdings = await asyncio.gather(
-                *(_query_holdings(cluster, maps, storage, tls) for storage in queried)
+                *(_query_holdings(cluster, maps, storage, tls, network) for storage in queried)
             )
         return storage_rows.render_storages(maps, dict(zip(queried, holdings, strict=True)))
 
@@ -164,7 +164,13 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
         async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
             tls = await tls_of(where, cluster)
-            ports = await check_ports(maps, tls, params, timeout_seconds=STORAGE_ANSWER_SECONDS)
+            ports = await check_ports(
+                maps,
+                tls,
+                params,
+                timeout_seconds=STORAGE_ANSWER_SECONDS,
+                network=network_of(where, cluster),
+            )
         return storage_rows.render_ports(ports)
 
     rendering = run(check())
@@ -174,13 +180,13 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
 
 
 async def _query_holdings(
-    cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig
+    cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig, network: Network
 ) -> Holdings:
     """Return the storage's report on its replicas, or why the storage did not report."""
     try:
         async with (
             asyncio.timeout(STORAGE_ANSWER_SECONDS),
-            await open_admin(cluster, maps, storage, tls) as admin,
+            await open_admin(cluster, maps, storage, tls, network=network) as admin,
         ):
             return Holdings(await admin.states(), damaged=await admin.damaged_ranges())
     except TimeoutError:

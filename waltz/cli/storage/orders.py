@@ -25,7 +25,7 @@ from waltz.admin import (
 from waltz.cli.cluster_options import Target
 from waltz.cli.output import say
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import Failed, open_cluster, tls_of
+from waltz.cli.running import Failed, network_of, open_cluster, tls_of
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 
@@ -56,14 +56,17 @@ async def perform(
     Raises Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds.
     """
     async with open_cluster(where) as cluster:
-        tls = await tls_of(where, cluster)
+        tls, network = await tls_of(where, cluster), network_of(where, cluster)
         if dry_run:
-            executor = OrderExecutor(cluster, tls)
+            executor = OrderExecutor(cluster, tls, network=network)
             return await print_forecast(executor, order, quiet_if_done=quiet_if_done)
         with progress_towards("copied") as advance:
             # Ids start at 0, so id + 1 is the number of copied transactions.
             executor = OrderExecutor(
-                cluster, tls, on_copied=lambda at, last: advance(at + 1, last + 1)
+                cluster,
+                tls,
+                on_copied=lambda at, last: advance(at + 1, last + 1),
+                network=network,
             )
             return await carry_out_order(executor, order, max_stall=max_stall, hint="")
 
@@ -104,8 +107,8 @@ async def direct_executor(
     Such an order has nothing to wait for except that storage, so it fails if the storage does not
     answer the first request.
     """
-    tls = await tls_of(where, cluster)
-    return OrderExecutor(cluster, tls, step_seconds=step_seconds, retry=False)
+    tls, network = await tls_of(where, cluster), network_of(where, cluster)
+    return OrderExecutor(cluster, tls, step_seconds=step_seconds, retry=False, network=network)
 
 
 async def perform_directly(

@@ -34,7 +34,7 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import Failed, open_cluster, run, tls_of
+from waltz.cli.running import Failed, network_of, open_cluster, run, tls_of
 from waltz.cli.storage.orders import RecoveryResult, Steps, perform, recover_each
 from waltz.cli.storage.rows import ComparedPartition, render_comparisons
 from waltz.metadata.cluster import Cluster
@@ -296,6 +296,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
                 await tls_of(where, cluster),
                 partition,
                 on_compared=lambda at, last: advance(at + 1, last + 1),
+                network=network_of(where, cluster),
             )
         except UnknownPartition as problem:
             raise Failed(str(problem)) from problem

@@ -14,7 +14,7 @@ from waltz.cli.fields import prints
 from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import open_cluster, run, tls_of
+from waltz.cli.running import network_of, open_cluster, run, tls_of
 from waltz.cli.storage.orders import RUN_AGAIN, Steps, carry_out_order, print_forecast
 from waltz.cli.storage.rows import ReplicaEnd, render_replica_end
 from waltz.cli.suggested import suggested
@@ -48,11 +48,11 @@ def max_transaction_id_command(
     async def query_end() -> int:
         async with open_cluster(where) as cluster:
             maps, params = await cluster.storage_maps(), await cluster.store_params()
-            tls = await tls_of(where, cluster)
-            async with await open_admin(cluster, maps, storage, tls) as admin:
+            tls, network = await tls_of(where, cluster), network_of(where, cluster)
+            async with await open_admin(cluster, maps, storage, tls, network=network) as admin:
                 check_held(storage, [partition], await admin.partitions())
                 return await max_transaction_id(
-                    admin, storage, partition, tls, params, offline=offline
+                    admin, storage, partition, tls, params, offline=offline, network=network
                 )
 
     show(output, render_replica_end(storage, partition, run(query_end())))
@@ -113,6 +113,7 @@ def recover_partition_command(
                     tls_of={storage: tls for storage, tls in own_tls.items() if tls is not None},
                     copy_batch=batch_size,
                     on_copied=progress,
+                    network=network_of(where, cluster),
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None

@@ -20,7 +20,7 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.fields import prints
 from waltz.cli.options import DryRun, Partitions, Storage, Yes, confirm, examples, parse_argument
 from waltz.cli.output import Format, Output
-from waltz.cli.running import Failed, open_cluster, run, tls_of
+from waltz.cli.running import Failed, network_of, open_cluster, run, tls_of
 from waltz.cli.storage.orders import Only, StepRecorder, Steps, print_forecast
 from waltz.client.core.ranges import format_partitions, parse_partitions
 
@@ -77,7 +77,8 @@ def unassign_command(
 
     async def unassign() -> Steps:
         async with open_cluster(where) as cluster:
-            executor = OrderExecutor(cluster, await tls_of(where, cluster))
+            tls, network = await tls_of(where, cluster), network_of(where, cluster)
+            executor = OrderExecutor(cluster, tls, network=network)
             if dry_run:
                 return await print_forecast(executor, order, waiting_fails=True)
             return await _carry_out(executor, order, timeout)

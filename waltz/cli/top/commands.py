@@ -23,7 +23,7 @@ from waltz.cli.local_names import LocalNames, local_names
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, OutputFormat, as_yaml, say, show, tables
 from waltz.cli.rows import Rendering, Rows
-from waltz.cli.running import Failed, open_cluster, run, tls_of
+from waltz.cli.running import Failed, network_of, open_cluster, run, tls_of
 from waltz.cli.template import Template
 from waltz.cli.top.rows import WatchedCluster, render_sample
 from waltz.metadata.cluster import NoCluster
@@ -75,7 +75,12 @@ def top_command(
     async def show_samples(display: Display) -> None:
         async with (
             open_cluster(where) as cluster,
-            Monitor(cluster, await tls_of(where, cluster), timeout_seconds=timeout) as monitor,
+            Monitor(
+                cluster,
+                await tls_of(where, cluster),
+                timeout_seconds=timeout,
+                network=network_of(where, cluster),
+            ) as monitor,
         ):
             await watch(lambda: sample_within(monitor, limit), display, interval, names, once=once)
 

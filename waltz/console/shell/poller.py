@@ -20,15 +20,17 @@ from waltz.admin.core.health import MIN_DISK_FREE, Severity, Statement
 from waltz.admin.core.sample import Sample
 from waltz.admin.diagnosis import unusable_cluster
 from waltz.admin.monitoring import Monitor
+from waltz.client.outside import network_for
 from waltz.console.core.history import MOST_SECONDS_OF_RATE, History
 from waltz.console.core.view import ClusterView, Names, as_value, failed_view, view_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.store import StoreError
 from waltz.metadata.transport import tls_of_cluster
 from waltz.metadata.zookeeper_access import BadCredentials, ZooKeeperAccess
-from waltz.net import TlsConfig, TlsConfigError
+from waltz.net import TCP, Network, TlsConfig, TlsConfigError
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class ConsoleTarget:
     interval: float
     timeout_seconds: float
     min_disk_free: float = MIN_DISK_FREE
+    access: Access = "inside"
 
 
 class Source:
@@ -84,6 +87,8 @@ class Source:
         self._monitor: Monitor | None = None
         self._tls = target.tls or TlsConfig()
         """The TLS settings of the ports, from the first sample on."""
+        self._network: Network = TCP
+        """The network that reaches the ports, from the first sample on."""
         self._query: asyncio.Task[None] | None = None
         """The last query of which storages the servers reach."""
         self._query_began: float | None = None
@@ -131,8 +136,15 @@ class Source:
             cluster = Cluster(store, target.root)
             self.name = (await cluster.params()).name
             self._tls = await tls_of_cluster(cluster, target.tls)
+            self._network = network_for(cluster, target.access)
             monitor = await opened.enter_async_context(
-                Monitor(cluster, self._tls, timeout_seconds=target.timeout_seconds, details=True)
+                Monitor(
+                    cluster,
+                    self._tls,
+                    timeout_seconds=target.timeout_seconds,
+                    details=True,
+                    network=self._network,
+                )
             )
             self._opened = opened.pop_all()
         self._monitor = monitor
@@ -152,7 +164,7 @@ class Source:
         """Replace ``reached`` by what the servers report now."""
         members = sample.membership.servers().values()
         # With the default limit: for its answer, a server opens connections to all its storages.
-        reports = await query_servers(members, self._tls)
+        reports = await query_servers(members, self._tls, network=self._network)
         self.reached = {
             server: dict(report.storages)
             for server, report in reports.items()

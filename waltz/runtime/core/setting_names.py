@@ -18,9 +18,13 @@ DEFAULT_ROOT = "/waltz"
 SHARED_VARIABLES = {
     "WALTZ_ZOOKEEPER": "zookeeper.connectString",
     "WALTZ_ROOT": "cluster.root",
+    "WALTZ_ACCESS": "client.access",
 }
-"""The variables that name the cluster for the command line and the library, each with the setting
-that it also sets. The variable of the setting itself overrides it."""
+"""The variables that name the cluster for the command line and the library, and the way to it; each
+with the setting that it also sets. The variable of the setting itself overrides it."""
+ACCESS_VARIABLE = "WALTZ_ACCESS"
+"""The variable for the addresses that the command line and the library dial: ``inside`` or
+``outside``."""
 COMMAND_VARIABLES = ("WALTZ_CLUSTER", "WALTZ_PROFILE")
 """The variables that name the cluster for the command line and the library alone. Servers and
 storages ignore them, because a file or a profile of a user must not move a process to another

@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from waltz.metadata.core.outside_addresses import Access
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
-from waltz.runtime.core.value_types import boolean, file, positive, text
+from waltz.runtime.core.value_types import boolean, file, one_of, positive, text
 
 _SPARK_OPTIONS = frozenset(("checkpointlocation",))
 """Spark's own options, which it passes on to sources and sinks."""
@@ -58,9 +59,9 @@ class ClusterOptions:
     """The cluster: named by ``cluster_file``, or by ``zookeeper`` and ``root``, or by neither.
 
     If neither names the cluster, the environment of the driver does, as for `waltz.connect`.
-    ``tls`` is None if no option ``tls.*`` is set. ``zookeeper_access`` is None if no option
-    ``zookeeper.tls.*`` or ``zookeeper.authentication.*`` is set. ``timeout_seconds`` bounds the
-    wait for the answer to a request or an append.
+    ``tls`` is None if no option ``tls.*`` is set, ``access`` if the option is not set.
+    ``zookeeper_access`` is None if no option ``zookeeper.tls.*`` or ``zookeeper.authentication.*``
+    is set. ``timeout_seconds`` bounds the wait for the answer to a request or an append.
     """
 
     cluster_file: Path | None
@@ -69,6 +70,7 @@ class ClusterOptions:
     tls: TlsOptions | None
     timeout_seconds: int
     zookeeper_access: ZooKeeperOptions | None = None
+    access: Access | None = None
 
 
 CLUSTER_OPTIONS = (
@@ -77,6 +79,13 @@ CLUSTER_OPTIONS = (
     Option("root", text, None, f"the cluster's znode; default {DEFAULT_ROOT}"),
     Option(
         "timeoutSeconds", positive, 60, "seconds to wait for a server's answer before a task fails"
+    ),
+    Option(
+        "access",
+        one_of(*get_args(Access)),
+        None,
+        "outside: dial the outside addresses of servers and storages, for a Spark outside the "
+        "network of the cluster; default inside",
     ),
     Option(
         "tls.enabled",
@@ -144,14 +153,15 @@ def cluster_options(values: Mapping[str, Any], given: Mapping[str, str]) -> Clus
         )
     names = [name.lower() for name in given]
     any_tls = any(name.startswith("tls.") for name in names)
-    any_access = any(name.startswith("zookeeper.") for name in names)
+    any_zookeeper = any(name.startswith("zookeeper.") for name in names)
     return ClusterOptions(
         cluster_file=cluster_file,
         zookeeper=zookeeper,
         root=values["root"],
         tls=_tls_options(values, "tls.") if any_tls else None,
         timeout_seconds=values["timeoutSeconds"],
-        zookeeper_access=_zookeeper_options(values) if any_access else None,
+        zookeeper_access=_zookeeper_options(values) if any_zookeeper else None,
+        access=values["access"],
     )
 
 

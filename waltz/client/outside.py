@@ -1,0 +1,189 @@
+"""Dial the outside addresses of a cluster's servers and storages. Touches network and ZooKeeper.
+
+A client with the access ``outside`` cannot reach the addresses that the processes have registered.
+Its connections are opened by an `OutsideNetwork`, which replaces each address just before it is
+dialed (spec/zookeeper.md section 12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Collection
+
+from waltz.client.core.errors import ClusterUnreachable, no_answer_of_zookeeper
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.outside_addresses import Access, OutsideAddresses
+from waltz.metadata.outside import follow_outside_addresses, read_outside_addresses
+from waltz.metadata.store import StoreError
+from waltz.net import (
+    TCP,
+    AcceptedConnections,
+    DialFailed,
+    FrameConnection,
+    FrameHandler,
+    ListeningPort,
+    Network,
+    TlsConfig,
+    join_address,
+    split_address,
+)
+from waltz.net.network import NewHandler
+from waltz.protocol import ProtocolSpec
+
+log = logging.getLogger(__name__)
+
+_READ_SECONDS = 2.0
+"""How long a connection waits for ZooKeeper before it uses the addresses that were read last."""
+
+
+class NoOutsideAddress(DialFailed):
+    """A registered address has no outside address, so it cannot be dialed from outside."""
+
+
+def network_for(
+    cluster: Cluster,
+    access: Access | None,
+    network: Network = TCP,
+    known: OutsideAddresses | None = None,
+) -> Network:
+    """Return the network by which a process with ``access`` reaches ``cluster``.
+
+    None means ``inside``: ``network`` dials the registered addresses. ``known`` are the outside
+    addresses to use while ZooKeeper has none, such as those in a backup of a lost cluster.
+    """
+    return OutsideNetwork(cluster, network, known) if access == "outside" else network
+
+
+class OutsideNetwork:
+    """Dials outside addresses by ``network``, and never the registered ones. Implements `Network`.
+
+    The addresses are read from ZooKeeper by the first connection, and again by the first connection
+    after a change.
+    """
+
+    def __init__(
+        self, cluster: Cluster, network: Network = TCP, known: OutsideAddresses | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._network = network
+        self._known = known
+        self._addresses: OutsideAddresses | None = None
+        self._changes = 0
+        """How many changes of the znode ZooKeeper has reported."""
+        self._changes_read: int | None = None
+        """The value of ``_changes`` before the last read; None before the first."""
+        self._reading = asyncio.Lock()
+
+    async def dial(
+        self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig
+    ) -> FrameConnection:
+        """Open a connection to the outside address of ``host:port``.
+
+        With TLS, the outside host is verified. Raises NoOutsideAddress and the other DialFailed.
+        """
+        registered = join_address(host, port)
+        outside = await self._outside_of(registered)
+        try:
+            return await self._network.dial(*split_address(outside), spec, handler, tls)
+        except DialFailed as problem:
+            raise type(problem)(f"{problem} (outside address of {registered})") from problem
+
+    def listener(
+        self,
+        spec: ProtocolSpec,
+        new_handler: NewHandler,
+        tls: TlsConfig,
+        accepted: AcceptedConnections | None = None,
+    ) -> ListeningPort:
+        """See Network."""
+        return self._network.listener(spec, new_handler, tls, accepted)
+
+    async def _outside_of(self, registered: str) -> str:
+        """Return the outside address of ``registered``. Raises DialFailed."""
+        addresses = await self._present()
+        outside = None if addresses is None else addresses.outside_of(registered)
+        if outside is None:
+            raise NoOutsideAddress(no_outside_address(self._cluster, addresses, registered))
+        return outside
+
+    async def _present(self) -> OutsideAddresses | None:
+        """Return the present addresses, None if the cluster has none; read them after a change.
+
+        If they cannot be read, return those that were read last. Raises DialFailed if none were.
+        """
+        async with self._reading:
+            if self._changes_read == self._changes:
+                return self._addresses
+            # A change that is reported during the read may be missing in its result.
+            changes = self._changes
+            try:
+                async with asyncio.timeout(_READ_SECONDS):
+                    stored = await read_outside_addresses(self._cluster, self._changed)
+            except (TimeoutError, StoreError, MalformedMetadata) as problem:
+                why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
+                if self._changes_read is None:
+                    raise DialFailed(f"the outside addresses cannot be read: {why}") from problem
+                log.warning("failed to read the outside addresses: %s; using the last ones", why)
+                return self._addresses
+            self._addresses = self._known if stored is None else stored.value
+            self._changes_read = changes
+            return self._addresses
+
+    def _changed(self) -> None:
+        self._changes += 1
+
+
+async def reachable_from_outside(
+    cluster: Cluster, registered: Collection[str], seconds: float | None
+) -> dict[str, str]:
+    """Return the outside addresses of ``registered``, by registered address.
+
+    Those without an outside address are left out. If none has one, this waits for up to ``seconds``
+    (None: no limit): the operator writes them a little after the processes have registered. Then it
+    raises ClusterUnreachable, as it does if ZooKeeper does not answer or the data cannot be
+    decoded.
+    """
+    has_answered, addresses = False, None
+    try:
+        async with asyncio.timeout(seconds):
+            # The first read raises an error of decoding; `follow_outside_addresses` only logs it.
+            await read_outside_addresses(cluster)
+            async with contextlib.aclosing(follow_outside_addresses(cluster)) as followed:
+                async for addresses in followed:
+                    if found := _found(addresses, registered):
+                        return found
+                    if not has_answered:
+                        log.info("no server has an outside address yet; waiting for one")
+                    has_answered = True
+    except MalformedMetadata as malformed:
+        raise ClusterUnreachable(str(malformed)) from None
+    except TimeoutError:
+        if not has_answered:
+            raise no_answer_of_zookeeper(seconds) from None
+        raise ClusterUnreachable(
+            no_outside_address(cluster, addresses, *sorted(registered))
+        ) from None
+    raise AssertionError("the addresses are followed without an end")
+
+
+def no_outside_address(
+    cluster: Cluster, addresses: OutsideAddresses | None, *registered: str
+) -> str:
+    """Return the text of an error: ``registered`` have no outside address in ``addresses``."""
+    verb = "has" if len(registered) == 1 else "have"
+    other = "" if addresses is not None and addresses.addresses else ", nor has any other process"
+    return (
+        f"{', '.join(registered)} {verb} no outside address in {cluster.paths.outside} in "
+        f"ZooKeeper{other}: on Kubernetes, check that the access from outside is open and ready; "
+        "in the network of the cluster, use the access inside; or set the address with: "
+        f"waltz cluster outside set {registered[0]}=HOST:PORT"
+    )
+
+
+def _found(addresses: OutsideAddresses | None, registered: Collection[str]) -> dict[str, str]:
+    """Return the outside addresses of those of ``registered`` that have one."""
+    known = {} if addresses is None else addresses.addresses
+    return {address: known[address] for address in registered if address in known}
