@@ -63,6 +63,12 @@ def external(address: str, **more: Any) -> Body:
     return {"external": {"connectString": address}} | more
 
 
+def outside(**fields: Any) -> Body:
+    """Return a part of a spec: access by ports of nodes, changed by ``fields``."""
+    access = {"type": "NodePort", "host": "node.example", "openZooKeeper": True}
+    return {"outside": access | fields}
+
+
 def external_with(**fields: Any) -> Body:
     return {"external": {"connectString": "zk:2181"} | fields}
 
@@ -145,6 +151,42 @@ INVALID: dict[str, tuple[Body, str]] = {
     "required access rules without TLS": (
         cluster(servers={"accessRequired": True}, tls={"mode": "None"}),
         "servers.accessRequired needs TLS, by which servers know their clients: choose another",
+    ),
+    "access from outside by ports of unknown nodes": (
+        cluster(access=outside(host="")),
+        "access.outside.host is required with type NodePort, and allowed only with it: name",
+    ),
+    "a host with a port for access from outside": (
+        cluster(access=outside(host="node.example:30000")),
+        "access.outside.host is a name or an IP address without a port",
+    ),
+    "access from outside without TLS": (
+        cluster(access=outside(), tls={"mode": "None"}),
+        "access.outside needs TLS, without which servers and storages obey every client",
+    ),
+    "storages that obey every certificate, open to clients outside": (
+        cluster(access=outside(), tls={"mode": "Secret", "secretName": "mine"}),
+        "with tls.mode Secret, storages obey every client with a certificate of the authority",
+    ),
+    "a ZooKeeper without protection, open to clients outside": (
+        cluster(access=outside(openZooKeeper=False)),
+        "access.outside: a managed ZooKeeper has neither TLS nor authentication: set openZooKeeper",
+    ),
+    "an external ZooKeeper that the operator opens": (
+        cluster(access=outside(), zookeeper=external("zk:2181")),
+        "access.outside: a managed ZooKeeper has neither TLS nor authentication: set openZooKeeper",
+    ),
+    "source ranges that pods cannot check": (
+        cluster(access=outside(sourceRanges=["10.0.0.0/8"])),
+        "access.outside.sourceRanges with type NodePort needs externalTrafficPolicy Local",
+    ),
+    "a source range without a prefix length": (
+        cluster(access=outside(sourceRanges=["10.0.0.1"], externalTrafficPolicy="Local")),
+        "a source range is an address and a prefix length, such as 10.0.0.0/8",
+    ),
+    "ports for administration without Services": (
+        cluster(access=outside(adminPorts=True, storages=False)),
+        "access.outside.adminPorts needs storages: set access.outside.storages to true",
     ),
     "credentials for a ZooKeeper without TLS": (
         cluster(zookeeper=external_with(authentication={"secretName": "user"})),
@@ -394,6 +436,13 @@ def test_valid_resource_is_accepted(refused: Kubectl) -> None:
         ),
         cluster(servers={"accessRequired": True, "quotas": {"connections": 50}}),
         cluster(servers={"resources": limited("1Gi", "1Gi")}),
+        cluster(access=outside()),
+        cluster(access=outside(host="2001:db8::7", adminPorts=True)),
+        cluster(access=outside(storages=False), tls={"mode": "Secret", "secretName": "mine"}),
+        cluster(
+            access=outside(type="LoadBalancer", host="", sourceRanges=["2001:db8::/32"]),
+        ),
+        cluster(access=outside(openZooKeeper=False), zookeeper=external("zk:2181")),
         sized("1.5Ti"),
     ):
         assert "created" in refused(*dry, "-", given=json.dumps(body))

@@ -169,10 +169,15 @@ def connect() -> waltz.client.opening.Opening[waltz.Client]:
     if (name := os.environ.get("TLS_NAME")) is not None:
         files = (Path(os.environ["TLS"]) / part for part in ("tls.crt", "tls.key", "ca.crt"))
         certificate, key, ca = files
-        tls = TlsConfig(certificate=certificate, key=key, ca=ca, server_name=name)
+        # Without a name, the host of each connection is verified.
+        tls = TlsConfig(certificate=certificate, key=key, ca=ca, server_name=name or None)
     # On a busy machine, pods that were killed all at once take longer than the default timeout.
     return waltz.connect(
-        os.environ["ZOOKEEPER"], root=os.environ["ROOT"], tls=tls, append_timeout=240.0
+        os.environ["ZOOKEEPER"],
+        root=os.environ["ROOT"],
+        tls=tls,
+        append_timeout=240.0,
+        access="outside" if os.environ.get("ACCESS") == "outside" else "inside",
     )
 
 

@@ -15,6 +15,7 @@ from tests.mutants.planted_net import NET_BUGS
 from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_outer import OUTER_BUGS
 from tests.mutants.planted_outside import OUTSIDE_BUGS
+from tests.mutants.planted_outside_access import OUTSIDE_ACCESS_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS, STORED_BUGS
 from tests.mutants.planted_reads import READ_BUGS
 from tests.mutants.planted_repairs import REPAIR_BUGS
@@ -56,6 +57,7 @@ PLANTED = (
     *ROLL_BUGS,
     *ROTATION_BUGS,
     *SHAPE_BUGS,
+    *OUTSIDE_ACCESS_BUGS,
     *SPARK_BUGS,
     *TESTING_BUGS,
     *USER_BUGS,

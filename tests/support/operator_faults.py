@@ -6,6 +6,7 @@ before or after a write, returns an outdated list, or kills the operator during 
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -21,7 +22,9 @@ from waltz.admin.core.steps import (
 )
 from waltz.admin.execution import perform_in_metadata
 from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ServerDescriptor
+from waltz.metadata.outside import read_outside_addresses
 from waltz.metadata.store import MetadataStore, StoreConnectionLost
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
@@ -221,6 +224,9 @@ class StoredZnodes:
             path = cluster.paths.partition(partition)
             if await self.session.get(path) is not None:
                 znodes.metadata[partition] = (await cluster.partition_metadata(partition)).value
+        with contextlib.suppress(MalformedMetadata):
+            outside = await read_outside_addresses(cluster)
+            znodes.outside = None if outside is None else outside.value.addresses
         self.world.znodes = znodes
 
     async def _join(self, cluster: Cluster) -> None:

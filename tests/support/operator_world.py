@@ -92,6 +92,7 @@ class Znodes:
     key: uuid.UUID
     maps: StorageMaps = field(default_factory=StorageMaps.empty)
     metadata: dict[int, PartitionMetadata] = field(default_factory=dict)
+    outside: Mapping[str, str] | None = None
 
 
 class World:
@@ -156,8 +157,10 @@ class World:
         match self.znodes:
             case None:
                 return ClusterAbsent()
-            case Znodes(name, count, key, maps):
-                return ClusterPresent(name, count, key, maps, self.replicas(), self.servers)
+            case Znodes(name, count, key, maps) as found:
+                return ClusterPresent(
+                    name, count, key, maps, self.replicas(), self.servers, outside=found.outside
+                )
             case other:
                 return other
 

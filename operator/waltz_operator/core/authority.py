@@ -68,7 +68,8 @@ class IssuedCertificates:
     that signed the certificate of the holders, None if it is none of the known ones. ``trusted``
     are the authorities in `ca.crt`. ``age_seconds`` is the time since the certificate was issued,
     ``days`` its remaining validity. ``not_loaded`` are the pods that have not presented this
-    certificate. It is observed only for processes, and only during a rotation.
+    certificate. It is observed only for processes, and only during a rotation. ``names`` are the
+    names and IP addresses that the certificate is valid for.
     """
 
     signer: str | None
@@ -76,6 +77,7 @@ class IssuedCertificates:
     age_seconds: float
     days: float
     not_loaded: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,15 @@ CLUSTER_RESTART_ANNOTATION = "waltz.dev/cluster-restarted-at"
 POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
 """An annotation of a pool's pods, if `restartedAt` of the StoragePool is set: its value."""
 
+OUTSIDE_LABEL = "waltz.dev/outside"
+"""A label of the Services by which clients outside reach a cluster; its value is `true`."""
+
+SLOT_LABEL = "waltz.dev/slot"
+"""A label that the operator gives to the pods of servers, if clients outside have access.
+
+Its value is the number of the Service that leads to the pod (`core.slots`).
+"""
+
 REPLACE_VOLUME_ANNOTATION = "waltz.dev/replace-volume"
 """The annotation of a StoragePool with which a user requests one replacement of a volume.
 
@@ -140,6 +149,21 @@ def zookeeper_set(cluster: str) -> str:
 def zookeeper_members_service(cluster: str) -> str:
     """Return the name of the headless Service that resolves the members' names."""
     return f"{cluster}-zookeeper-members"
+
+
+def outside_storage(pool: str, ordinal: int) -> str:
+    """Return the name of the Service by which clients outside reach one storage of a pool."""
+    return f"{storage_set(pool)}-{ordinal}-outside"
+
+
+def outside_server(cluster: str, slot: int) -> str:
+    """Return the name of the Service by which clients outside reach the server of a slot."""
+    return f"{servers(cluster)}-{slot}-outside"
+
+
+def outside_zookeeper(cluster: str) -> str:
+    """Return the name of the Service by which clients outside reach a managed ZooKeeper."""
+    return f"{zookeeper_set(cluster)}-outside"
 
 
 def budget(cluster: str, component: Component) -> str:

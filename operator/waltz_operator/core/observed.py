@@ -56,7 +56,8 @@ class ClusterPresent:
 
     ``replicas`` covers all partitions and all registered storages. ``servers`` are the addresses of
     the servers that have joined. ``foreign_znodes`` is true if there are znodes below the root that
-    do not belong to the cluster.
+    do not belong to the cluster. ``outside`` has the outside addresses by registered address, None
+    if the cluster has none or if they cannot be decoded.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ClusterPresent:
     replicas: ReplicaObservation
     servers: frozenset[str] = frozenset()
     foreign_znodes: bool = False
+    outside: Mapping[str, str] | None = None
 
 
 ClusterMetadata = (

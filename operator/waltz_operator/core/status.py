@@ -52,6 +52,7 @@ from waltz_operator.core.observed import (
     ObservedCluster,
     ZooKeeperUnreachable,
 )
+from waltz_operator.core.planning.outside_addresses import outside_status
 from waltz_operator.core.planning.rolls import RollStopped, roll_states
 from waltz_operator.core.planning.znodes import is_metadata_lost
 from waltz_operator.core.pods_of_sets import pod_failure
@@ -111,6 +112,7 @@ def cluster_status(
         # again. The key of another cluster at this root would show the same for a new cluster.
         cluster_key=old.cluster_key if present is None else str(desired.key),
         connect_string=desired.zookeeper,
+        outside=outside_status(desired, observed),
         partitions=f"{with_quorum}/{total}",
         storages=_count_answering_storages(desired.wanted_pools, present),
         servers=f"{num_servers}/{desired.cluster.spec.servers.replicas}",

@@ -10,21 +10,12 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from waltz.admin.core.steps import (
-    ChangeAssignment,
-    CopyReplica,
-    CreateReplicas,
-    DropReplicas,
-    RegisterStorage,
-    SwitchOff,
-    SwitchOn,
-    UnregisterStorage,
-    partitions_text,
-)
 from waltz.admin.core.steps import Step as ReplicaStep
+from waltz.admin.core.steps import partitions_text
 from waltz_operator.core.authority import AuthorityRotation, Holder, RotationPhase
 from waltz_operator.core.names import REBALANCED_ANNOTATION
 from waltz_operator.core.objects import Manifest, ObjectKey
+from waltz_operator.core.outside_steps import OutsideStep, SetSlot
 from waltz_operator.core.rebalance import BeginRebalance, EndRebalance, RebalanceStep
 from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.shape_change import ShapeChange
@@ -149,10 +140,13 @@ class IssueCertificates:
 
     An existing certificate authority is kept. A new one is created only if the processes have no
     certificate. The issued certificates are those of the present phase of the authority.
+    ``outside`` are the names and IP addresses by which clients outside reach the processes; the
+    certificate of the clients has none.
     """
 
     renew: bool
     holder: Holder = Holder.PROCESSES
+    outside: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         changed = "renewed" if self.renew else "created"
@@ -299,10 +293,10 @@ class CompareReplica:
 PoolStep = ClaimPool | ReleasePool
 VolumeStep = GrowVolume | OrphanPods
 CertificateStep = IssueCertificates | RotateAuthority
-ObjectStep = ApplyObject | DeleteObject | ReplacePod | CertificateStep | VolumeStep
+ObjectStep = ApplyObject | DeleteObject | ReplacePod | SetSlot | CertificateStep | VolumeStep
 PoolRecordStep = RecordReplacement | RebalanceStep
 KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer | PoolRecordStep
-MetadataStep = CreateMetadata | DeleteMetadata
+MetadataStep = CreateMetadata | DeleteMetadata | OutsideStep
 Step = KubernetesStep | MetadataStep | CompareReplica | EmptyVolume | ReplicaStep
 """Any step. `waltz.admin` performs a `ReplicaStep`, which changes storages or replicas."""
 
@@ -314,40 +308,6 @@ def changed_annotations(pool: ObjectMeta, step: PoolRecordStep) -> Mapping[str, 
             return record_annotations(pool, replacement, request)
         case BeginRebalance(_, record) | EndRebalance(_, record):
             return {REBALANCED_ANNOTATION: record.to_json()}
-
-
-EVENT_REASONS: dict[type, str] = {
-    ClaimPool: "ClaimPool",
-    ReleasePool: "ReleasePool",
-    AddFinalizer: "AddFinalizer",
-    RemoveFinalizer: "RemoveFinalizer",
-    ApplyObject: "ApplyObject",
-    DeleteObject: "DeleteObject",
-    GrowVolume: "GrowVolume",
-    OrphanPods: "OrphanPods",
-    ReplacePod: "ReplacePod",
-    IssueCertificates: "IssueCertificates",
-    RotateAuthority: "RotateAuthority",
-    CreateMetadata: "CreateMetadata",
-    DeleteMetadata: "DeleteMetadata",
-    RegisterStorage: "RegisterStorage",
-    UnregisterStorage: "UnregisterStorage",
-    CreateReplicas: "CreateReplicas",
-    SwitchOn: "SwitchOn",
-    SwitchOff: "SwitchOff",
-    CopyReplica: "CopyReplica",
-    DropReplicas: "DropReplicas",
-    ChangeAssignment: "ChangeAssignment",
-    RecordReplacement: "ReplaceVolume",
-    CompareReplica: "CompareReplica",
-    EmptyVolume: "EmptyVolume",
-    BeginRebalance: "BeginRebalance",
-    EndRebalance: "EndRebalance",
-}
-"""The event's reason for each kind of step that a plan may contain.
-
-Users select events by their reason, so a reason never changes.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from waltz_operator.core.authority import (
     Holder,
@@ -28,6 +28,7 @@ from waltz_operator.shell.certificates import (
     fingerprints,
     issue,
     make_authority,
+    names_of,
     serial_number,
     was_signed_by,
 )
@@ -93,6 +94,7 @@ def _issued(
             fingerprints(parts["ca.crt"]),
             age_seconds(leaf, now),
             days_left(leaf, now),
+            names=names_of(leaf),
         )
     except (KeyError, ValueError):
         return None
@@ -106,15 +108,17 @@ def serial_of_processes(certificates: LiveObject | None) -> int | None:
         return None
 
 
-def issued_parts(authority: LiveObject, name: str, holder: Holder) -> dict[str, bytes]:
+def issued_parts(
+    authority: LiveObject, name: str, holder: Holder, also: Iterable[str] = ()
+) -> dict[str, bytes]:
     """Return the parts of the secret of ``holder`` for the phase of ``authority``.
 
-    The certificate is new and contains ``name``. Raises AuthorityUnusable.
+    The certificate is new and contains ``name`` and the names ``also``. Raises AuthorityUnusable.
     """
     parts = _parts(authority)
     phase = phase_of(parts)
     try:
-        issued = issue(KeyPair(parts["tls.crt"], parts["tls.key"]), name, holder)
+        issued = issue(KeyPair(parts["tls.crt"], parts["tls.key"]), name, holder, also=also)
         trusted = parts["tls.crt"]
         if phase in (RotationPhase.TRUST, RotationPhase.SIGN):
             other = parts[_OTHER_PARTS[phase]]

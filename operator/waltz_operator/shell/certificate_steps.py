@@ -53,7 +53,7 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
             secret, live = names.client_tls_secret(name), to_clients
             certified = names.client_tls_name(name, namespace)
     try:
-        parts = issued_parts(authority, certified, step.holder)
+        parts = issued_parts(authority, certified, step.holder, step.outside)
     except AuthorityUnusable as unusable:
         raise KubeError(
             f"the secret {names.authority_secret(name)} cannot be used: {unusable}: restore or "

@@ -7,6 +7,8 @@ addresses, because pods' addresses change. Touches the clock and random numbers.
 from __future__ import annotations
 
 import datetime
+import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -67,11 +69,13 @@ def issue(
     name: str,
     holder: Holder = Holder.PROCESSES,
     *,
+    also: Iterable[str] = (),
     days: int = _CERTIFICATE_DAYS,
 ) -> KeyPair:
     """Return a certificate for ``name``, with the usages of ``holder``, signed by ``authority``.
 
-    Raises ValueError if ``authority`` cannot be decoded, or has another kind of key.
+    The certificate is valid for the names and IP addresses ``also``, too. Raises ValueError if
+    ``authority`` cannot be decoded, or has another kind of key.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     try:
@@ -86,7 +90,12 @@ def issue(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(_USAGES[holder]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [x509.DNSName(name), *(_alternative_name(each) for each in also)]
+            ),
+            critical=False,
+        )
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
             critical=False,
@@ -112,6 +121,21 @@ def age_seconds(certificate: bytes, now: datetime.datetime) -> float:
     """
     begins = x509.load_pem_x509_certificate(certificate).not_valid_before_utc
     return (now - begins - _EARLIER).total_seconds()
+
+
+def names_of(certificate: bytes) -> frozenset[str]:
+    """Return the names and IP addresses that a certificate in PEM is valid for.
+
+    Raises ValueError if the certificate cannot be decoded.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except (x509.ExtensionNotFound, x509.DuplicateExtension):
+        return frozenset()
+    addresses = map(str, found.value.get_values_for_type(x509.IPAddress))
+    return frozenset((*found.value.get_values_for_type(x509.DNSName), *addresses))
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -181,6 +205,14 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _alternative_name(host: str) -> x509.GeneralName:
+    """Return a name or an IP address as an alternative name of a certificate."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _name(name: str, suffix: str = "") -> x509.Name:

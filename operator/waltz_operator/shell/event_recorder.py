@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waltz.runtime.process import fail_stop_on_error
+from waltz_operator.core.event_reasons import EVENT_REASONS
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.resources import API_VERSION, ObjectMeta, WaltzCluster
 from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
-from waltz_operator.core.steps import EVENT_REASONS, Step
+from waltz_operator.core.steps import Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.kube_api import Kube, KubeError
 

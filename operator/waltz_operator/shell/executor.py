@@ -6,7 +6,8 @@ later plan could not correct is conditional: clusters and pools are patched by c
 their versions, objects are deleted by the uid that was observed, the storage maps are changed by
 compare-and-set, as are the secrets of the certificates, and znodes are deleted only if the
 cluster's name, its key and whether it is complete are still as observed. Another object is applied
-without a condition, because the next plan applies it again if it is outdated. A storage that drops
+without a condition, because the next plan applies it again if it is outdated. For the same reason,
+the label of a pod and the outside addresses are written without a condition. A storage that drops
 replicas checks no condition: directly before the request, the executor reads the assignment again
 (`_check_unassigned`) or records the step in the pool (`EmptyVolume`).
 test_unreliable_api_server_delays_start_and_deletion_only shows that failed and repeated writes do
@@ -30,10 +31,17 @@ from waltz.admin.core.steps import (
 from waltz.metadata import ChangeRefused, StoreError, create_cluster, delete_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
+from waltz.metadata.outside import change_outside_addresses, delete_outside_addresses
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, SLOT_LABEL
+from waltz_operator.core.outside_steps import (
+    DeleteOutsideAddresses,
+    SetSlot,
+    WriteOutsideAddresses,
+)
 from waltz_operator.core.rebalance import BeginRebalance, EndRebalance
 from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.steps import (
@@ -110,7 +118,12 @@ class Executor:
         try:
             async with asyncio.timeout(_time_limit(step)):
                 match step:
-                    case CreateMetadata() | DeleteMetadata():
+                    case (
+                        CreateMetadata()
+                        | DeleteMetadata()
+                        | WriteOutsideAddresses()
+                        | DeleteOutsideAddresses()
+                    ):
                         await self._perform_in_zookeeper(step)
                     case CompareReplica() | EmptyVolume():
                         await self._perform_on_new_volume(step)
@@ -129,6 +142,7 @@ class Executor:
                         | BeginRebalance()
                         | EndRebalance()
                         | RotateAuthority()
+                        | SetSlot()
                     ):
                         await self._perform_in_kubernetes(step)
                     case _:
@@ -152,7 +166,7 @@ class Executor:
         return Cluster(await self._environment.metadata_store(self._desired), self._desired.root)
 
     async def _perform_in_zookeeper(self, step: MetadataStep) -> None:
-        """Create or delete the cluster's znodes. Raises an error of `_TRANSIENT`."""
+        """Create, change or delete the cluster's znodes. Raises an error of `_TRANSIENT`."""
         cluster, root = await self._cluster(), self._desired.root
         match step:
             case CreateMetadata(name, num_partitions, key):
@@ -165,6 +179,11 @@ class Executor:
                         "nothing was deleted."
                     )
                 await delete_cluster(cluster.store, root, name)
+            case WriteOutsideAddresses(addresses):
+                written = OutsideAddresses(dict(addresses))
+                await change_outside_addresses(cluster, lambda _before: written)
+            case DeleteOutsideAddresses():
+                await delete_outside_addresses(cluster)
 
     async def _perform_in_kubernetes(self, step: KubernetesStep) -> None:
         """Perform a step at the API server. Raises KubeError."""
@@ -176,9 +195,8 @@ class Executor:
                 await self._kube.delete(key.kind, namespace, key.name, uid)
             case ReplacePod(pod, uid):
                 await self._kube.delete("Pod", namespace, pod, uid)
-            case GrowVolume(claim, version, size):
-                growth = {"metadata": {"resourceVersion": version}, **size_request(size)}
-                await self._kube.patch("PersistentVolumeClaim", namespace, claim, growth)
+            case GrowVolume() | SetSlot():
+                await self._patch_object(step)
             case OrphanPods(workload, uid):
                 await self._kube.delete("StatefulSet", namespace, workload, uid, orphan=True)
             case AddFinalizer():
@@ -197,6 +215,17 @@ class Executor:
                 await issue_certificates(self._kube, self._desired, step)
             case RotateAuthority():
                 await rotate_authority(self._kube, self._desired, step)
+
+    async def _patch_object(self, step: GrowVolume | SetSlot) -> None:
+        """Change a claim or a pod, which Kubernetes has created. Raises KubeError."""
+        namespace = self._desired.namespace
+        match step:
+            case GrowVolume(claim, version, size):
+                growth = {"metadata": {"resourceVersion": version}, **size_request(size)}
+                await self._kube.patch("PersistentVolumeClaim", namespace, claim, growth)
+            case SetSlot(pod, slot):
+                labels = {SLOT_LABEL: None if slot is None else str(slot)}
+                await self._kube.patch("Pod", namespace, pod, {"metadata": {"labels": labels}})
 
     async def _record(self, step: PoolRecordStep) -> None:
         """Change annotations of a pool, if it is as the plan was made from it. Raises KubeError."""

@@ -19,6 +19,7 @@ from waltz.admin import ObservationScope
 from waltz.metadata import MalformedMetadata, MetadataStore, StoreError
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams, decode_id
+from waltz.metadata.outside import read_outside_addresses
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import Component
@@ -171,11 +172,30 @@ async def read_metadata(
         return await _read_incomplete(store, cluster, node.data)
     except MalformedMetadata as malformed:
         return ClusterMalformed(str(malformed))
-    servers = frozenset(each.address for each in membership.servers().values())
-    count = params.num_partitions
     known = _CLUSTER_ZNODES | _OPTIONAL_ZNODES
-    foreign = bool({*(await store.children(root)).names} - known)
-    return ClusterPresent(params.name, count, store_params.key, maps, replicas, servers, foreign)
+    return ClusterPresent(
+        params.name,
+        params.num_partitions,
+        store_params.key,
+        maps,
+        replicas,
+        servers=frozenset(each.address for each in membership.servers().values()),
+        foreign_znodes=bool({*(await store.children(root)).names} - known),
+        outside=await _read_outside(cluster),
+    )
+
+
+async def _read_outside(cluster: Cluster) -> Mapping[str, str] | None:
+    """Return the outside addresses; None if there are none, or none that can be decoded.
+
+    No part of a cluster depends on them. So malformed ones do not stop the operator; the step that
+    replaces them fails with the reason. Raises StoreError.
+    """
+    try:
+        stored = await read_outside_addresses(cluster)
+    except MalformedMetadata:
+        return None
+    return None if stored is None else stored.value.addresses
 
 
 async def _read_incomplete(

@@ -23,7 +23,7 @@ _WRITE = {"create", "patch", "delete"}
 _NEEDED = dict.fromkeys(API_VERSIONS, _READ | _WRITE) | {
     "Event": {"create"},
     "PersistentVolumeClaim": _READ | {"patch", "delete"},
-    "Pod": _READ | {"delete"},
+    "Pod": _READ | {"patch", "delete"},
     "StoragePool": {"get", "list", "watch", "patch"},
     "WaltzCluster": {"get", "list", "watch", "patch"},
 }

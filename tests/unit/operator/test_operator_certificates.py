@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from waltz_operator.core.authority import Holder
-from waltz_operator.shell.certificates import issue, make_authority
+from waltz_operator.shell.certificates import issue, make_authority, names_of
 
 CLOCK_DIFFERENCE = datetime.timedelta(minutes=59)
 
@@ -47,3 +47,13 @@ def test_certificate_has_the_usages_and_the_name_of_its_holder(
     assert {*certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value} == usages
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["client.log.waltz"]
+
+
+def test_certificate_is_valid_for_outside_names_and_addresses() -> None:
+    also = ("node.example", "192.0.2.7", "2001:db8::7")
+    issued = issue(make_authority("log"), "log.waltz", also=also)
+    certificate = x509.load_pem_x509_certificate(issued.certificate)
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert found.get_values_for_type(x509.DNSName) == ["log.waltz", "node.example"]
+    assert [*map(str, found.get_values_for_type(x509.IPAddress))] == ["192.0.2.7", "2001:db8::7"]
+    assert names_of(issued.certificate) == {"log.waltz", *also}

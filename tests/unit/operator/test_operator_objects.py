@@ -31,6 +31,8 @@ from waltz_operator.core.objects import (
     zookeeper_set,
     zookeeper_switch,
 )
+from waltz_operator.core.observed import ObservedCluster, ZooKeeperUnreachable
+from waltz_operator.core.planning.outside_addresses import wanted_services
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 from waltz_operator.core.resources.zookeeper import ManagedZooKeeper
 from waltz_server.shell.config import ServerConfig
@@ -78,7 +80,27 @@ _LARGE = (
     ],
 )
 
-_CLUSTERS = {"small": _SMALL, "large": _LARGE}
+_OUTSIDE = (
+    cluster_resource(
+        pools=["only"],
+        zookeeper={"managed": {"members": 1}},
+        servers={"replicas": 1},
+        tls={"mode": "CertManager", "issuerRef": {"name": "ca"}},
+        access={
+            "outside": {
+                "type": "LoadBalancer",
+                "annotations": {"cloud.example/internal": "true"},
+                "sourceRanges": ["10.0.0.0/8", "2001:db8::/32"],
+                "externalTrafficPolicy": "Local",
+                "adminPorts": True,
+                "openZooKeeper": True,
+            }
+        },
+    ),
+    [pool_resource("only")],
+)
+
+_CLUSTERS = {"small": _SMALL, "large": _LARGE, "outside": _OUTSIDE}
 
 
 def desired(case: str) -> DesiredCluster:
@@ -98,6 +120,7 @@ def manifests(case: str) -> list[Manifest]:
     found += certificate_requests(cluster)
     for pool in wanted.own_pools:
         found += [*storage_objects(cluster, pool), storage_set(cluster, pool, pool.spec.storages)]
+    found += wanted_services(wanted, ObservedCluster({}, ZooKeeperUnreachable("not needed")))
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
         found += [*zookeeper_objects(cluster), zookeeper_set(cluster, managed)]
@@ -249,6 +272,45 @@ def test_own_objects_are_recognized_by_their_labels() -> None:
     assert is_ours(service.body, "log")
     assert not is_ours(service.body, "other")
     assert not is_ours({"metadata": {"name": "x"}}, "log")
+
+
+def policies_of(**outside: Any) -> dict[str, list[dict[str, Any]]]:
+    """Return the rules of the NetworkPolicies of a cluster with this access from outside."""
+    access = {"outside": {"type": "LoadBalancer", "openZooKeeper": True} | outside}
+    cluster = WaltzCluster.model_validate(cluster_resource(pools=["a"], access=access))
+    pool = StoragePool.model_validate(pool_resource("a"))
+    found = network_policies(cluster, [pool], "waltz-system")
+    return {each.key.name: each.body["spec"]["ingress"] for each in found}
+
+
+def ports_from(rules: list[dict[str, Any]], peer: dict[str, Any] | None) -> set[int]:
+    """Return the ports to which a peer may connect, None for a peer that no rule names."""
+    return {
+        port["port"]
+        for rule in rules
+        if "from" not in rule or peer in rule["from"]
+        for port in rule["ports"]
+    }
+
+
+def test_access_from_outside_opens_the_data_port_of_storages_and_no_other() -> None:
+    assert ports_from(policies_of()["a-storage"], None) == {6000, 6002}
+    assert ports_from(policies_of(adminPorts=True)["a-storage"], None) == {6000, 6001, 6002}
+    assert ports_from(policies_of(storages=False)["a-storage"], None) == {6002}
+    assert policies_of().keys() == {"a-storage", "log-zookeeper"}
+
+
+def test_source_ranges_limit_clients_only_where_pods_see_their_addresses() -> None:
+    hidden = policies_of(sourceRanges=["10.0.0.0/8"])
+    assert ports_from(hidden["a-storage"], None) == {6000, 6002}
+    seen = policies_of(sourceRanges=["10.0.0.0/8"], externalTrafficPolicy="Local")
+    client = {"ipBlock": {"cidr": "10.0.0.0/8"}}
+    assert ports_from(seen["a-storage"], None) == {6002}
+    assert ports_from(seen["a-storage"], client) == {6000, 6002}
+    for policy, port, open_ports in (("log-server", 6100, {6101}), ("log-zookeeper", 2181, set())):
+        assert ports_from(seen[policy], None) == open_ports
+        assert ports_from(seen[policy], client) == {port, *open_ports}
+        assert ports_from(seen[policy], {"namespaceSelector": {}}) == {port, *open_ports}
 
 
 _ONLY_PROCESSES = ("log.logs.waltz",)

@@ -27,11 +27,12 @@ from waltz.admin.core.replicas import quorum
 from waltz.admin.core.steps import ChangeAssignment
 from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core.event_reasons import EVENT_REASONS
 from waltz_operator.core.names import MANAGER_LABEL, metadata_name
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete
 from waltz_operator.core.planning import plan
-from waltz_operator.core.steps import EVENT_REASONS, ClusterPlan
+from waltz_operator.core.steps import ClusterPlan
 
 MAX_ROUNDS = 150
 """Enough for the largest world below, whose partitions are repaired and moved one at a time."""

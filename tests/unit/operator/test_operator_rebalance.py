@@ -14,6 +14,7 @@ from tests.unit.operator.test_operator_shape import follow_until, next_plan, sta
 from tests.unit.operator.test_operator_shape_properties import finish
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas
 from waltz_operator.core.balance import Balancing, PlannedMove
+from waltz_operator.core.event_reasons import EVENT_REASONS
 from waltz_operator.core.names import REBALANCE_ANNOTATION, REBALANCED_ANNOTATION
 from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.preview import Ending, preview, report
@@ -25,7 +26,6 @@ from waltz_operator.core.rebalance import (
     volume_capacities,
 )
 from waltz_operator.core.shape_change import ShapeChangeKind
-from waltz_operator.core.steps import EVENT_REASONS
 from waltz_operator.shell.executor import StepFailed
 
 _MB = 1_000_000

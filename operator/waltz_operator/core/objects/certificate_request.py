@@ -6,6 +6,8 @@ creates the secrets, because this module is pure.
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Sequence
 from typing import Any
 
 from waltz_operator.core import names
@@ -14,10 +16,13 @@ from waltz_operator.core.objects.manifest import Manifest, manifest
 from waltz_operator.core.resources import TlsMode, WaltzCluster
 
 
-def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
+def certificate_requests(
+    cluster: WaltzCluster, outside: Sequence[str] = ()
+) -> tuple[Manifest, ...]:
     """Return the Certificates for cert-manager; none if the cluster does not use cert-manager.
 
-    One is for the processes, the other for the clients.
+    One is for the processes, the other for the clients. ``outside`` are the names and IP addresses
+    by which clients outside reach the processes.
     """
     tls, name, namespace = cluster.spec.tls, cluster.metadata.name, cluster.metadata.namespace
     if tls.mode is not TlsMode.CERT_MANAGER or tls.issuer_ref is None:
@@ -29,7 +34,7 @@ def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
             cluster,
             processes,
             {
-                "dnsNames": [names.tls_name(name, namespace)],
+                **_names(names.tls_name(name, namespace), outside),
                 "usages": ["server auth", "client auth"],
                 "issuerRef": issuer,
             },
@@ -44,6 +49,21 @@ def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
             },
         ),
     )
+
+
+def _names(name: str, outside: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a Certificate that have its names and IP addresses."""
+    addresses = [each for each in outside if _is_address(each)]
+    dns_names = [name, *(each for each in outside if not _is_address(each))]
+    return {"dnsNames": dns_names, **({"ipAddresses": addresses} if addresses else {})}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _request(cluster: WaltzCluster, secret: str, spec: dict[str, Any]) -> Manifest:

@@ -84,13 +84,14 @@ def manifest(
     name: str,
     labels: Mapping[str, str],
     content: Mapping[str, Any],
+    annotations: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Return a manifest with its digest and an owner reference to ``owner``.
 
     Because of the owner reference, Kubernetes deletes the object after its owner if the operator
-    has not deleted it.
+    has not deleted it. ``annotations`` are those of the object, beside that of the digest.
     """
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": name,
         "namespace": owner.metadata.namespace,
         "labels": dict(labels),
@@ -104,10 +105,12 @@ def manifest(
             }
         ],
     }
+    if annotations:
+        metadata["annotations"] = dict(annotations)
     body = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, **content}
     # The digest is calculated before the annotation is set, so it does not depend on itself.
     # `body` contains the same dictionary `metadata`, and so gets the annotation, too.
-    metadata["annotations"] = {MANIFEST_ANNOTATION: digest(body)}
+    metadata["annotations"] = {**(annotations or {}), MANIFEST_ANNOTATION: digest(body)}
     return Manifest(ObjectKey(kind, name), body)
 
 

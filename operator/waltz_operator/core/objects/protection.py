@@ -15,6 +15,7 @@ from waltz_operator.core.names import (
 )
 from waltz_operator.core.objects.manifest import Manifest, manifest
 from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.resources.outside import OutsideAccess
 
 
 def budgets(
@@ -53,10 +54,14 @@ def network_policies(
     commands ``waltz storage`` work in it. Only ZooKeeper's members may connect to ZooKeeper's peer
     ports. A storage's HTTP port is open to any monitoring, and ZooKeeper's client port to clients,
     which may run anywhere.
+
+    With access from outside, the ports of its Services are open, too. If its source ranges are
+    restricted and pods see the addresses of clients, only pods and clients of these ranges may
+    connect to ports for clients, and servers have a policy, too.
     """
     if not cluster.spec.network_policies:
         return ()
-    name = cluster.metadata.name
+    name, access = cluster.metadata.name, cluster.spec.access.outside
     operator = _peer(
         {"app.kubernetes.io/name": names.MANAGER},
         {"kubernetes.io/metadata.name": operator_namespace},
@@ -65,6 +70,7 @@ def network_policies(
     storages = _peer(names.selector(name, Component.STORAGE))
     administrators = _peer({names.ADMINISTERS_LABEL: name})
     any_peer: list[dict[str, Any]] = []
+    outside = _outside_peers(access)
     policies = []
     for pool in pools:
         spec = pool.spec
@@ -73,15 +79,35 @@ def network_policies(
             _allow([storages, operator, administrators], spec.admin_port),
             _allow(any_peer, spec.http_port),
         ]
+        if access is not None and access.storages:
+            admin_ports = (spec.admin_port,) if access.admin_ports else ()
+            rules.append(_allow(outside, spec.port, *admin_ports))
         policies.append(_policy(cluster, Component.STORAGE, rules, pool))
+    # Clients in pods may have any namespace.
+    clients = [{"namespaceSelector": {}}, *outside] if outside else any_peer
+    if outside:
+        server = cluster.spec.servers
+        rules = [_allow(clients, server.port), _allow(any_peer, server.http_port)]
+        policies.append(_policy(cluster, Component.SERVER, rules))
     if cluster.spec.zookeeper.managed is not None:
         peers = [_peer(names.selector(name, Component.ZOOKEEPER))]
         rules = [
             _allow(peers, ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT),
-            _allow(any_peer, ZOOKEEPER_CLIENT_PORT),
+            _allow(clients, ZOOKEEPER_CLIENT_PORT),
         ]
         policies.append(_policy(cluster, Component.ZOOKEEPER, rules))
     return tuple(policies)
+
+
+def _outside_peers(access: OutsideAccess | None) -> list[dict[str, Any]]:
+    """Return the peers of a rule for clients outside; no peers if they may be anywhere.
+
+    Without the traffic policy Local, connections from outside seem to come from nodes, so a rule
+    with the source ranges would refuse all clients.
+    """
+    if access is None or not access.sees_clients:
+        return []
+    return [{"ipBlock": {"cidr": each}} for each in access.source_ranges]
 
 
 def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Manifest:

@@ -23,6 +23,9 @@ from waltz_operator.core.objects.zookeeper import connect_string
 from waltz_operator.core.objects.zookeeper_access import zookeeper_access
 from waltz_operator.core.resources import WaltzCluster
 
+MAX_SURGE = 1
+"""How many servers more than specified may run in an update."""
+
 _GRACE_SECONDS = 30
 """How long a server may take to stop, before Kubernetes kills it."""
 
@@ -68,7 +71,7 @@ def server_deployment(cluster: WaltzCluster) -> Manifest:
             "replicas": cluster.spec.servers.replicas,
             "strategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+                "rollingUpdate": {"maxSurge": MAX_SURGE, "maxUnavailable": 0},
             },
             "revisionHistoryLimit": 3,
             "selector": {"matchLabels": names.selector(name, Component.SERVER)},

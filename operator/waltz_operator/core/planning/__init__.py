@@ -7,7 +7,8 @@ operator: ``workloads`` plans Kubernetes objects, ``certificates`` the secrets w
 ``znodes`` the metadata and the registration of storages, ``replicas`` the assignment of partitions,
 ``shape`` changes of pools and storages, ``rolls`` the replacement of outdated pods, ``healing`` the
 replacement of lost volumes, ``volume_sizes`` their growth, ``rotation`` the rotation of the
-certificate authority, ``deletion`` the deletion of a cluster.
+certificate authority, ``outside`` the access of clients outside of the Kubernetes cluster,
+``deletion`` the deletion of a cluster.
 
 Invariants of every plan:
 
@@ -53,6 +54,10 @@ whatever certificates of the operator they have loaded so far. A phase of the ro
 authority begins only after all pods have loaded the certificates of the phase before it, and after
 the certificate of the clients was issued (`rotation`,
 tests/unit/operator/test_operator_rotation.py).
+
+*Outside.* A server gets a slot only when no other pod has it. Outside addresses are deleted only if
+the operator has written them (`outside`,
+tests/unit/operator/test_operator_outside_properties.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted

@@ -12,6 +12,7 @@ from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.observed import LiveObject, ObservedCluster
+from waltz_operator.core.planning.outside_addresses import outside_names
 from waltz_operator.core.resources import TlsMode
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -108,16 +109,21 @@ def _plan_own_certificates(
             f"signed them, or delete {names.tls_secret(desired.name)}, which interrupts "
             "connections until all processes and clients have the new certificates"
         )
+    outside = outside_names(desired, observed)
     if missing:
-        return ClusterPlan((IssueCertificates(renew=False),))
+        return ClusterPlan((IssueCertificates(renew=False, outside=outside),))
     days = observed.certificate_days
     is_outdated = (
         authority is not None
         and authority.issued is not None
-        and not authority.is_issued(Holder.PROCESSES)
+        and (
+            not authority.is_issued(Holder.PROCESSES)
+            or authority.issued.names - {names.tls_name(desired.name, desired.namespace)}
+            != {*outside}
+        )
     )
     if is_outdated or (days is not None and days < _RENEWAL_DAYS):
-        return ClusterPlan((IssueCertificates(renew=True),))
+        return ClusterPlan((IssueCertificates(renew=True, outside=outside),))
     return EMPTY_PLAN
 
 

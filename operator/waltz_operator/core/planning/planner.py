@@ -14,6 +14,7 @@ from waltz_operator.core.observed import (
 )
 from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.healing import healed_storages, plan_healing
+from waltz_operator.core.planning.outside import plan_outside
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.rolls import plan_roll
 from waltz_operator.core.planning.rotation import plan_rotation
@@ -48,7 +49,8 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     pool_claims = _plan_pool_claims(desired)
     metadata, permissions = _plan_metadata(desired, observed)
     workloads = plan_workloads(desired, observed, permissions)
-    result = pool_claims + workloads + plan_growth(desired, observed) + metadata
+    result = pool_claims + workloads + plan_outside(desired, observed)
+    result += plan_growth(desired, observed) + metadata
     if not result.steps:
         # A pod is replaced only when nothing else changes: the decision depends on objects, budgets
         # and assignments that are as the plan wants them. For the same reason, a StatefulSet is

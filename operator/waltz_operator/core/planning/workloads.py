@@ -33,6 +33,7 @@ from waltz_operator.core.planning.certificates import (
     plan_clients_tls,
     plan_processes_tls,
 )
+from waltz_operator.core.planning.outside_addresses import outside_names, wanted_services
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.planning.volume_sizes import template_sizes
@@ -52,7 +53,7 @@ _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
 
 Objects of other kinds hold data or identities (volumes, secrets, workloads and their Services), so
 only the removal of a pool or a storage (`shape_objects`), the replacement of a volume, and the
-deletion of the cluster delete them.
+deletion of the cluster delete them. `outside` deletes the Services for access from outside.
 """
 
 
@@ -138,7 +139,8 @@ def _unconditional_objects(
     )
     pools = _pools(desired, observed)
     yield from network_policies(cluster, pools, desired.operator_namespace)
-    yield from certificate_requests(cluster)
+    yield from certificate_requests(cluster, outside_names(desired, observed))
+    yield from wanted_services(desired, observed)
     for pool in pools:
         yield from storage_objects(cluster, pool)
     managed = cluster.spec.zookeeper.managed

@@ -33,7 +33,7 @@ def after_certificates_step(
     """Return what is observed after the operator has performed ``step``."""
     match step:
         case IssueCertificates():
-            return _after_issue(desired, observed, step.holder)
+            return _after_issue(desired, observed, step)
         case RotateAuthority():
             assert observed.authority is not None, "only an observed authority is rotated"
             return replace(observed, authority=_in_phase(observed.authority, step))
@@ -53,12 +53,12 @@ def with_loaded_certificates(observed: ObservedCluster) -> ObservedCluster:
 
 
 def _after_issue(
-    desired: DesiredCluster, observed: ObservedCluster, holder: Holder
+    desired: DesiredCluster, observed: ObservedCluster, step: IssueCertificates
 ) -> ObservedCluster:
-    """Return what is observed after the operator has issued new certificates for ``holder``."""
+    """Return what is observed after the operator has issued new certificates."""
     labels = names.labels(desired.name, names.Component.CLUSTER)
     parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
-    is_for_clients = holder is Holder.CLIENTS
+    is_for_clients = step.holder is Holder.CLIENTS
     secret = (names.client_tls_secret if is_for_clients else names.tls_secret)(desired.name)
     secrets = {
         ObjectKey("Secret", name): {"metadata": {"name": name, "labels": labels}, "data": parts}
@@ -68,7 +68,9 @@ def _after_issue(
     authority = observed.authority
     if authority is not None:
         days = _NEW_CERTIFICATE_DAYS
-        issued = IssuedCertificates(authority.signing, authority.trusted, 0.0, days)
+        issued = IssuedCertificates(
+            authority.signing, authority.trusted, 0.0, days, names=frozenset(step.outside)
+        )
         if is_for_clients:
             authority = replace(authority, to_clients=issued)
         else:

@@ -12,13 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from waltz_operator.core.names import MANIFEST_ANNOTATION
+from waltz_operator.core.names import MANIFEST_ANNOTATION, OUTSIDE_LABEL, SLOT_LABEL
 from waltz_operator.core.objects import Manifest, ObjectKey, matches
 from waltz_operator.core.objects.manifest import digest
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.pods_of_sets import REVISION_LABEL, is_current, is_ready
 
 Objects = Mapping[ObjectKey, LiveObject]
+
+_NODE_PORT = 30_000
+"""The port of the nodes for each simulated Service; the real one is not known before."""
+
+_NEW_HOST = "new-load-balancer"
+"""The name of each simulated load balancer."""
 
 _NEW = "new-"
 """The beginning of the uid of a simulated object; Kubernetes gives no such uid."""
@@ -65,6 +71,35 @@ def with_claim_size(objects: Objects, claim: str, size: str) -> dict[ObjectKey, 
         "status": {"phase": "Bound", "capacity": {"storage": size}, "conditions": []},
     }
     return {**objects, key: _merged(objects[key], grown)}
+
+
+def with_slot(objects: Objects, pod: str, slot: int | None) -> dict[ObjectKey, LiveObject]:
+    """Return the objects after the pod of a server has got a slot; None takes it away."""
+    key = ObjectKey("Pod", pod)
+    metadata = objects[key]["metadata"]
+    labels = {name: each for name, each in metadata["labels"].items() if name != SLOT_LABEL}
+    if slot is not None:
+        labels[SLOT_LABEL] = str(slot)
+    return {**objects, key: {**objects[key], "metadata": {**metadata, "labels": labels}}}
+
+
+def with_outside_addresses(objects: Objects) -> dict[ObjectKey, LiveObject]:
+    """Return the objects after each Service for access from outside has got an address."""
+    return {
+        key: _with_address(live)
+        if OUTSIDE_LABEL in (live["metadata"].get("labels") or {})
+        else live
+        for key, live in objects.items()
+    }
+
+
+def _with_address(live: LiveObject) -> LiveObject:
+    """Return a Service with an address; one that has an address keeps it."""
+    spec, status = live["spec"], dict(live.get("status") or {})
+    ports = [{"nodePort": _NODE_PORT, **port} for port in spec["ports"]]
+    if spec["type"] == "LoadBalancer" and not (status.get("loadBalancer") or {}).get("ingress"):
+        status["loadBalancer"] = {"ingress": [{"hostname": _NEW_HOST}]}
+    return {**live, "spec": {**spec, "ports": ports}, "status": status}
 
 
 def without_set(objects: Objects, name: str) -> dict[ObjectKey, LiveObject]:

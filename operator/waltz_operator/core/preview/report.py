@@ -20,6 +20,7 @@ from waltz.admin.core.steps import (
     UnregisterStorage,
     partitions_text,
 )
+from waltz_operator.core.outside_steps import SetSlot, WriteOutsideAddresses
 from waltz_operator.core.preview.duration import MEGABYTES_PER_SECOND, estimate
 from waltz_operator.core.preview.forecast import Ending, Preview, ReplicaGain, ReplicaLoss, Round
 from waltz_operator.core.shape_change import ShapeChangeKind
@@ -50,6 +51,8 @@ _PREPARING = (
     IssueCertificates,
     RegisterStorage,
     RotateAuthority,
+    SetSlot,
+    WriteOutsideAddresses,
 )
 """A round that has only steps of these kinds belongs to the stage of the preparation."""
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")

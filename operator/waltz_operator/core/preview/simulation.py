@@ -34,6 +34,12 @@ from waltz_operator.core.observed import (
     ObservedCluster,
     ZooKeeperUnreachable,
 )
+from waltz_operator.core.outside_steps import (
+    DeleteOutsideAddresses,
+    OutsideStep,
+    SetSlot,
+    WriteOutsideAddresses,
+)
 from waltz_operator.core.preview.certificates import (
     after_certificates_step,
     with_loaded_certificates,
@@ -43,7 +49,9 @@ from waltz_operator.core.preview.kubernetes import (
     set_of_pod,
     with_applied,
     with_claim_size,
+    with_outside_addresses,
     with_pods,
+    with_slot,
     without_set,
 )
 from waltz_operator.core.preview.replicas import with_sessions
@@ -115,11 +123,10 @@ def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
             return replace(_with_objects(cluster, objects), changed_sets=changed)
         case DeleteObject(key, _):
             return _after_deletion(cluster, key)
-        case GrowVolume(claim, _, size):
-            return _with_objects(cluster, with_claim_size(cluster.observed.objects, claim, size))
-        case OrphanPods(workload, _):
-            key = ObjectKey("StatefulSet", workload)
-            return _with_objects(cluster, _without(cluster.observed.objects, key))
+        case GrowVolume() | OrphanPods() | SetSlot():
+            return _after_object_step(cluster, step)
+        case WriteOutsideAddresses() | DeleteOutsideAddresses():
+            return _with_outside(cluster, step)
         case IssueCertificates() | RotateAuthority():
             observed = after_certificates_step(cluster.desired, cluster.observed, step)
             return replace(cluster, observed=observed)
@@ -136,13 +143,14 @@ def settled(cluster: SimulatedCluster, *, all_catch_up: bool = False) -> Simulat
     """Return the cluster after Kubernetes, servers and storages have reacted to the steps.
 
     With ``all_catch_up``, they also complete what was incomplete before the first step: missing
-    pods start, replicas that can take part in a session catch up, and all processes and clients
-    load their certificates.
+    pods start, replicas that can take part in a session catch up, all processes and clients load
+    their certificates, and Services get their addresses.
     """
     objects, changed = cluster.observed.objects, cluster.changed_sets
     if all_catch_up:
         changed |= {key.name for key in objects if key.kind in ("StatefulSet", "Deployment")}
         cluster = replace(cluster, observed=with_loaded_certificates(cluster.observed))
+        objects = with_outside_addresses(objects)
     cluster = _with_objects(cluster, with_pods(objects, sorted(changed)))
     if cluster.desired.cluster.spec.zookeeper.managed is not None:
         cluster = replace(cluster, observed=_with_zookeeper(cluster))
@@ -263,6 +271,21 @@ def _without(
     return {key: live for key, live in objects.items() if key not in gone}
 
 
+def _after_object_step(
+    cluster: SimulatedCluster, step: GrowVolume | OrphanPods | SetSlot
+) -> SimulatedCluster:
+    """Return the cluster after the change of one object."""
+    objects = cluster.observed.objects
+    match step:
+        case GrowVolume(claim, _, size):
+            return _with_objects(cluster, with_claim_size(objects, claim, size))
+        case OrphanPods(workload, _):
+            key = ObjectKey("StatefulSet", workload)
+            return _with_objects(cluster, _without(objects, key))
+        case SetSlot(pod, slot):
+            return _with_objects(cluster, with_slot(objects, pod, slot))
+
+
 def _after_deletion(cluster: SimulatedCluster, key: ObjectKey) -> SimulatedCluster:
     """Return the cluster after Kubernetes has deleted an object, and its pods or its volume."""
     objects = cluster.observed.objects
@@ -294,6 +317,15 @@ def _with_metadata(
         views = {p: PartitionView(p, frozenset(), NEW_PARTITION, "new") for p in range(count)}
         replicas = ReplicaObservation(maps, count, views, {})
         metadata = ClusterPresent(step.name, count, step.key, maps, replicas)
+    return replace(cluster, observed=replace(cluster.observed, metadata=metadata))
+
+
+def _with_outside(cluster: SimulatedCluster, step: OutsideStep) -> SimulatedCluster:
+    """Return the cluster with other outside addresses in ZooKeeper."""
+    addresses = dict(step.addresses) if isinstance(step, WriteOutsideAddresses) else None
+    present = cluster.observed.metadata
+    assert isinstance(present, ClusterPresent), "addresses change only while they are observed"
+    metadata = replace(present, outside=addresses)
     return replace(cluster, observed=replace(cluster.observed, metadata=metadata))
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from waltz_operator.core.resources.model import Model, checked, immutable, pattern_rule, rule
+from waltz_operator.core.resources.outside import Access, OutsideStatus
 from waltz_operator.core.resources.parts import (
     Conditions,
     ObjectMeta,
@@ -216,6 +217,9 @@ class WaltzClusterSpec(Model):
     tls: Tls = Tls()
     """TLS of all connections, including the connections of clients."""
 
+    access: Access = Access()
+    """Connections of clients."""
+
     cluster_key: (
         Annotated[
             str,
@@ -256,6 +260,24 @@ class WaltzClusterSpec(Model):
             "!self.servers.accessRequired || self.tls.mode != 'None'",
             "servers.accessRequired needs TLS, by which servers know their clients: choose another "
             "tls.mode",
+        ),
+        rule(
+            "!has(self.access.outside) || self.tls.mode != 'None'",
+            "access.outside needs TLS, without which servers and storages obey every client: "
+            "choose another tls.mode",
+        ),
+        rule(
+            "!has(self.access.outside) || self.tls.mode != 'Secret' "
+            "|| !self.access.outside.storages",
+            "with tls.mode Secret, storages obey every client with a certificate of the authority: "
+            "set access.outside.storages to false",
+        ),
+        rule(
+            "!has(self.access.outside) "
+            "|| has(self.zookeeper.managed) == self.access.outside.openZooKeeper",
+            "access.outside: a managed ZooKeeper has neither TLS nor authentication: set "
+            "openZooKeeper to true to let every client outside change the metadata, or use "
+            "zookeeper.external, for which openZooKeeper is false",
         ),
         rule(
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",
@@ -303,6 +325,9 @@ class ClusterStatus(Model):
 
     connect_string: str = ""
     """The address of ZooKeeper for clients in the same Kubernetes cluster."""
+
+    outside: OutsideStatus = OutsideStatus()
+    """How clients outside of the Kubernetes cluster connect."""
 
     partitions: str = ""
     """The number of partitions that have a quorum and a server, and of all partitions, as `3/4`."""

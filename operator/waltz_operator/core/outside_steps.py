@@ -1,0 +1,50 @@
+"""The steps by which clients outside of the Kubernetes cluster get access, or lose it. Pure.
+
+The Services of this access are created by `ApplyObject`, as other objects are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SetSlot:
+    """Label the pod of a server with its slot; None removes the label.
+
+    The step has no condition: the name of the pod is never used again, and the next plan corrects
+    a label that is wrong.
+    """
+
+    pod: str
+    slot: int | None
+
+    def __str__(self) -> str:
+        if self.slot is None:
+            return f"pod {self.pod} gives up its slot for clients outside"
+        return f"pod {self.pod} gets the slot {self.slot} for clients outside"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOutsideAddresses:
+    """Write the outside addresses into ZooKeeper, in place of those before.
+
+    ``addresses`` has pairs of a registered address and its outside address, in order.
+    """
+
+    addresses: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return f"addresses for clients outside are written into ZooKeeper: {len(self.addresses)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOutsideAddresses:
+    """Delete the outside addresses in ZooKeeper."""
+
+    def __str__(self) -> str:
+        return "the addresses for clients outside are deleted in ZooKeeper"
+
+
+OutsideStep = WriteOutsideAddresses | DeleteOutsideAddresses
+"""A step that changes the outside addresses in ZooKeeper."""

@@ -1,0 +1,116 @@
+"""Plan the access of clients outside of the Kubernetes cluster: slots and addresses. Pure.
+
+Each storage and each slot of servers has a Service (`outside_addresses`). `workloads` creates and
+repairs the Services. This module gives slots to the pods of servers, writes the addresses of the
+Services into ZooKeeper, where clients read them, and deletes Services that are no longer wanted.
+
+If the spec does not want the access, its traces are removed in this order: the addresses in
+ZooKeeper, the Services, the labels of pods. An administrator may write outside addresses, too, for
+a cluster without this part of the spec. So the operator deletes addresses only while a Service or a
+label shows that it has written them. While ZooKeeper is not observed, the Services are deleted, and
+the labels stay until the addresses are deleted, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import POOL_LABEL, SLOT_LABEL
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import LiveObject, ObservedCluster
+from waltz_operator.core.outside_steps import (
+    DeleteOutsideAddresses,
+    SetSlot,
+    WriteOutsideAddresses,
+)
+from waltz_operator.core.planning.outside_addresses import (
+    listed,
+    outside_addresses,
+    own_metadata,
+    own_services,
+    pending_services,
+    server_pods,
+    slots_of_servers,
+    wanted_services,
+)
+from waltz_operator.core.slots import num_slots, server_pod, slot_changes
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, Step, wait
+
+
+def plan_outside(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the next steps for the access from outside, and the reasons why others must wait."""
+    if desired.cluster.spec.access.outside is None:
+        return ClusterPlan(tuple(_removal(desired, observed)))
+    return _slots(desired, observed) + _addresses(desired, observed) + _unwanted(desired, observed)
+
+
+def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the steps that give slots to pods, and a wait for pods without one."""
+    pods = [server_pod(pod) for pod in server_pods(desired, observed).values()]
+    changes = slot_changes(pods, num_slots(desired.cluster.spec.servers.replicas))
+    # A slot is taken from a pod before another one gets it.
+    in_order = sorted(changes.items(), key=lambda change: (change[1] is not None, change))
+    result = ClusterPlan(tuple(SetSlot(pod, slot) for pod, slot in in_order))
+    slots = slots_of_servers(desired, observed)
+    for pod in pods:
+        if slots[pod.name] is None and not (pod.stops or pod.has_ended):
+            result += wait(
+                f"clients outside cannot reach pod {pod.name} until an earlier server has stopped"
+            )
+    return result
+
+
+def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the step that writes changed addresses, and a wait for Services without one."""
+    result, present = EMPTY_PLAN, own_metadata(desired, observed)
+    addresses = outside_addresses(desired, observed)
+    if present is not None and addresses != present.outside and (addresses or present.outside):
+        result += ClusterPlan((WriteOutsideAddresses(tuple(sorted(addresses.items()))),))
+    if pending := pending_services(desired, observed):
+        result += wait(f"Services for clients outside have no address yet: {listed(pending)}")
+    return result
+
+
+def _unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the deletion of Services that the spec no longer wants."""
+    access = desired.cluster.spec.access.outside
+    wanted = {manifest.key.name for manifest in wanted_services(desired, observed)}
+    # The storages of a pool that the operator does not see at this moment run on.
+    seen = {pool.metadata.name for pool in desired.own_pools}
+    unseen = {*desired.cluster.spec.pools} - seen if access and access.storages else set()
+    return ClusterPlan(
+        tuple(
+            _delete(
+                live
+                for live in own_services(desired, observed)
+                if live["metadata"]["name"] not in wanted
+                and live["metadata"]["labels"].get(POOL_LABEL) not in unseen
+            )
+        )
+    )
+
+
+def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Step]:
+    """Yield the steps that remove the access; none if it was never given."""
+    services = list(own_services(desired, observed))
+    labelled = [
+        name
+        for name, pod in server_pods(desired, observed).items()
+        if SLOT_LABEL in pod["metadata"]["labels"]
+    ]
+    present = own_metadata(desired, observed)
+    was_given = bool(services or labelled)
+    if was_given and present is not None and present.outside is not None:
+        yield DeleteOutsideAddresses()
+    yield from _delete(services)
+    if present is not None:
+        yield from (SetSlot(pod, None) for pod in labelled)
+
+
+def _delete(services: Iterable[LiveObject]) -> Iterator[DeleteObject]:
+    """Yield the deletion of Services that are not being deleted already."""
+    for live in services:
+        metadata = live["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            yield DeleteObject(ObjectKey("Service", metadata["name"]), metadata.get("uid", ""))

@@ -1,0 +1,263 @@
+"""Find out which Services clients outside need, and which addresses these have. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from waltz.net.core.addresses import join_address
+from waltz_operator.core import names
+from waltz_operator.core.desired import DesiredCluster, address_of
+from waltz_operator.core.names import OUTSIDE_LABEL, POOL_LABEL, Component
+from waltz_operator.core.objects import (
+    Manifest,
+    is_ours,
+    outside_server_services,
+    outside_storage_services,
+    outside_zookeeper_service,
+)
+from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
+from waltz_operator.core.planning.shape_objects import retired_pools
+from waltz_operator.core.resources import StoragePool
+from waltz_operator.core.resources.outside import OutsideAccess, OutsideStatus, OutsideType
+from waltz_operator.core.slots import ServerPod, assign_slots, num_slots, server_pod
+
+_MAX_NAMED_SERVICES = 3
+"""The number of Services that a text names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """A port that a process has registered: its address, and the Service that leads to it.
+
+    ``name`` is the name of the port in the Service.
+    """
+
+    registered: str
+    service: str
+    name: str
+
+
+def wanted_services(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Manifest]:
+    """Yield the Services for access from outside; none if the spec does not want it."""
+    cluster, access = desired.cluster, desired.cluster.spec.access.outside
+    if access is None:
+        return
+    slots = range(num_slots(cluster.spec.servers.replicas))
+    yield from outside_server_services(cluster, access, slots)
+    for pool in _pools(desired, observed, access):
+        ordinals = _ordinals(desired, observed, pool)
+        yield from outside_storage_services(cluster, access, pool, ordinals)
+    if access.open_zoo_keeper and cluster.spec.zookeeper.managed is not None:
+        yield outside_zookeeper_service(cluster, access)
+
+
+def own_services(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[LiveObject]:
+    """Yield the existing Services for access from outside that belong to the cluster."""
+    for live in observed.of_kind("Service"):
+        if is_ours(live, desired.name) and OUTSIDE_LABEL in live["metadata"]["labels"]:
+            yield live
+
+
+def server_pods(desired: DesiredCluster, observed: ObservedCluster) -> dict[str, LiveObject]:
+    """Return the pods of the cluster's servers by name."""
+    return {
+        pod["metadata"]["name"]: pod
+        for pod in observed.of_kind("Pod", Component.SERVER)
+        if is_ours(pod, desired.name)
+    }
+
+
+def slots_of_servers(
+    desired: DesiredCluster, observed: ObservedCluster
+) -> Mapping[str, int | None]:
+    """Return the slot that each pod of the servers has or gets now, None for one without a slot."""
+    pods: list[ServerPod] = [server_pod(pod) for pod in server_pods(desired, observed).values()]
+    return assign_slots(pods, num_slots(desired.cluster.spec.servers.replicas))
+
+
+def outside_addresses(desired: DesiredCluster, observed: ObservedCluster) -> dict[str, str]:
+    """Return the outside address of each registered address, as far as they are known."""
+    access = desired.cluster.spec.access.outside
+    if access is None:
+        return {}
+    services = {live["metadata"]["name"]: live for live in own_services(desired, observed)}
+    found = {}
+    for port in _ports(desired, observed, access):
+        address = _address(services.get(port.service), access, port.name)
+        if address is not None:
+            found[port.registered] = address
+    return found
+
+
+def outside_names(desired: DesiredCluster, observed: ObservedCluster) -> tuple[str, ...]:
+    """Return the names and IP addresses by which clients outside reach servers and storages.
+
+    They are in the certificates of the processes. A managed ZooKeeper has no certificate.
+    """
+    access = desired.cluster.spec.access.outside
+    if access is None:
+        return ()
+    if access.type is OutsideType.NODE_PORT:
+        return (_canonical(access.host),)
+    found = {
+        _canonical(host)
+        for live in own_services(desired, observed)
+        if live["metadata"]["name"] != names.outside_zookeeper(desired.name)
+        for host in _ingress(live)
+    }
+    return tuple(sorted(found))
+
+
+def pending_services(desired: DesiredCluster, observed: ObservedCluster) -> tuple[str, ...]:
+    """Return the names of the wanted Services that have no address yet."""
+    access = desired.cluster.spec.access.outside
+    if access is None:
+        return ()
+    services = {live["metadata"]["name"]: live for live in own_services(desired, observed)}
+    return tuple(
+        wanted.key.name
+        for wanted in wanted_services(desired, observed)
+        if any(
+            _address(services.get(wanted.key.name), access, port["name"]) is None
+            for port in wanted.body["spec"]["ports"]
+        )
+    )
+
+
+def outside_status(desired: DesiredCluster, observed: ObservedCluster) -> OutsideStatus:
+    """Return how clients outside connect to the cluster."""
+    access = desired.cluster.spec.access.outside
+    if access is None:
+        return OutsideStatus()
+    addresses = outside_addresses(desired, observed)
+    # A port for administration is not counted: a storage is reached by its other port.
+    ports = [port for port in _ports(desired, observed, access) if port.name != "admin"]
+    reached = sum(port.registered in addresses for port in ports)
+    return OutsideStatus(
+        connect_string=_connect_string(desired, observed, access),
+        server_name=names.tls_name(desired.name, desired.namespace),
+        addresses=f"{reached}/{len(ports)}",
+        pending=listed(pending_services(desired, observed)),
+    )
+
+
+def listed(services: tuple[str, ...]) -> str:
+    """Return the names of Services as a text, of many only the first ones."""
+    more = len(services) - _MAX_NAMED_SERVICES
+    others = f" and {more} more" if more > 0 else ""
+    return ", ".join(services[:_MAX_NAMED_SERVICES]) + others
+
+
+def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
+    """Return the metadata of this cluster; None if it is not observed, or another cluster's."""
+    present = observed.metadata
+    is_own = isinstance(present, ClusterPresent) and (present.name, present.key) == (
+        desired.metadata_name,
+        desired.key,
+    )
+    return present if isinstance(present, ClusterPresent) and is_own else None
+
+
+def _connect_string(
+    desired: DesiredCluster, observed: ObservedCluster, access: OutsideAccess
+) -> str:
+    """Return the address of ZooKeeper for clients outside; empty if it is not known yet."""
+    external = desired.cluster.spec.zookeeper.external
+    if external is not None:
+        return external.connect_string
+    service = names.outside_zookeeper(desired.name)
+    services = {live["metadata"]["name"]: live for live in own_services(desired, observed)}
+    return _address(services.get(service), access, "client") or ""
+
+
+def _ports(
+    desired: DesiredCluster, observed: ObservedCluster, access: OutsideAccess
+) -> Iterator[_Port]:
+    """Yield the ports that storages and servers have registered, if a Service leads to them."""
+    for pool in _pools(desired, observed, access):
+        for ordinal in _ordinals(desired, observed, pool):
+            address = address_of(pool, ordinal)
+            service = names.outside_storage(pool.metadata.name, ordinal)
+            yield _Port(address, service, "storage")
+            if access.admin_ports:
+                host = address.rpartition(":")[0]
+                yield _Port(join_address(host, pool.spec.admin_port), service, "admin")
+    pods = server_pods(desired, observed)
+    for pod, slot in slots_of_servers(desired, observed).items():
+        ip = (pods[pod].get("status") or {}).get("podIP")
+        if slot is not None and ip:
+            address = join_address(ip, _server_port(desired, pods[pod]))
+            yield _Port(address, names.outside_server(desired.name, slot), "waltz")
+
+
+def _server_port(desired: DesiredCluster, pod: LiveObject) -> int:
+    """Return the port for clients of a server's pod, which may be of an earlier version."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    ports = (port for each in containers for port in each.get("ports") or ())
+    numbers = (port["containerPort"] for port in ports if port.get("name") == "waltz")
+    return int(next(numbers, desired.cluster.spec.servers.port))
+
+
+def _pools(
+    desired: DesiredCluster, observed: ObservedCluster, access: OutsideAccess
+) -> tuple[StoragePool, ...]:
+    """Return the pools whose storages have Services."""
+    if not access.storages:
+        return ()
+    retired = retired_pools(desired, observed)
+    return tuple(pool for pool in desired.own_pools if pool.metadata.name not in retired)
+
+
+def _ordinals(
+    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
+) -> tuple[int, ...]:
+    """Return the ordinals of the storages that have Services.
+
+    These are the storages of the spec. A storage that leaves the pool keeps its Service while it
+    may be registered.
+    """
+    name, present = pool.metadata.name, own_metadata(desired, observed)
+    leaving = set()
+    for live in own_services(desired, observed):
+        metadata = live["metadata"]
+        number = metadata["name"].removesuffix("-outside").rpartition("-")[2]
+        if metadata["labels"].get(POOL_LABEL) != name or not number.isdecimal():
+            continue
+        ordinal = int(number)
+        groups = None if present is None else present.maps.groups.groups
+        may_be_registered = groups is None or address_of(pool, ordinal) in groups
+        if ordinal >= pool.spec.storages and may_be_registered:
+            leaving.add(ordinal)
+    return (*range(pool.spec.storages), *sorted(leaving))
+
+
+def _address(live: LiveObject | None, access: OutsideAccess, port: str) -> str | None:
+    """Return the outside address of a port of a Service; None if it is not known yet."""
+    ports = () if live is None else (live.get("spec") or {}).get("ports") or ()
+    found = next((each for each in ports if each.get("name") == port), None)
+    if live is None or found is None or live["spec"].get("type") != access.type:
+        return None
+    match access.type:
+        case OutsideType.NODE_PORT:
+            number = found.get("nodePort")
+            return None if number is None else join_address(access.host, number)
+        case OutsideType.LOAD_BALANCER:
+            hosts = _ingress(live)
+            return join_address(hosts[0], found["port"]) if hosts else None
+
+
+def _ingress(live: LiveObject) -> list[str]:
+    """Return the names or the IP addresses of a load balancer, none while it is being created."""
+    status = (live.get("status") or {}).get("loadBalancer") or {}
+    found = (each.get("hostname") or each.get("ip") for each in status.get("ingress") or ())
+    return [host for host in found if host]
+
+
+def _canonical(host: str) -> str:
+    """Return a name or an IP address in the form in which certificates have it."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.lower()

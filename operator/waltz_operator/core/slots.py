@@ -1,0 +1,91 @@
+"""Assign slots to the pods of servers, so that a Service can lead to one server. Pure.
+
+Servers are pods of a Deployment: their names and addresses change with every update. A *slot* is a
+number that the operator gives to a pod by a label, and the Service of the slot selects the pod by
+this label. There is one slot more than servers, because an update starts a new server before it
+stops an old one.
+
+A pod keeps its slot until it is gone. A slot is given away again only then: a Service of two pods
+would lead clients to the wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from waltz_operator.core.names import SLOT_LABEL
+from waltz_operator.core.objects.server import MAX_SURGE
+from waltz_operator.core.observed import LiveObject
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPod:
+    """A pod of a server: when it was created, its name, and the value of its label.
+
+    ``stops`` is true if the pod is being deleted. ``has_ended`` is true if its processes have ended
+    for good, although the pod still exists.
+    """
+
+    created: str
+    name: str
+    label: str | None = None
+    stops: bool = False
+    has_ended: bool = False
+
+
+def num_slots(replicas: int) -> int:
+    """Return the number of slots of a cluster with ``replicas`` servers."""
+    return replicas + MAX_SURGE
+
+
+def server_pod(live: LiveObject) -> ServerPod:
+    """Return what is needed of a pod as the API server returns it."""
+    metadata, status = live["metadata"], live.get("status") or {}
+    return ServerPod(
+        metadata.get("creationTimestamp") or "",
+        metadata["name"],
+        (metadata.get("labels") or {}).get(SLOT_LABEL),
+        stops=bool(metadata.get("deletionTimestamp")),
+        has_ended=status.get("phase") in ("Succeeded", "Failed"),
+    )
+
+
+def assign_slots(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | None]:
+    """Return the slot of each pod by its name, None for a pod without one.
+
+    The slots are from 0 to ``count`` - 1, and no two pods have the same. A pod whose label is a
+    slot keeps it, unless an older pod has the same. The other pods get the lowest free slots in the
+    order of their creation, except those that stop. A pod has no slot if none is free
+    (tests/unit/operator/test_operator_slots.py).
+    """
+    slots: dict[str, int | None] = {}
+    free = set(range(count))
+    in_order = sorted(pods, key=lambda pod: (pod.created, pod.name))
+    for pod in in_order:
+        slot = None if pod.has_ended else _slot_of(pod.label, count)
+        slots[pod.name] = slot if slot in free else None
+        free -= {slot}
+    for pod in in_order:
+        may_get_one = not (pod.stops or pod.has_ended)
+        if slots[pod.name] is None and may_get_one and free:
+            slots[pod.name] = min(free)
+            free -= {min(free)}
+    return slots
+
+
+def slot_changes(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | None]:
+    """Return the pods whose label must change, each with its slot; None removes the label."""
+    listed = tuple(pods)
+    slots = assign_slots(listed, count)
+    return {pod.name: slots[pod.name] for pod in listed if pod.label != _text(slots[pod.name])}
+
+
+def _slot_of(label: str | None, count: int) -> int | None:
+    """Return the slot that a label names; None if it names none, as after an edit by hand."""
+    known = {str(slot): slot for slot in range(count)}
+    return None if label is None else known.get(label)
+
+
+def _text(slot: int | None) -> str | None:
+    return None if slot is None else str(slot)

@@ -1,0 +1,67 @@
+"""Bugs to plant into the operator's access for clients outside of the Kubernetes cluster."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import Package, Planted, nodes
+
+_OUTSIDE = "unit/operator/test_operator_outside.py"
+_OBJECTS = "unit/operator/test_operator_objects.py"
+
+OUTSIDE_ACCESS_BUGS = (
+    Planted(
+        "the slot of a server that still stops is given to another one",
+        Package.OPERATOR,
+        "slot = None if pod.has_ended else _slot_of(pod.label, count)\n",
+        "slot = None if pod.has_ended or pod.stops else _slot_of(pod.label, count)\n",
+        "Clients outside reach another server than the one that has their partition.",
+        nodes(
+            "unit/operator/test_operator_slots.py::test_slot_of_a_pod_that_stops_is_not_given_away"
+        ),
+    ),
+    Planted(
+        "two servers may have one slot",
+        Package.OPERATOR,
+        "free -= {slot}\n",
+        "free -= set()\n",
+        "One Service leads to two servers.",
+        nodes(
+            "unit/operator/test_operator_slots.py::test_slots_are_unique_and_within_their_number"
+        ),
+    ),
+    Planted(
+        "outside addresses of an administrator are deleted",
+        Package.OPERATOR,
+        "if was_given and present is not None and present.outside is not None:\n",
+        "if present is not None and present.outside is not None:\n",
+        "Clients of a gateway that the operator does not know lose the cluster.",
+        nodes(f"{_OUTSIDE}::test_addresses_of_an_administrator_stay_without_access_in_the_spec"),
+    ),
+    Planted(
+        "Services for clients outside stay open until ZooKeeper answers",
+        Package.OPERATOR,
+        "yield from _delete(services)\n",
+        "yield from _delete(services if present is not None else [])\n",
+        "An administrator cannot close the access to a cluster that fails.",
+        nodes(
+            f"{_OUTSIDE}::test_services_are_closed_without_zookeeper_and_the_addresses_are_deleted_later"
+        ),
+    ),
+    Planted(
+        "the certificate is not issued again when the outside names change",
+        Package.OPERATOR,
+        "!= {*outside}\n",
+        "!= {*outside} and False\n",
+        "Clients outside refuse the certificates of the servers.",
+        nodes(
+            "unit/operator/test_operator_outside_certificates.py::test_certificate_of_the_processes_is_issued_again_when_the_outside_names_change"
+        ),
+    ),
+    Planted(
+        "access from outside opens the admin port of storages",
+        Package.OPERATOR,
+        "admin_ports = (spec.admin_port,) if access.admin_ports else ()\n",
+        "admin_ports = (spec.admin_port,)\n",
+        "Every pod and every client outside may try to administer a storage.",
+        nodes(f"{_OBJECTS}::test_access_from_outside_opens_the_data_port_of_storages_and_no_other"),
+    ),
+)
