@@ -19,7 +19,7 @@ from socket import create_connection
 from typing import Any
 
 from e2e import resources
-from e2e.kubectl import Kubectl
+from e2e.kubectl import Kubectl, run
 from e2e.waiting import until
 
 _READY_SECONDS = 180.0
@@ -102,12 +102,28 @@ def outside_status(namespace: Kubectl) -> dict[str, Any]:
     return found
 
 
-def write_certificates(namespace: Kubectl, folder: Path) -> None:
-    """Write the certificate of the clients into ``folder``."""
-    secret = namespace.get("secret", "log-tls-client")
+def write_certificates(namespace: Kubectl, name: str, folder: Path) -> None:
+    """Write the certificates of a secret into ``folder``."""
+    secret = namespace.get("secret", name)
     assert secret is not None
+    folder.mkdir(exist_ok=True)
     for part in ("ca.crt", "tls.crt", "tls.key"):
         (folder / part).write_bytes(base64.b64decode(secret["data"][part]))
+
+
+def verify_from_outside(namespace: Kubectl, zookeeper: str, folder: Path) -> str:
+    """Verify the cluster as an administrator outside; return the output. Raises CommandFailed."""
+    write_certificates(namespace, "log-tls", folder)
+    tls = {
+        "certificate": str(folder / "tls.crt"),
+        "key": str(folder / "tls.key"),
+        "ca": str(folder / "ca.crt"),
+        "serverName": f"log.{namespace.namespace}.waltz",
+    }
+    file = folder / "tls.yaml"
+    file.write_text(json.dumps(tls))
+    where = ("--zookeeper", zookeeper, "--tls", str(file), "--access", "outside")
+    return run(sys.executable, "-m", "waltz.cli", "cluster", "verify", *where)
 
 
 def presents_name(host: str, port: int, folder: Path) -> bool:
@@ -145,7 +161,9 @@ def test_client_outside_works_through_a_roll_and_the_access_is_removed_without_a
     namespace: Kubectl, tmp_path: Path
 ) -> None:
     host = node_address()
-    access = {"outside": {"type": "NodePort", "host": host, "openZooKeeper": True}}
+    access = {
+        "outside": {"type": "NodePort", "host": host, "adminPorts": True, "openZooKeeper": True}
+    }
     spec: dict[str, Any] = {"partitions": 2, "servers": {"replicas": 2}, "access": access}
     namespace.apply(resources.pool("p"), resources.cluster("log", ["p"], **spec))
     namespace.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
@@ -155,7 +173,7 @@ def test_client_outside_works_through_a_roll_and_the_access_is_removed_without_a
         "all servers and storages have an outside address",
         show=namespace.describe,
     )
-    write_certificates(namespace, tmp_path)
+    write_certificates(namespace, "log-tls-client", tmp_path)
     ports = server_ports(namespace)
     assert len(ports) == 2
     until(
@@ -179,13 +197,21 @@ def test_client_outside_works_through_a_roll_and_the_access_is_removed_without_a
             show=namespace.describe,
         )
         witness.await_progress(namespace, _SOON_SECONDS)
-        assert len(server_ports(namespace)) == 2
+        ports = server_ports(namespace)
+        assert len(ports) == 2
+        verify_from_outside(namespace, zookeeper, tmp_path / "administrator")
         witness.finish()
     namespace.patch("waltzcluster", "log", {"spec": {"access": {"outside": None}}})
     until(
         lambda: not namespace.find("service", _OUTSIDE) and not labelled_pods(namespace),
         _SOON_SECONDS,
         "the Services and the labels are removed",
+        show=namespace.describe,
+    )
+    until(
+        lambda: not any(presents_name(host, port, tmp_path) for port in ports.values()),
+        _SOON_SECONDS,
+        "the servers cannot be reached from outside",
         show=namespace.describe,
     )
     namespace.await_condition("waltzcluster/log", "Healthy", _SOON_SECONDS)
