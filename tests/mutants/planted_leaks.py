@@ -81,8 +81,8 @@ LEAK_BUGS = (
     Planted(
         "a closed listener leaves the sockets of handshakes open",
         Package.NET,
-        "except asyncio.CancelledError:\n    peer_socket.close()\n    if connection is None:\n",
-        "except asyncio.CancelledError:\n    if connection is None:\n",
+        "if task.cancelled():\n",
+        "if False:\n",
         "The peer learns of the end only when the garbage collector runs.",
         nodes("unit/net/test_net_tls.py::test_close_does_not_wait_for_a_peer_in_its_handshake"),
     ),
@@ -197,8 +197,8 @@ LEAK_BUGS = (
     Planted(
         "an unfinished handshake stays counted",
         Package.NET,
-        "else:\n    self._accepted.leave()\n",
-        "",
+        "self._unconnected.discard(peer_socket)\nself._accepted.leave()\n",
+        "self._unconnected.discard(peer_socket)\n",
         "The port refuses everyone after many failed handshakes.",
         nodes(
             "unit/net/test_net_accepted.py::test_peer_that_is_refused_before_its_handshake_is_no_longer_counted"
