@@ -36,6 +36,16 @@ OUTER_BUGS = (
         ),
     ),
     Planted(
+        "a signal at the end of a start cancels what follows it",
+        Package.LOCAL,
+        "if started:\n    stop.set()\n    return\n",
+        "",
+        "The supervisor of a local cluster ends with an error.",
+        nodes(
+            "unit/local/test_local_supervisor.py::test_signal_at_the_end_of_the_start_stops_the_cluster_quietly"
+        ),
+    ),
+    Planted(
         "an old mark one below the start of a read is believed",
         Package.SPARK,
         "if marks[partition] < start - 1:\n",
