@@ -236,4 +236,14 @@ LEAK_BUGS = (
             "unit/server/test_server_storage_links.py::test_requests_of_a_lost_connection_do_not_close_the_next_one"
         ),
     ),
+    Planted(
+        "a change of partitions within another one is not refused",
+        Package.SYNC,
+        "if self._changing_thread == thread:\n    raise InCallback(call)\n",
+        "",
+        "An application that closes its client while its mark is read waits forever.",
+        nodes(
+            "unit/sync/test_client_callbacks.py::test_change_of_the_client_in_get_client_high_water_mark_is_refused"
+        ),
+    ),
 )
