@@ -56,6 +56,16 @@ OUTER_BUGS = (
         ),
     ),
     Planted(
+        "a file in the environment overrides the profile of the command line",
+        Package.CLI,
+        'case False, True:\n    values["cluster"] = None\n',
+        'case False, True:\n    values["profile"] = None\n',
+        "A command works on another cluster than the one that was typed.",
+        nodes(
+            "unit/cli/test_cli_profile.py::test_option_that_names_a_cluster_overrides_the_environment"
+        ),
+    ),
+    Planted(
         "a rescue writes a decision that the user has not seen",
         Package.CLI,
         "if now.decision != before.decision\n",
