@@ -8,11 +8,21 @@ OUTER_BUGS = (
     Planted(
         "processes of a directory whose path begins alike are ended",
         Package.LOCAL,
-        'f"{path}/".encode() in command',
-        'f"{path}".encode() in command',
+        '[f"{path}/" for path in',
+        '[f"{path}" for path in',
         "The end of one cluster kills a process of another cluster.",
         nodes(
             "unit/local/test_local_control.py::test_process_of_a_directory_whose_path_begins_alike_is_not_left_over"
+        ),
+    ),
+    Planted(
+        "a process whose command line is unknown counts as one of another cluster",
+        Package.LOCAL,
+        "if unknown:\n",
+        "if False:\n",
+        "The description of processes that still run is deleted.",
+        nodes(
+            "unit/local/test_local_control.py::test_down_that_cannot_check_a_process_keeps_the_description"
         ),
     ),
     Planted(
