@@ -235,7 +235,12 @@ def _cluster_options() -> list[Any]:
 
 
 def _which_cluster() -> Iterator[str]:
-    yield "Verbs about a running cluster have these options; each may be a variable instead."
+    yield (
+        "Verbs about a running cluster have these options; each may be a variable instead. An "
+        "option overrides its variable. `--cluster` also overrides `WALTZ_PROFILE`, and "
+        "`--profile` overrides `WALTZ_CLUSTER`; both options together are refused, and so are "
+        "both variables together."
+    )
     yield ""
     yield "| Option | Variable | Meaning |"
     yield "|---|---|---|"

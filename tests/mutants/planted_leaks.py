@@ -81,8 +81,8 @@ LEAK_BUGS = (
     Planted(
         "a closed listener leaves the sockets of handshakes open",
         Package.NET,
-        "except asyncio.CancelledError:\n    peer_socket.close()\n    if connection is None:\n",
-        "except asyncio.CancelledError:\n    if connection is None:\n",
+        "if task.cancelled():\n",
+        "if False:\n",
         "The peer learns of the end only when the garbage collector runs.",
         nodes("unit/net/test_net_tls.py::test_close_does_not_wait_for_a_peer_in_its_handshake"),
     ),
@@ -197,8 +197,8 @@ LEAK_BUGS = (
     Planted(
         "an unfinished handshake stays counted",
         Package.NET,
-        "else:\n    self._accepted.leave()\n",
-        "",
+        "self._unconnected.discard(peer_socket)\nself._accepted.leave()\n",
+        "self._unconnected.discard(peer_socket)\n",
         "The port refuses everyone after many failed handshakes.",
         nodes(
             "unit/net/test_net_accepted.py::test_peer_that_is_refused_before_its_handshake_is_no_longer_counted"
@@ -234,6 +234,16 @@ LEAK_BUGS = (
         "Each later connection to the storage is closed as one that does not answer.",
         nodes(
             "unit/server/test_server_storage_links.py::test_requests_of_a_lost_connection_do_not_close_the_next_one"
+        ),
+    ),
+    Planted(
+        "a change of partitions within another one is not refused",
+        Package.SYNC,
+        "if self._changing_thread == thread:\n    raise InCallback(call)\n",
+        "",
+        "An application that closes its client while its mark is read waits forever.",
+        nodes(
+            "unit/sync/test_client_callbacks.py::test_change_of_the_client_in_get_client_high_water_mark_is_refused"
         ),
     ),
 )

@@ -210,4 +210,14 @@ NET_BUGS = (
         "An idle connection is closed by a middlebox.",
         nodes("unit/net/test_net_connection.py::test_idle_dialer_sends_keep_alives"),
     ),
+    Planted(
+        "an accepted socket that is cancelled at once stays counted",
+        Package.NET,
+        "task.add_done_callback(partial(self._opening_ended, peer_socket))\n",
+        "task.add_done_callback(self._opening.discard)\n",
+        "The garbage collector closes the socket, and it takes a place among the connections.",
+        nodes(
+            "unit/net/test_net_accepted.py::test_socket_that_is_accepted_in_the_turn_of_the_close_is_closed"
+        ),
+    ),
 )

@@ -8,11 +8,21 @@ OUTER_BUGS = (
     Planted(
         "processes of a directory whose path begins alike are ended",
         Package.LOCAL,
-        'f"{path}/".encode() in command',
-        'f"{path}".encode() in command',
+        '[f"{path}/" for path in',
+        '[f"{path}" for path in',
         "The end of one cluster kills a process of another cluster.",
         nodes(
             "unit/local/test_local_control.py::test_process_of_a_directory_whose_path_begins_alike_is_not_left_over"
+        ),
+    ),
+    Planted(
+        "a process whose command line is unknown counts as one of another cluster",
+        Package.LOCAL,
+        "if unknown:\n",
+        "if False:\n",
+        "The description of processes that still run is deleted.",
+        nodes(
+            "unit/local/test_local_control.py::test_down_that_cannot_check_a_process_keeps_the_description"
         ),
     ),
     Planted(
@@ -36,6 +46,16 @@ OUTER_BUGS = (
         ),
     ),
     Planted(
+        "a signal at the end of a start cancels what follows it",
+        Package.LOCAL,
+        "if started:\n    stop.set()\n    return\n",
+        "",
+        "The supervisor of a local cluster ends with an error.",
+        nodes(
+            "unit/local/test_local_supervisor.py::test_signal_at_the_end_of_the_start_stops_the_cluster_quietly"
+        ),
+    ),
+    Planted(
         "an old mark one below the start of a read is believed",
         Package.SPARK,
         "if marks[partition] < start - 1:\n",
@@ -43,6 +63,16 @@ OUTER_BUGS = (
         "A stream goes back and reads a transaction twice.",
         nodes(
             "unit/spark/test_spark_log_reader.py::test_mark_below_the_start_of_a_read_is_confirmed"
+        ),
+    ),
+    Planted(
+        "a file in the environment overrides the profile of the command line",
+        Package.CLI,
+        'case False, True:\n    values["cluster"] = None\n',
+        'case False, True:\n    values["profile"] = None\n',
+        "A command works on another cluster than the one that was typed.",
+        nodes(
+            "unit/cli/test_cli_profile.py::test_option_that_names_a_cluster_overrides_the_environment"
         ),
     ),
     Planted(

@@ -47,6 +47,7 @@ from waltz.runtime.profiles import (
 )
 
 _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / CLUSTER_FILE
+_CLUSTER_FILE_VARIABLE = "WALTZ_CLUSTER"
 _PANEL = "Which cluster"
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """The class UsageError; see `waltz.runtime.one_line` for why it is not imported."""
@@ -80,7 +81,7 @@ ClusterFile = Annotated[
     typer.Option(
         "--cluster",
         "-c",
-        envvar="WALTZ_CLUSTER",
+        envvar=_CLUSTER_FILE_VARIABLE,
         metavar="FILE",
         help="A file that names the cluster: cluster.json of a local cluster, or its directory, or "
         "the YAML file of the tools of Waltz 0.13.2. The other options override it. "
@@ -192,8 +193,6 @@ def _named(
     profile: str | None,
 ) -> Target:
     """Return what `named_cluster` returns without the option ``access``."""
-    if cluster is not None and profile is not None:
-        raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
@@ -279,6 +278,7 @@ class ClusterCommand(TyperCommand):
             for word in (option.opts[0], str(values[option.name]))
         ]
         check_finite(ctx.params)
+        _drop_overridden(ctx, values)
         named = named_cluster(**values)
         try:
             Paths(named.root)
@@ -296,6 +296,27 @@ def _is_typed(ctx: Any, name: str) -> bool:
     # By name: the class of the value is that of click, or of typer's copy of it.
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def _drop_overridden(ctx: Any, values: dict[str, Any]) -> None:
+    """Of ``cluster`` and ``profile``, remove the one from the environment if the other is typed.
+
+    Raises ClusterNotNamed if both are typed, or both are from the environment.
+    """
+    if values["cluster"] is None or values["profile"] is None:
+        return
+    match _is_typed(ctx, "cluster"), _is_typed(ctx, "profile"):
+        case True, False:
+            values["profile"] = None
+        case False, True:
+            values["cluster"] = None
+        case True, True:
+            raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
+        case _:
+            raise ClusterNotNamed(
+                f"the variables {_CLUSTER_FILE_VARIABLE} and {PROFILE_VARIABLE} both name a "
+                "cluster: unset one of them, or give --cluster or --profile"
+            )
 
 
 def target(context: typer.Context) -> Target:

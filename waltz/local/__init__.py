@@ -5,7 +5,8 @@
 * `zookeeper` and `child` run one process; `cluster` has `LocalCluster`, which runs all processes
 * `supervisor` runs a `LocalCluster` until a signal or a request stops it
 * `logs` reads the logs of the processes
-* `control` sends requests to a supervisor from another process
+* `control` sends requests to a supervisor from another process; `command_lines`: whether a process
+  that a dead supervisor left is one of a cluster
 """
 
 from waltz.local.child import ProcessFailed

@@ -19,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from waltz.local.command_lines import CommandUnknown, command_has
 from waltz.local.core.plan import ClusterLayout
 from waltz.runtime.cluster_file import local_command
 
@@ -156,17 +157,33 @@ def request_stop(directory: Path) -> bool:
 def find_left_over(directory: Path) -> dict[str, int]:
     """Return the ids of the processes in ``cluster.json`` that still run, by name.
 
-    Raises NotRunning.
+    Raises NotRunning, and ControlFailed if the system does not show whether a process that runs is
+    one of the cluster.
     """
     description = read_description(directory)
-    pids = {name: process["pid"] for name, process in description["processes"].items()}
-    return {name: pid for name, pid in pids.items() if pid and _belongs(pid, directory)}
+    left_over, unknown, why = dict[str, int](), list[str](), ""
+    for name, process in description["processes"].items():
+        pid = process["pid"]
+        try:
+            if pid and _belongs(pid, directory):
+                left_over[name] = pid
+        except CommandUnknown as problem:
+            unknown.append(f"{name} (process {pid})")
+            why = str(problem)
+    if unknown:
+        raise ControlFailed(
+            f"cannot check which of these processes still belong to the cluster in {directory}: "
+            f"{', '.join(unknown)} ({why}); end those that do, and run the same command again; if "
+            f"none does, remove {ClusterLayout(directory.absolute()).description}"
+        )
+    return left_over
 
 
 def end_left_over(directory: Path) -> dict[str, int]:
     """End the processes that a dead supervisor left, and delete ``cluster.json``.
 
-    Return the ids of the processes by name. Raises NotRunning.
+    Return the ids of the processes by name. Raises NotRunning, and the ControlFailed of
+    `find_left_over`: then the file stays, because it has the ids of the processes.
     """
     left_over = find_left_over(directory)
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
@@ -228,13 +245,7 @@ def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
 def _belongs(pid: int, directory: Path) -> bool:
     """Return whether the process was started for ``directory``.
 
-    The system may have reused the id of a process that has ended.
+    The system may have reused the id of a process that has ended. Raises CommandUnknown.
     """
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
     # The command line of every process of a cluster has a file below the directory.
-    return any(
-        f"{path}/".encode() in command for path in (directory.absolute(), directory.resolve())
-    )
+    return command_has(pid, [f"{path}/" for path in (directory.absolute(), directory.resolve())])

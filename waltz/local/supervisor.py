@@ -31,28 +31,34 @@ async def supervise(
     again. Raises the errors of `LocalCluster.start`.
     """
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     starting = asyncio.current_task()
     assert starting is not None
-    interrupted = False
+    started = interrupted = False
 
-    def interrupt() -> None:
+    def end() -> None:
+        """Stop the cluster, or interrupt its start."""
         nonlocal interrupted
+        # The loop calls this some steps after the signal. If the start has ended meanwhile, a
+        # cancellation would interrupt what follows it
+        # (test_signal_at_the_end_of_the_start_stops_the_cluster_quietly).
+        if started:
+            stop.set()
+            return
         # A second signal must not interrupt the cleanup.
         if not interrupted:
             interrupted = True
             starting.cancel()
 
-    _on_signals(loop, interrupt)
+    _on_signals(asyncio.get_running_loop(), end)
     try:
         await cluster.start()
     except asyncio.CancelledError:
         if not interrupted:
             raise
-        # The cancellation came from `interrupt`, so it ends here: the start has stopped everything.
+        # The cancellation came from `end`, so it ends here: the start has stopped everything.
         starting.uncancel()
         return
-    _on_signals(loop, stop.set)
+    started = True
     try:
         async with _serve_control(cluster, stop, say):
             say("the cluster is up")
@@ -64,7 +70,7 @@ async def supervise(
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, react: Callable[[], object]) -> None:
-    """Call ``react`` at SIGTERM and SIGINT, instead of what was called before."""
+    """Call ``react`` at each SIGTERM and SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, react)
 

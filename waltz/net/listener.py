@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from waltz.net.accepted import AcceptedConnections
 from waltz.net.connection import FrameConnection, FrameHandler
@@ -59,6 +60,8 @@ class Listener:
         self._connections: set[FrameConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         """The tasks that make connections of accepted sockets."""
+        self._unconnected: set[socket.socket] = set()
+        """The accepted sockets of these tasks that are not part of a connection yet."""
 
     def start(self, host: str | None, port: int) -> None:
         """Bind ``host`` (None: all addresses) and listen. Port 0 makes the system choose a port.
@@ -116,9 +119,10 @@ class Listener:
             peer_socket.close()
             return
         peer_socket.setblocking(False)
+        self._unconnected.add(peer_socket)
         task = asyncio.get_running_loop().create_task(self._open_connection(peer_socket))
         self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        task.add_done_callback(partial(self._opening_ended, peer_socket))
 
     def _resume_accepting(self) -> None:
         if self._socket is not None:
@@ -139,6 +143,7 @@ class Listener:
                 accepted=self._accepted,
             )
             self._connections.add(connection)
+            self._unconnected.discard(peer_socket)
             return connection
 
         try:
@@ -163,14 +168,20 @@ class Listener:
                 # (test_refused_peer_leaves_no_connection). The end calls `_ended`, which stops
                 # counting the connection.
                 connection.abort(why)
-            else:
-                self._accepted.leave()
-        except asyncio.CancelledError:
+
+    def _opening_ended(self, peer_socket: socket.socket, task: asyncio.Task[None]) -> None:
+        """Close the socket of a cancelled task; stop counting a socket without a connection.
+
+        `_open_connection` cannot do this: the coroutine of a task that is cancelled before its
+        first step never runs.
+        """
+        self._opening.discard(task)
+        if task.cancelled():
+            # If the socket has a connection, `close`, which has cancelled the task, ends it.
             peer_socket.close()
-            if connection is None:
-                self._accepted.leave()
-            # Otherwise `close`, which has cancelled this task, ends the connection.
-            raise
+        if peer_socket in self._unconnected:
+            self._unconnected.discard(peer_socket)
+            self._accepted.leave()
 
     def _ended(self, connection: FrameConnection) -> None:
         """Stop counting a connection that has ended."""

@@ -6,10 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
-from waltz.cli.cluster_options import ClusterNotNamed, Target, named_cluster
+from waltz.cli.cluster_options import (
+    ClusterCommand,
+    ClusterNotNamed,
+    Target,
+    named_cluster,
+    target,
+)
 from waltz.net import PLAINTEXT
 
 
@@ -71,9 +78,59 @@ def test_error_about_the_tls_file_of_a_profile_names_the_profile(tmp_path: Path)
         named_cluster()
 
 
-def test_option_and_file_together_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClusterNotNamed, match="both name a cluster"):
-        named_cluster(cluster=tmp_path / "cluster.json", profile="x")
+def show_zookeeper(options: list[str], variables: dict[str, str]) -> Result:
+    """Run a verb that prints the ZooKeeper of its cluster."""
+    verb = typer.Typer(add_completion=False)
+
+    @verb.command(cls=ClusterCommand)
+    def show(context: typer.Context) -> None:
+        print(target(context).zookeeper)
+
+    return CliRunner().invoke(verb, options, env=variables)
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "zookeeper"),
+    [
+        (["--cluster", "file.json"], {"WALTZ_PROFILE": "prod"}, "zk:1"),
+        (["--profile", "prod"], {"WALTZ_CLUSTER": "file.json"}, "zk:2"),
+        (["--cluster", "file.json"], {"WALTZ_CLUSTER": "a", "WALTZ_PROFILE": "b"}, "zk:1"),
+        (["--profile", "prod"], {"WALTZ_CLUSTER": "a", "WALTZ_PROFILE": "b"}, "zk:2"),
+        ([], {"WALTZ_PROFILE": "prod"}, "zk:2"),
+    ],
+)
+def test_option_that_names_a_cluster_overrides_the_environment(
+    tmp_path: Path, options: list[str], variables: dict[str, str], zookeeper: str
+) -> None:
+    description = {"zookeeper": "zk:1", "root": "/r", "tls": False}
+    (tmp_path / "file.json").write_text(json.dumps(description))
+    waltz("add", "prod", "-z", "zk:2")
+    shown = show_zookeeper(options, variables)
+    assert (shown.stdout, shown.stderr) == (f"{zookeeper}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "says"),
+    [
+        (
+            ["--cluster", "file.json", "--profile", "prod"],
+            {"WALTZ_CLUSTER": "a", "WALTZ_PROFILE": "b"},
+            "--cluster and --profile both name a cluster: give one of them",
+        ),
+        (
+            [],
+            {"WALTZ_CLUSTER": "file.json", "WALTZ_PROFILE": "prod"},
+            "the variables WALTZ_CLUSTER and WALTZ_PROFILE both name a cluster: unset one of them, "
+            "or give --cluster or --profile",
+        ),
+    ],
+)
+def test_file_and_profile_of_the_same_source_are_refused(
+    options: list[str], variables: dict[str, str], says: str
+) -> None:
+    shown = show_zookeeper(options, variables)
+    assert shown.exit_code == 2
+    assert says in " ".join(shown.stderr.replace("│", "").split())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,15 @@ from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
 from waltz.cli.local.commands import _is_controllable
-from waltz.local import ClusterLayout, Control, ControlFailed, Shape, control, send_control
+from waltz.local import (
+    ClusterLayout,
+    Control,
+    ControlFailed,
+    Shape,
+    command_lines,
+    control,
+    send_control,
+)
 from waltz.local.core.plan import LocalClusterPlan, cluster_description
 
 
@@ -277,6 +286,53 @@ def test_process_of_a_directory_whose_path_begins_alike_is_not_left_over(
     with started(f"{tmp_path}-2/config/storage-0.yml") as storage:
         write_description(described, {"storage/0": storage.pid}, None)
         assert control.find_left_over(described.directory) == {}
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
+def test_left_over_process_is_found_by_ps_without_proc(
+    described: ClusterLayout,
+    storage: subprocess.Popen[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command_lines, "_PROC", tmp_path / "proc")
+    with started(f"{tmp_path}-2/config/server-0.yml") as server:
+        pids = {"storage/0": storage.pid, "server/0": server.pid}
+        write_description(described, pids, None)
+        assert control.find_left_over(described.directory) == {"storage/0": storage.pid}
+        with pytest.raises(command_lines.CommandUnknown, match="outside ASCII"):
+            command_lines.command_has(server.pid, ["/tmp/größe/"])
+    storage.kill()
+    storage.wait()
+    assert control.find_left_over(described.directory) == {}
+
+
+@pytest.mark.parametrize(
+    ("ps", "says"), [(None, "No such file or directory"), ("echo no /dev/kmem >&2; exit 1", "kmem")]
+)
+def test_down_that_cannot_check_a_process_keeps_the_description(
+    described: ClusterLayout,
+    storage: subprocess.Popen[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ps: str | None,
+    says: str,
+) -> None:
+    monkeypatch.setattr(command_lines, "_PROC", tmp_path / "proc")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if ps is not None:
+        (tmp_path / "ps").write_text(f"#!/bin/sh\n{ps}\n")
+        (tmp_path / "ps").chmod(0o700)
+    refused = down(described)
+    assert refused.exit_code == 1
+    assert f"storage/0 (process {storage.pid})" in refused.stderr
+    assert says in refused.stderr
+    assert described.description.exists()
+    assert storage.poll() is None
+    storage.kill()
+    storage.wait()
+    assert down(described).exit_code == 0
+    assert not described.description.exists()
 
 
 def test_process_that_ignores_sigterm_is_killed(

@@ -210,6 +210,29 @@ async def test_second_signal_during_the_start_does_not_interrupt_the_cleanup(
     assert cluster.stopped
 
 
+async def test_signal_at_the_end_of_the_start_stops_the_cluster_quietly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event loop calls the reaction to a signal some steps after the signal."""
+
+    class Started(Cluster):
+        control: str | None = None
+
+        async def start(self) -> None:
+            asyncio.get_running_loop().call_soon(reactions[0])
+
+        async def stop(self) -> None:
+            stopped.append(True)
+
+    reactions: list[Callable[[], object]] = []
+    stopped: list[bool] = []
+    monkeypatch.setattr(supervisor, "_on_signals", lambda _, react: reactions.append(react))
+    said: list[str] = []
+    await supervisor.supervise(cast(LocalCluster, Started()), said.append)
+    assert stopped == [True]
+    assert said[-1] == "stopping"
+
+
 async def test_cancelled_start_of_zookeeper_ends_when_its_thread_ends() -> None:
     """Otherwise the caller stops all processes, and then the thread starts another one."""
     begun, may_end = asyncio.Event(), threading.Event()

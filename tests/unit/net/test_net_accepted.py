@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import cast
 
 import pytest
 
@@ -138,6 +140,28 @@ async def test_peer_that_is_refused_before_its_handshake_is_no_longer_counted() 
     assert accepted.open == 0
     writer.close()
     await listener.close()
+
+
+class OnePeer:
+    """A listening socket that returns an accepted socket of the test."""
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self._accepted = accepted
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        return self._accepted, ("127.0.0.1", 1)
+
+
+async def test_socket_that_is_accepted_in_the_turn_of_the_close_is_closed() -> None:
+    accepted = AcceptedConnections()
+    listener = Listener(CLIENT_SERVER, Quiet, PLAINTEXT, accepted)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        listener._accept(cast(socket.socket, OnePeer(ours)))
+        assert accepted.open == 1
+        await listener.close()
+        assert ours.fileno() == -1
+    assert accepted.open == 0
 
 
 async def test_incomplete_messages_of_all_connections_together_are_bounded() -> None:

@@ -605,6 +605,33 @@ def test_random_faults_lose_and_repeat_no_callback() -> None:
                 assert events == ["completion", "applied", "application"]
 
 
+def test_change_of_the_client_in_get_client_high_water_mark_is_refused(
+    cluster: SyncCluster,
+) -> None:
+    """The call would wait for the end of the change of partitions that needs the mark."""
+    refused: list[str] = []
+
+    class Changing(Recording):
+        def get_client_high_water_mark(self, partition: int) -> int:
+            calls: list[Callable[[], None]] = [lambda: client.set_partitions([]), client.close]
+            for call in calls:
+                try:
+                    call()
+                except InCallback as error:
+                    refused.append(str(error).partition(" ")[0])
+            return super().get_client_high_water_mark(partition)
+
+    # Not `open_client`: if the call waits, so does the close of the client.
+    client = CallbackClient(opened(cluster.connect()), Changing(), auto_mount=False)
+    changing = threading.Thread(target=client.set_partitions, args=([0],), daemon=True)
+    changing.start()
+    changing.join(10)
+    assert refused == ["set_partitions", "close"]
+    changing.join()
+    assert client.active_partitions == {0}
+    client.close()
+
+
 def test_callback_may_not_change_the_active_partitions(open_client: Open) -> None:
     """It would wait for the end of the partition whose callback it is."""
     app = Recording()

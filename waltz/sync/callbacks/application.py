@@ -20,7 +20,8 @@ class Application(abc.ABC, Generic[DataT]):
         """Return the id of the last transaction that the state contains, -1 if it contains none.
 
         The client calls this method when the partition becomes active. Afterwards the client itself
-        keeps this mark.
+        keeps this mark. In this method, the client's ``set_partitions`` and ``close`` raise
+        InCallback.
         """
 
     @abc.abstractmethod

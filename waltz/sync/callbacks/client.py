@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
@@ -23,7 +24,7 @@ from waltz.sync import SyncClient
 from waltz.sync import connect as connect_sync
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext
-from waltz.sync.callbacks.core.errors import PartitionInactive, TimedOut
+from waltz.sync.callbacks.core.errors import InCallback, PartitionInactive, TimedOut
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.open_contexts import OpenContexts
 from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
@@ -89,7 +90,9 @@ class CallbackClient(Generic[DataT]):
         self._appending: set[asyncio.Task[None]] = set()
         """The tasks that append the transactions of submitted contexts."""
         self._changing = threading.Lock()
-        """Held while the active partitions change, and during `close`."""
+        """Held while the active partitions change, and during `close`; see `_exclusive`."""
+        self._changing_thread: int | None = None
+        """The identifier of the thread that holds `_changing`, None if no thread holds it."""
         self._closed = False
         if auto_mount:
             try:
@@ -124,7 +127,6 @@ class CallbackClient(Generic[DataT]):
             raise ValueError(
                 "every partition is active: open the client with auto_mount=False to choose them"
             )
-        self._workers.check_outside("set_partitions")
         self._change_active(partitions)
 
     def mark(self, partition: int) -> int:
@@ -195,8 +197,7 @@ class CallbackClient(Generic[DataT]):
         context whose transaction is known to be in the log gets ``on_completion(True)``, although
         the transaction is not applied. Raises InCallback.
         """
-        self._workers.check_outside("close")
-        with self._changing:
+        with self._exclusive("close"):
             if self._closed:
                 return
             self._closed = True
@@ -230,7 +231,7 @@ class CallbackClient(Generic[DataT]):
         for number in wanted:
             if not 0 <= number < self._log.num_partitions:
                 raise PartitionUnknown(number, self._log.num_partitions)
-        with self._changing:
+        with self._exclusive("set_partitions"):
             if self._closed:
                 raise ClientClosed
             for number in self._active.keys() - wanted:
@@ -238,6 +239,25 @@ class CallbackClient(Generic[DataT]):
             for number in sorted(wanted - self._active.keys()):
                 mark = self._application.get_client_high_water_mark(number)
                 self._log.thread.call(self._activate(number, mark))
+
+    @contextmanager
+    def _exclusive(self, call: str) -> Iterator[None]:
+        """Hold `_changing` for ``call``. Raises InCallback in a call that would wait forever.
+
+        Besides those of `Workers.check_outside`, that is a call in the application's
+        ``get_client_high_water_mark``: the calling thread already holds the lock, which it cannot
+        acquire again.
+        """
+        self._workers.check_outside(call)
+        thread = threading.get_ident()
+        if self._changing_thread == thread:
+            raise InCallback(call)
+        with self._changing:
+            self._changing_thread = thread
+            try:
+                yield
+            finally:
+                self._changing_thread = None
 
     # The methods below run on the event loop.
 
