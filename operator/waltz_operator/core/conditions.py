@@ -1,12 +1,15 @@
-"""Form conditions from statements, and the statements of Changing and Rotating. Pure."""
+"""Form conditions from statements; the statements of Changing, Rotating and Foreign. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from waltz_operator.core.adoption import foreign_storages
 from waltz_operator.core.authority import RotationPhase
-from waltz_operator.core.resources import Condition
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.observed import ClusterPresent
+from waltz_operator.core.resources import Condition, ForeignGroups
 from waltz_operator.core.steps import ClusterPlan
 
 MAX_MESSAGE_CHARACTERS = 1000
@@ -52,6 +55,30 @@ def rotating(plan: ClusterPlan) -> Statement:
     return Statement("Rotating", True, _ROTATION_REASONS[rotation.phase], message)
 
 
+def foreign(desired: DesiredCluster, present: ClusterPresent | None) -> Statement:
+    """Return the statement of Foreign: whether registered storages are in no pool.
+
+    Unknown if ``present`` is None, because the storage maps are not observed.
+    """
+    if present is None:
+        return Statement("Foreign", None, "NotObserved", "the storage maps are not observed")
+    storages = sorted(foreign_storages(desired, present.maps))
+    if not storages:
+        return Statement("Foreign", False, "NoForeignStorages", "")
+    adopt = desired.cluster.spec.adopt
+    is_retired = adopt is not None and adopt.foreign_groups is ForeignGroups.RETIRE
+    reason = "RetiringForeignStorages" if is_retired else "ForeignStoragesKept"
+    problems = present.replicas.storages
+    texts = [
+        storage
+        if storage in problems and problems[storage].problem is None
+        else f"{storage}, which does not answer"
+        for storage in storages
+    ]
+    message = f"storages in no pool: {'; '.join(texts)}"[:MAX_MESSAGE_CHARACTERS]
+    return Statement("Foreign", True, reason, message)
+
+
 def condition(
     old: Iterable[Condition], statement: Statement, generation: int, now: str
 ) -> Condition:
@@ -60,9 +87,14 @@ def condition(
     before = next((each for each in old if each.type == statement.kind), None)
     since = before.last_transition_time if before and before.status == status else now
     # The message says why a condition is not true, so a true condition has no message. Healthy
-    # keeps it: while nothing is missing, the message is the step that is being performed. Changing
-    # and Rotating keep it, too: they are true only while there is something to say.
-    has_message = not statement.holds or statement.kind in ("Healthy", "Changing", "Rotating")
+    # keeps it: while nothing is missing, the message is the step that is being performed. Changing,
+    # Rotating and Foreign keep it, too: they are true only while there is something to say.
+    has_message = not statement.holds or statement.kind in (
+        "Healthy",
+        "Changing",
+        "Rotating",
+        "Foreign",
+    )
     return Condition(
         type=statement.kind,
         status=status,

@@ -16,13 +16,16 @@ The conditions of a cluster:
   wait to be replaced, PodsOutdated if pods of an earlier version exist and no roll has stopped, and
   PodsFailing if only pods of the current version exist and one does not start.
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
-  or partitions move. Its message has the progress, the quorum, and why the operator waits.
+  a foreign group is retired, or partitions move. Its message has the progress, the quorum, and why
+  the operator waits.
 * *Rotating* is true while the certificate authority is rotated, or will be. Its message has the
   step, and why the operator waits.
+* *Foreign* is true while storages are registered that are in no pool, as those of a cluster that
+  was adopted. Its message names them. It is unknown while the storage maps are not observed.
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
   members that the others are no quorum. It is unknown while the replicas are not observed.
 
-Ready, Healthy, Reconciled and Updated do not depend on Spread and Rotating.
+Ready, Healthy, Reconciled and Updated do not depend on Spread, Rotating and Foreign.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -42,6 +45,7 @@ from waltz_operator.core.conditions import (
     Statement,
     changing,
     condition,
+    foreign,
     rotating,
 )
 from waltz_operator.core.desired import DesiredCluster, addresses_of
@@ -101,6 +105,7 @@ def cluster_status(
         _spread(desired, observed, present),
         changing(plan),
         rotating(plan),
+        foreign(desired, present),
     )
     return ClusterStatus(
         observed_generation=reconciled_generation,
