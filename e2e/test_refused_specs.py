@@ -17,6 +17,7 @@ from e2e.kubectl import CommandFailed, Kubectl, run
 
 _REFUSED = Kubectl("refused")
 _DEFINITIONS = Path(__file__).parents[1] / "crds"
+_KEY = "0" * 8 + "-0000-0000-0000-" + "0" * 12
 
 Body = dict[str, Any]
 
@@ -73,6 +74,11 @@ def external_with(**fields: Any) -> Body:
     return {"external": {"connectString": "zk:2181"} | fields}
 
 
+def adopting(**spec: Any) -> Body:
+    taken = {"clusterKey": _KEY, "adopt": {"clusterName": "old"}}
+    return cluster(**{"zookeeper": external("zk:2181")} | taken | spec)
+
+
 INVALID: dict[str, tuple[Body, str]] = {
     "no partitions": (
         cluster(partitions=0),
@@ -83,6 +89,22 @@ INVALID: dict[str, tuple[Body, str]] = {
     "two pools": (
         cluster(pools=["a", "b"]),
         "the number of pools of a new cluster must be odd: for example, 4 pools survive no more",
+    ),
+    "no pools": (
+        cluster(pools=[]),
+        "pools is empty: name at least one StoragePool, which holds one copy of the partitions",
+    ),
+    "an adopted cluster without a key": (
+        adopting(clusterKey=None),
+        "adopt needs clusterKey, the key of the cluster that is taken over",
+    ),
+    "an adopted cluster with a ZooKeeper of its own": (
+        adopting(zookeeper={"managed": {}}),
+        "adopt needs zookeeper.external, the ZooKeeper of the cluster that is taken over",
+    ),
+    "old groups that leave fewer than three copies": (
+        adopting(pools=["a", "b"], adopt={"clusterName": "old", "foreignGroups": "Retire"}),
+        "with adopt.foreignGroups Retire, 3 copies must remain: name at least 3 pools",
     ),
     "a pool twice": (
         cluster(pools=["a", "b", "a"]),
@@ -348,9 +370,19 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
         "tls.mode cannot change: processes with the old and the new mode could not connect to",
     ),
     "the key": (
-        cluster(clusterKey="0" * 8 + "-0000-0000-0000-" + "0" * 12),
+        cluster(clusterKey=_KEY),
         {"clusterKey": None},
         "clusterKey cannot be removed: volumes belong to one cluster",
+    ),
+    "an adoption": (
+        adopting(),
+        {"adopt": None},
+        "adopt cannot be removed: the cluster keeps its name in ZooKeeper",
+    ),
+    "the name of an adopted cluster": (
+        adopting(),
+        {"adopt": {"clusterName": "other"}},
+        "adopt.clusterName cannot change: create this WaltzCluster again with the name",
     ),
     "a storage's port": (
         pool(),

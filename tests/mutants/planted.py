@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.planted_access import ACCESS_BUGS
 from tests.mutants.planted_admin import ADMIN_BUGS
+from tests.mutants.planted_adoption import ADOPTION_BUGS
 from tests.mutants.planted_answers import ANSWER_BUGS
 from tests.mutants.planted_batches import BATCH_BUGS
 from tests.mutants.planted_clients import CLIENT_BUGS
@@ -58,6 +59,7 @@ PLANTED = (
     *ROLL_BUGS,
     *ROTATION_BUGS,
     *SHAPE_BUGS,
+    *ADOPTION_BUGS,
     *OUTSIDE_ACCESS_BUGS,
     *SPARK_BUGS,
     *TESTING_BUGS,

@@ -37,7 +37,7 @@ SHAPE_BUGS = (
     Planted(
         "copies are removed before others are added",
         Package.OPERATOR,
-        "if affected and not _is_growth_complete(desired, present):\n",
+        "if affected and not is_growth_complete(desired, present):\n",
         "if False:\n",
         "A pool that is replaced is removed before the new one has its copy.",
         nodes(

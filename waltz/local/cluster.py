@@ -1,7 +1,6 @@
-"""Run a cluster as child processes on the loopback address.
+"""Run a cluster as child processes. Touches disk, processes, the network and ZooKeeper.
 
-Touches disk, processes, the network and ZooKeeper. The next start uses the same directory, data and
-ports. `core.plan` decides the processes and their settings; this module runs the processes.
+`core.plan` decides the processes and their settings. Later starts use the same data and ports.
 """
 
 from __future__ import annotations
@@ -299,7 +298,8 @@ class LocalCluster:
         for index, name in enumerate(plan.server_names):
             settings = server_settings(plan, self.layout, index, self._session_timeout_ms)
             self._new_child(name, "waltz-server", settings | dict(self._server_settings))
-        self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, plan.zookeeper_port)
+        port, host = plan.zookeeper_port, plan.shape.host
+        self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, port, host=host)
 
     def _new_child(self, name: str, script: str, settings: dict[str, object]) -> None:
         """Write the settings file of a process and add the process, not started yet."""

@@ -35,7 +35,7 @@ def read_or_create_plan(
     plan = _read_plan(layout.plan)
     if plan is None:
         shape = shape or Shape()
-        plan = LocalClusterPlan.of(shape, reservations.choose(shape.num_ports))
+        plan = LocalClusterPlan.of(shape, reservations.choose(shape.num_ports, shape.host))
         part = layout.plan.with_suffix(".part")
         part.write_text(plan.to_json())
         part.replace(layout.plan)

@@ -8,6 +8,7 @@ again.
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 import sys
@@ -42,17 +43,19 @@ class PortReservations:
     """
 
     def __init__(self, draw: Callable[[int], Iterator[int]] | None = None) -> None:
-        self._draw = draw or choose_ports
+        self._draw = draw
         self._held = ExitStack()
 
-    def choose(self, count: int) -> Iterator[int]:
-        """Choose and reserve ``count`` different ports. Raises NoFreePorts."""
+    def choose(self, count: int, host: str = HOST) -> Iterator[int]:
+        """Choose and reserve ``count`` different ports at ``host``. Raises NoFreePorts."""
         for _ in range(_TRIES):
-            ports = list(self._draw(count))
+            ports = list(
+                choose_ports(count, host=host) if self._draw is None else self._draw(count)
+            )
             if all(self._reserve(port) for port in ports):
                 return iter(ports)
             self.release()
-        raise NoFreePorts(f"other clusters had reserved the free ports on {HOST} in {_TRIES} tries")
+        raise NoFreePorts(f"other clusters had reserved the free ports on {host} in {_TRIES} tries")
 
     def release(self) -> None:
         """Give up all reservations."""
@@ -70,8 +73,10 @@ class PortReservations:
         return True
 
 
-def choose_ports(count: int, seed: int | None = None) -> Iterator[int]:
-    """Return ``count`` different ports on which no process listens. Raises NoFreePorts.
+def choose_ports(count: int, seed: int | None = None, *, host: str = HOST) -> Iterator[int]:
+    """Return ``count`` different ports of ``host`` on which no process listens.
+
+    Raises NoFreePorts, also if ``host`` is no address of this machine.
 
     The same ``seed`` gives the same random choice.
     """
@@ -79,11 +84,11 @@ def choose_ports(count: int, seed: int | None = None) -> Iterator[int]:
     draw = random.Random(seed)
     with ExitStack() as held:
         # All ports stay bound until the last one is found, so that no port is found twice.
-        chosen = [_bind_free(candidates, draw, held) for _ in range(count)]
+        chosen = [_bind_free(host, candidates, draw, held) for _ in range(count)]
     return iter(chosen)
 
 
-def _bind_free(candidates: range, draw: random.Random, held: ExitStack) -> int:
+def _bind_free(host: str, candidates: range, draw: random.Random, held: ExitStack) -> int:
     """Bind and return a free port of ``candidates``; if there are none, let the system choose it.
 
     ``held`` gets the socket, and so keeps the port bound. Raises NoFreePorts.
@@ -91,13 +96,19 @@ def _bind_free(candidates: range, draw: random.Random, held: ExitStack) -> int:
     for _ in range(_TRIES):
         probe = held.enter_context(socket.socket())
         try:
-            probe.bind((HOST, draw.choice(candidates) if candidates else 0))
-        except OSError:
+            probe.bind((host, draw.choice(candidates) if candidates else 0))
+        except OSError as problem:
+            # The error of an unknown name has no number of the system.
+            if isinstance(problem, socket.gaierror) or problem.errno == errno.EADDRNOTAVAIL:
+                raise NoFreePorts(
+                    f"cannot listen on {host} ({problem.strerror}); choose an address of this "
+                    "machine with --host"
+                ) from problem
             continue
         port: int = probe.getsockname()[1]
         return port
     raise NoFreePorts(
-        f"found no free port on {HOST} in {_TRIES} tries; end processes that use many ports"
+        f"found no free port on {host} in {_TRIES} tries; end processes that use many ports"
     )
 
 

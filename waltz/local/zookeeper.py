@@ -1,7 +1,7 @@
 """Run ZooKeeper as a child process, from pyspark's jars. Touches disk, processes, the network.
 
-The server needs Java and an installed pyspark, listens only on the loopback address, keeps all data
-in one directory, and has little memory, which suffices for one small cluster. All methods block.
+The server needs Java and an installed pyspark, listens on one address, keeps all data in one
+directory, and has little memory, which suffices for one small cluster. All methods block.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from waltz.local.core.plan import HOST
+from waltz.net import join_address
 from waltz.net.tls import PLAINTEXT, TlsConfig
 
 MINIMUM_JAVA = 17
 """The oldest version of Java that works: pyspark 4, which has the jars, needs this version."""
 
-HOST = "127.0.0.1"
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.02
@@ -107,17 +108,23 @@ class ZooKeeperNotStarted(RuntimeError):
 class ZooKeeperProcess:
     """One ZooKeeper server, whose files are all below ``directory``.
 
-    If ``port`` is None, the system chooses a free port at the first start; later starts keep it.
+    It listens on ``host``. If ``port`` is None, the system chooses a free port at the first start;
+    later starts keep it.
     With ``tls``, which must have a certificate and a CA, the server accepts only processes with a
     certificate of that CA.
     """
 
     def __init__(
-        self, directory: Path, port: int | None = None, tls: TlsConfig = PLAINTEXT
+        self,
+        directory: Path,
+        port: int | None = None,
+        tls: TlsConfig = PLAINTEXT,
+        host: str = HOST,
     ) -> None:
         self._directory = directory
         self._port = port
         self._tls = tls
+        self._host = host
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -130,7 +137,7 @@ class ZooKeeperProcess:
         """The address of the server; raises RuntimeError if the port is not known yet."""
         if not self._port:
             raise RuntimeError("ZooKeeper has no port before its first start")
-        return f"{HOST}:{self._port}"
+        return join_address(self._host, self._port)
 
     @property
     def pid(self) -> int | None:
@@ -148,7 +155,7 @@ class ZooKeeperProcess:
         if self.pid is not None:
             return
         if self._port:
-            _check_free(self._port)
+            _check_free(self._host, self._port)
         java = find_java()
         class_path = os.pathsep.join(map(str, find_jars(tls=self._tls.enabled)))
         try:
@@ -205,14 +212,14 @@ class ZooKeeperProcess:
         """Return the lines about the port for clients; with TLS, write the file that they name."""
         tls, port = self._tls, self._port or 0
         if not tls.enabled:
-            return _PLAINTEXT_PORT.format(host=HOST, port=port)
+            return _PLAINTEXT_PORT.format(host=self._host, port=port)
         assert tls.certificate is not None, "ZooKeeper needs a certificate"
         assert tls.key is not None, "ZooKeeper needs the key of its certificate"
         # ZooKeeper reads the key and the certificate from one file.
         identity = self._directory.resolve() / "identity.pem"
         identity.touch(mode=0o600)
         identity.write_bytes(tls.key.read_bytes() + tls.certificate.read_bytes())
-        return _TLS_PORT.format(host=HOST, port=port, identity=identity, ca=tls.ca)
+        return _TLS_PORT.format(host=self._host, port=port, identity=identity, ca=tls.ca)
 
     def _await_answer(self, process: subprocess.Popen[bytes], log_start: int) -> None:
         """Wait until the server opens sessions. Raises ZooKeeperNotStarted.
@@ -264,13 +271,13 @@ class ZooKeeperProcess:
 
     def _connect(self) -> socket.socket:
         """Connect to the server, by TLS if it is enabled; raises OSError."""
-        plain = socket.create_connection((HOST, self._port or 0), timeout=1)
+        plain = socket.create_connection((self._host, self._port or 0), timeout=1)
         context = self._tls.dialing_context()
         if context is None:
             return plain
         # This closes `plain` only if the handshake fails: otherwise the result has its descriptor.
         with plain:
-            return context.wrap_socket(plain, server_hostname=self._tls.server_name or HOST)
+            return context.wrap_socket(plain, server_hostname=self._tls.server_name or self._host)
 
     def _not_started(self, reason: str) -> ZooKeeperNotStarted:
         """Return the error for ``reason``, with the last message in the log."""
@@ -282,13 +289,13 @@ class ZooKeeperProcess:
         )
 
 
-def _check_free(port: int) -> None:
-    """Raise ZooKeeperNotStarted if another process uses ``port``."""
+def _check_free(host: str, port: int) -> None:
+    """Raise ZooKeeperNotStarted if another process uses ``port`` of ``host``."""
     # Without this check, `start` would take another ZooKeeper on the port for its own server.
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError as problem:
             raise ZooKeeperNotStarted(
                 f"ZooKeeper did not start: port {port} cannot be used ({problem.strerror}); "

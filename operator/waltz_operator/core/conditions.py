@@ -1,6 +1,6 @@
 """Form conditions from statements. Pure.
 
-The module has the statements of Changing, Rotating and UpdateAvailable.
+The module has the statements of Changing, Rotating, Foreign and UpdateAvailable.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from waltz_operator.core.adoption import foreign_storages
 from waltz_operator.core.authority import RotationPhase
-from waltz_operator.core.resources import Condition
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.observed import ClusterPresent
+from waltz_operator.core.resources import Condition, ForeignGroups
 from waltz_operator.core.steps import ClusterPlan
 
 MAX_MESSAGE_CHARACTERS = 1000
@@ -24,7 +27,7 @@ _ROTATION_REASONS = {
 }
 """The reason of Rotating by phase. In the phase SETTLED, a rotation is due that has not begun."""
 
-_TRUE_WITH_MESSAGE = ("Changing", "Rotating", "UpdateAvailable")
+_TRUE_WITH_MESSAGE = ("Changing", "Rotating", "Foreign", "UpdateAvailable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,30 @@ def update_available(sentence: str) -> Statement:
     return Statement(
         "UpdateAvailable", True, "PodsOfOtherVersion", sentence[:MAX_MESSAGE_CHARACTERS]
     )
+
+
+def foreign(desired: DesiredCluster, present: ClusterPresent | None) -> Statement:
+    """Return the statement of Foreign: whether registered storages are in no pool.
+
+    Unknown if ``present`` is None, because the storage maps are not observed.
+    """
+    if present is None:
+        return Statement("Foreign", None, "NotObserved", "the storage maps are not observed")
+    storages = sorted(foreign_storages(desired, present.maps))
+    if not storages:
+        return Statement("Foreign", False, "NoForeignStorages", "")
+    adopt = desired.cluster.spec.adopt
+    is_retired = adopt is not None and adopt.foreign_groups is ForeignGroups.RETIRE
+    reason = "RetiringForeignStorages" if is_retired else "ForeignStoragesKept"
+    problems = present.replicas.storages
+    texts = [
+        storage
+        if storage in problems and problems[storage].problem is None
+        else f"{storage}, which does not answer"
+        for storage in storages
+    ]
+    message = f"storages in no pool: {'; '.join(texts)}"[:MAX_MESSAGE_CHARACTERS]
+    return Statement("Foreign", True, reason, message)
 
 
 def condition(

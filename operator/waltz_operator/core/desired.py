@@ -50,7 +50,10 @@ class DesiredCluster:
 
     @property
     def metadata_name(self) -> str:
-        """The cluster's name in ZooKeeper."""
+        """The cluster's name in ZooKeeper; an adopted cluster keeps the name that it has there."""
+        adopt = self.cluster.spec.adopt
+        if adopt is not None:
+            return adopt.cluster_name
         return names.metadata_name(self.name, self.namespace)
 
     @property

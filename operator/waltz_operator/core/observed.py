@@ -16,6 +16,9 @@ from waltz_operator.core.objects import ObjectKey
 LiveObject = Mapping[str, Any]
 """An object as the API server returns it."""
 
+SIMULATED_SERVER = "a new server"
+"""The address of the servers that only a preview has started (`core.preview`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperUnreachable:

@@ -67,6 +67,7 @@ _NO_POD: dict[str, Any] = {
     "paused": True,
     "network_policies": True,
     "access": True,
+    "adopt": True,
 }
 """The fields of a WaltzCluster's spec that no pod depends on."""
 

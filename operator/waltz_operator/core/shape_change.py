@@ -15,12 +15,14 @@ class ShapeChangeKind(StrEnum):
     REMOVING_POOL = "RemovingPool"
     MOVING_PARTITIONS = "MovingPartitions"
     REBALANCING = "Rebalancing"
+    RETIRING_FOREIGN_GROUP = "RetiringForeignGroup"
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeChange:
-    """A change of the cluster's pools or storages that is not complete.
+    """A change of the cluster's pools, groups or storages that is not complete.
 
+    ``pool`` is the name of the pool, or the id of the foreign group, that changes.
     ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
     is the number of copies of a partition after its change.
     """

@@ -16,15 +16,19 @@ The conditions of a cluster:
   version wait to be replaced), PodsOutdated (pods of an earlier version exist, and no roll has
   stopped), PodsFailing (all pods have the current version, and one does not start).
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
-  or partitions move. Its message has the progress, the quorum, and why the operator waits.
+  a foreign group is retired, or partitions move. Its message has the progress, the quorum, and why
+  the operator waits.
 * *Rotating* is true while the certificate authority is rotated, or will be. Its message has the
   step, and why the operator waits.
+* *Foreign* is true while storages are registered that are in no pool, as those of a cluster that
+  was adopted. Its message names them. It is unknown while the storage maps are not observed.
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
   members that the others are no quorum. It is unknown while the replicas are not observed.
 * *UpdateAvailable* is true while a workload keeps the pods that an operator of another version has
   specified, because no user has requested other ones. Its message says how to request them.
 
-Ready, Healthy, Reconciled and Updated do not depend on Spread, Rotating and UpdateAvailable.
+Ready, Healthy, Reconciled and Updated do not depend on Spread, Rotating, Foreign and
+UpdateAvailable.
 
 Ready and Healthy are unknown while ZooKeeper does not answer for a cluster that existed before: the
 operator then sees neither partitions nor servers, and they may work without ZooKeeper. Ready and
@@ -44,6 +48,7 @@ from waltz_operator.core.conditions import (
     Statement,
     changing,
     condition,
+    foreign,
     rotating,
     update_available,
 )
@@ -106,6 +111,7 @@ def cluster_status(
         _spread(desired, observed, present),
         changing(plan),
         rotating(plan),
+        foreign(desired, present),
         update_available(available_update(desired, observed)),
     )
     return ClusterStatus(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -86,6 +87,38 @@ def test_existing_directory_keeps_its_shape(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("?")
     with pytest.raises(PlanError, match="is not the plan of a local cluster"):
         wanted_shape(tmp_path, {})
+
+
+def test_plan_at_a_host_advertises_and_binds_it() -> None:
+    plan = LocalClusterPlan.of(Shape(host="10.0.0.5"), count(20_000))
+    assert LocalClusterPlan.from_json(plan.to_json()) == plan
+    assert plan.zookeeper == "10.0.0.5:20000"
+    assert plan.storages[0].address == "10.0.0.5:20001"
+    storage, server = (
+        storage_settings(plan, LAYOUT, 0, 4000),
+        server_settings(plan, LAYOUT, 0, 4000),
+    )
+    assert storage["storage.bind.host"] == "10.0.0.5"
+    assert (server["server.bind.host"], server["server.advertised.host"]) == ("10.0.0.5",) * 2
+    assert str(plan.shape) == "4 partitions, 3 storages, 2 servers, plaintext, at 10.0.0.5"
+
+
+def test_plan_without_a_host_is_one_on_the_loopback_address() -> None:
+    fields = json.loads(PLAN.to_json())
+    for part in (fields["shape"], *fields["storages"], *fields["servers"]):
+        del part["host"]
+    assert LocalClusterPlan.from_json(json.dumps(fields)) == PLAN
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+def test_host_that_no_process_can_dial_is_refused(host: str) -> None:
+    with pytest.raises(PlanError, match="choose one address of this machine with --host"):
+        Shape(host=host)
+
+
+def test_host_that_is_not_of_this_machine_is_refused() -> None:
+    with pytest.raises(NoFreePorts, match=r"cannot listen on 203\.0\.113\.1 .*--host"):
+        choose_ports(1, host="203.0.113.1")
 
 
 def test_ports_differ_and_are_free() -> None:

@@ -60,7 +60,9 @@ BASES: Mapping[str, dict[str, Any]] = {
     "managed": complete(cluster_resource(zookeeper={"managed": {}})),
     "external": complete(
         cluster_resource(
-            zookeeper={"external": _EXTERNAL}, tls={"mode": "Secret", "secretName": "own"}
+            zookeeper={"external": _EXTERNAL},
+            tls={"mode": "Secret", "secretName": "own"},
+            clusterKey="00000000-0000-0000-0000-00000000000a",
         )
     ),
 }
@@ -264,11 +266,20 @@ _CHANGES: Mapping[str, Any] = {
     "access.outside.storages": False,
     "access.outside.adminPorts": True,
     "access.outside.openZooKeeper": True,
+    "adopt.clusterName": "elsewhere",
+    "adopt.foreignGroups": "Retire",
 }
 """Another value for each field: by its path, or by its name for the parts of several fields."""
 
-_REQUIRED = {"issuerRef": {"name": "x"}, "outside": {"type": "LoadBalancer"}}
+_REQUIRED = {
+    "issuerRef": {"name": "x"},
+    "outside": {"type": "LoadBalancer"},
+    "adopt": {"clusterName": "x"},
+}
 """What a field that has further fields needs, besides the one that is changed."""
+
+_BASE_OF = {"adopt": "external"}
+"""The only base that a field fits."""
 
 _POOL = pool_resource(
     "a",
@@ -324,7 +335,7 @@ def test_field_of_a_cluster_counts_as_a_request_if_the_pods_depend_on_it(
     path: tuple[str, ...],
 ) -> None:
     for base, resource in BASES.items():
-        choice = path[1] if path[0] == "zookeeper" else base
+        choice = path[1] if path[0] == "zookeeper" else _BASE_OF.get(path[0], base)
         if choice in BASES and choice != base:
             continue
         other = changed(resource, path)

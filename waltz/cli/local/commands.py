@@ -104,6 +104,13 @@ def up(
     tls: Annotated[
         bool | None, typer.Option("--tls/--plaintext", help="Use TLS. Default: plaintext.")
     ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="The address of this machine on which all processes listen. Who reaches it can "
+            "change the cluster. Default: 127.0.0.1."
+        ),
+    ] = None,
     session_timeout: Annotated[
         int,
         typer.Option(
@@ -122,7 +129,8 @@ def up(
     """
     # A template that does not fit would be found only when the cluster is up, and would stop it.
     check_change_template(output)
-    options = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
+    counts = {"partitions": partitions, "storages": storages, "servers": servers}
+    options = {**counts, "tls": tls, "host": host}
     typed = {name: value for name, value in options.items() if value is not None}
     with exit_on_expected_error():
         # ZooKeeper runs from the jars of pyspark.
@@ -258,7 +266,7 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     log = layout.log("supervisor")
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "waltz.cli", "local", "up", "--dir", str(layout.directory)]
-    for name in ("partitions", "storages", "servers"):
+    for name in ("partitions", "storages", "servers", "host"):
         command += [f"--{name}", str(getattr(shape, name))]
     command += ["--tls" if shape.tls else "--plaintext", "--session-timeout", str(session_timeout)]
     with log.open("ab") as log_file:

@@ -9,13 +9,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from waltz.net.core.addresses import join_address
+
 HOST = "127.0.0.1"
+"""The address on which the processes listen if no other is chosen."""
 ROOT = "/waltz"
 CLUSTER_NAME = "local"
 ZOOKEEPER = "zookeeper"
 
 _LONGEST_RETRY_MS = 1000
 """The longest time after which a server retries to open a store session or to reach a replica."""
+_NOT_DIALABLE = ("", "0.0.0.0", "::")
+"""Hosts that a process can listen on, and that no process can dial."""
 _FORMAT = 1
 """The format of the plan's file."""
 
@@ -28,15 +33,22 @@ class PlanError(ValueError):
 class Shape:
     """The numbers of partitions and processes.
 
-    With ``tls``, storages and servers use TLS with self-signed certificates.
+    With ``tls``, storages and servers use TLS with self-signed certificates. ``host`` is the
+    address of this machine on which all processes listen, and by which others dial them.
     """
 
     partitions: int = 4
     storages: int = 3
     servers: int = 2
     tls: bool = False
+    host: str = HOST
 
     def __post_init__(self) -> None:
+        if self.host in _NOT_DIALABLE:
+            raise PlanError(
+                f"the processes of a cluster dial each other at its host, which cannot be "
+                f"{self.host!r}: choose one address of this machine with --host"
+            )
         for what, count in (
             ("partition", self.partitions),
             ("storage", self.storages),
@@ -48,7 +60,8 @@ class Shape:
     def __str__(self) -> str:
         security = "TLS" if self.tls else "plaintext"
         counts = f"{self.partitions} partitions, {self.storages} storages, {self.servers} servers"
-        return f"{counts}, {security}"
+        place = "" if self.host == HOST else f", at {self.host}"
+        return f"{counts}, {security}{place}"
 
     @property
     def num_ports(self) -> int:
@@ -58,29 +71,31 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class StoragePorts:
-    """The ports of one storage: for servers, for administration, and for HTTP."""
+    """The ports of one storage at ``host``: for servers, for administration, and for HTTP."""
 
     port: int
     admin: int
     http: int
+    host: str = HOST
 
     @property
     def address(self) -> str:
         """The name of the storage in ZooKeeper."""
-        return f"{HOST}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """The ports of one server: for clients, and for HTTP."""
+    """The ports of one server at ``host``: for clients, and for HTTP."""
 
     port: int
     http: int
+    host: str = HOST
 
     @property
     def address(self) -> str:
         """The address that clients dial."""
-        return f"{HOST}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +117,10 @@ class LocalClusterPlan:
             shape,
             next(ports),
             tuple(
-                StoragePorts(next(ports), next(ports), next(ports)) for _ in range(shape.storages)
+                StoragePorts(next(ports), next(ports), next(ports), shape.host)
+                for _ in range(shape.storages)
             ),
-            tuple(ServerPorts(next(ports), next(ports)) for _ in range(shape.servers)),
+            tuple(ServerPorts(next(ports), next(ports), shape.host) for _ in range(shape.servers)),
         )
 
     def to_json(self) -> str:
@@ -132,7 +148,7 @@ class LocalClusterPlan:
     @property
     def zookeeper(self) -> str:
         """ZooKeeper's connect string."""
-        return f"{HOST}:{self.zookeeper_port}"
+        return join_address(self.shape.host, self.zookeeper_port)
 
     @property
     def storage_names(self) -> tuple[str, ...]:
@@ -206,7 +222,7 @@ def storage_settings(
     name, ports = plan.storage_names[index], plan.storages[index]
     return {
         **_cluster_settings(plan, session_timeout_ms),
-        "storage.bind.host": HOST,
+        "storage.bind.host": ports.host,
         "storage.port": ports.port,
         "storage.admin.port": ports.admin,
         "storage.jetty.port": ports.http,
@@ -223,8 +239,8 @@ def server_settings(
     name, ports = plan.server_names[index], plan.servers[index]
     return {
         **_cluster_settings(plan, session_timeout_ms),
-        "server.bind.host": HOST,
-        "server.advertised.host": HOST,
+        "server.bind.host": ports.host,
+        "server.advertised.host": ports.host,
         "server.port": ports.port,
         "server.jetty.port": ports.http,
         "server.ports.file": str(layout.ports_file(name)),

@@ -32,6 +32,12 @@ next change waits until all replicas have caught up
 are equal, directly before the change. A storage drops a replica only after every partition has
 recovered in a session without it (tests/unit/operator/test_operator_shape_properties.py).
 
+*Adoption.* A cluster that the operator did not create is changed only if ``spec.adopt`` and
+``spec.clusterKey`` state its name and its key. Pools get copies only when no foreign server runs. A
+copy on a foreign storage is given up only if the user asks for it, and if three pools have one; the
+files stay. Nothing else at foreign storages is changed
+(tests/unit/operator/test_operator_adoption_properties.py).
+
 *Balance.* The moves of a rebalance are recorded in the pool before the first of them, and no
 partition moves twice for one request. Partitions that are arranged by bytes are not spread by count
 (tests/unit/operator/test_operator_rebalance_properties.py).

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waltz_operator.core import names
+from waltz_operator.core.adoption import foreign_storages
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import COMPONENT_LABEL, POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
@@ -96,6 +97,23 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
     )
 
 
+def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+    """Whether foreign storages may have the log of this adopted cluster, too.
+
+    Then no znodes and no volumes are deleted: the foreign storages need the znodes, and the copies
+    in the pools count in their quorums.
+    """
+    if desired.cluster.spec.adopt is None:
+        return False
+    match observed.metadata:
+        case ClusterPresent() as present:
+            return bool(foreign_storages(desired, present.maps))
+        case ZooKeeperUnreachable():
+            return True
+        case _:
+            return False
+
+
 def _processes(
     desired: DesiredCluster, observed: ObservedCluster, kind: str, component: Component
 ) -> ClusterPlan | None:
@@ -116,9 +134,12 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
     """Plan to delete the znodes in an external ZooKeeper; None if there is nothing to do.
 
     A managed ZooKeeper is deleted as a whole. All znodes are kept if there are foreign znodes below
-    the root (test_deletion_keeps_the_root_if_it_has_foreign_znodes).
+    the root (test_deletion_keeps_the_root_if_it_has_foreign_znodes), and if foreign storages are
+    registered (`_is_shared`).
     """
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
+        return None
+    if isinstance(observed.metadata, ClusterPresent) and _is_shared(desired, observed):
         return None
     match observed.metadata:
         case ClusterPresent(foreign_znodes=True):
@@ -135,6 +156,8 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
 
 def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete the volumes that the spec does not keep; None if there are none."""
+    if _is_shared(desired, observed):
+        return None
     deleted_pools = {
         pool.metadata.name
         for pool in desired.own_pools

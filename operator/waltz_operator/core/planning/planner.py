@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from waltz_operator.core.adoption import adopted_parts
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.observed import (
@@ -113,7 +114,10 @@ def _plan_metadata(
             storages = plan_storages(desired, present)
             healed = healed_storages(desired, observed, present)
             capacities = volume_capacities(desired, observed)
-            replicas, servers_may_start = plan_replicas(desired, present, healed, capacities)
+            adopted = adopted_parts(desired, observed, present)
+            replicas, servers_may_start = plan_replicas(
+                desired, present, healed, capacities, adopted
+            )
             permissions = StartPermissions(
                 storages=True,
                 servers=servers_may_start,

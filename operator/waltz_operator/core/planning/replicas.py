@@ -22,9 +22,11 @@ from waltz.admin.core.replicas import PartitionView, first_unhealthy_reason
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, SwitchOn
 from waltz.metadata.core.formats import NO_SESSION
 from waltz.metadata.core.storage_maps import ReplicaChange
+from waltz_operator.core.adoption import NOTHING_ADOPTED, AdoptedParts
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape import plan_shape
+from waltz_operator.core.planning.shape_adoption import plan_reassignment
 from waltz_operator.core.planning.shape_rebalance import Capacities
 from waltz_operator.core.planning.znodes import groups_of, is_registered
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem, wait
@@ -38,15 +40,20 @@ def plan_replicas(
     present: ClusterPresent,
     healed: Set[str],
     capacities: Capacities,
+    adopted: AdoptedParts = NOTHING_ADOPTED,
 ) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
 
     ``healed`` are the storages of `planning.healing.healed_storages`: their replicas are left to
-    that module. ``capacities`` are the sizes of the data volumes, by storage.
+    that module. ``capacities`` are the sizes of the data volumes, by storage. ``adopted`` are
+    the storages and servers that the operator does not run.
 
     A partition is opened for the first time only with a replica in every pool. A partition that was
     open before needs its servers even if it lacks a replica, because a new replica catches up only
-    while the partition is open.
+    while the partition is open. A partition on foreign storages counts as one that was open
+    before: if its metadata are lost, the storages hold a log, and servers keep it closed. If a
+    foreign storage does not answer the operator, servers may not reach it either, and the
+    partitions that they got from foreign servers would be closed: then no server starts.
     """
     placement = _Placement(desired, present)
     missing = []
@@ -56,19 +63,30 @@ def plan_replicas(
     all_pools_are_claimed = len(desired.wanted_pools) == len(desired.cluster.spec.pools)
     # Read after `choose_storages`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
-    plan = _plan_switches(present, healed)
-    without_copy = _plan_without_copy(present, missing)
-    if without_copy is not None:
+    plan = _plan_switches(present, healed, adopted.storages)
+    unused = {
+        view.partition
+        for view in _views(present)
+        if is_unused(view) and not view.replicas & adopted.storages
+    }
+    reassignment = plan_reassignment(present, adopted.storages)
+    without_copy = _plan_without_copy(present, missing, unused)
+    if not reassignment.done:
+        plan += reassignment
+    elif without_copy is not None:
         plan += without_copy
     elif not healed:
         # The shape does not change while a volume is replaced: one storage is away at a time.
-        plan += plan_shape(desired, present, missing, capacities)
+        plan += plan_shape(desired, present, missing, capacities, adopted)
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
+    if plan.change is None and desired.cluster.spec.pools and (text := adopted.servers_obstacle()):
+        plan += wait(text)
     lacking = {view.partition for view, _ in missing}
-    unused = [view.partition for view in _views(present) if is_unused(view)]
     servers_may_start = not unused or (pools_are_usable and lacking.isdisjoint(unused))
+    if adopted.unreached_storage(present.replicas) is not None:
+        servers_may_start = False
     return plan, servers_may_start
 
 
@@ -140,15 +158,18 @@ def _views(present: ClusterPresent) -> Iterator[PartitionView]:
     return (views[partition] for partition in sorted(views))
 
 
-def _plan_switches(present: ClusterPresent, healed: Set[str]) -> ClusterPlan:
-    """Return the steps that create or switch on assigned replicas, so that servers can use them."""
+def _plan_switches(present: ClusterPresent, healed: Set[str], foreign: Set[str]) -> ClusterPlan:
+    """Return the steps that create or switch on assigned replicas, so that servers can use them.
+
+    Replicas on ``foreign`` storages are left as they are.
+    """
     result = EMPTY_PLAN
     unreachable = set()
     for view in _views(present):
         for storage in sorted(view.replicas - healed):
             if reason := present.replicas.storage_problem(storage):
                 unreachable.add(f"storage {storage} does not answer: {reason}")
-            else:
+            elif storage not in foreign:
                 result += _plan_switch(present, view, storage)
     return result + wait(*sorted(unreachable))
 
@@ -179,20 +200,23 @@ def _plan_switch(present: ClusterPresent, view: PartitionView, storage: str) -> 
 
 
 def _plan_without_copy(
-    present: ClusterPresent, missing: list[tuple[PartitionView, frozenset[str]]]
+    present: ClusterPresent,
+    missing: list[tuple[PartitionView, frozenset[str]]],
+    unused: Set[int],
 ) -> ClusterPlan | None:
     """Return the plan for replicas that need no copy, None if every missing replica needs one.
 
-    ``missing`` has the partitions that lack replicas, each with the storages that must get one. Two
-    kinds of replicas need no copy. The replicas of unused partitions are empty: all of them are
+    ``missing`` has the partitions that lack replicas, each with the storages that must get one.
+    ``unused`` are the partitions in which nothing was ever committed. Two kinds of replicas need no
+    copy. The replicas of unused partitions are empty: all of them are
     planned together. A storage that took part in a partition's last session has the transactions:
     if no partition is unused, one such storage is assigned to its partition again. This does not
     wait until the other replicas are healthy: a new session needs a quorum of the last session's
     replicas, whether this one is assigned or not.
     """
-    unused = [(view, new) for view, new in missing if is_unused(view)]
-    if unused:
-        return _plan_additions(present, unused)
+    empty = [(view, new) for view, new in missing if view.partition in unused]
+    if empty:
+        return _plan_additions(present, empty)
     for view, new in missing:
         if returning := sorted(new & view.session_replicas):
             return _plan_additions(present, [(view, frozenset(returning[:1]))])

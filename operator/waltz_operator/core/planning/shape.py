@@ -3,19 +3,22 @@
 Every change of an assignment comes from an order of `waltz.admin`, which also serves the command
 line. The modules here decide which order is next, prepare it by empty replicas, and unregister
 empty storages after it: `shape_growth` adds copies on pools that the spec names, `shape_removal`
-removes the copies of pools that the spec does not name, and `shape_moves` moves partitions between
-the storages of a pool; `shape_rebalance` chooses moves by bytes if a user requests it. They act in
-this order, so that no copy is given up before every added copy is complete. One partition changes
-at a time. Before the next partition changes, all replicas of all partitions must be healthy. A
-healthy replica is also *level*: it holds every transaction that was committed when the observation
-began (tests/unit/operator/test_operator_shape_properties.py).
+removes the copies of pools that the spec does not name, `shape_adoption` those of an adopted
+cluster's foreign groups, and `shape_moves` moves partitions between the storages of a pool;
+`shape_rebalance` chooses moves by bytes if a user requests it. They act in this order, so that no
+copy is given up before every added copy is complete. One partition changes at a time. Before the
+next partition changes, all replicas of all partitions must be healthy. A healthy replica is also
+*level*: it holds every transaction that was committed when the observation began
+(tests/unit/operator/test_operator_shape_properties.py).
 """
 
 from __future__ import annotations
 
 from waltz.admin.core.replicas import PartitionView
+from waltz_operator.core.adoption import AdoptedParts
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.observed import ClusterPresent
+from waltz_operator.core.planning.shape_adoption import plan_foreign_groups
 from waltz_operator.core.planning.shape_growth import plan_growth
 from waltz_operator.core.planning.shape_moves import plan_moves
 from waltz_operator.core.planning.shape_rebalance import Capacities
@@ -27,16 +30,23 @@ Missing = list[tuple[PartitionView, frozenset[str]]]
 
 
 def plan_shape(
-    desired: DesiredCluster, present: ClusterPresent, missing: Missing, capacities: Capacities
+    desired: DesiredCluster,
+    present: ClusterPresent,
+    missing: Missing,
+    capacities: Capacities,
+    adopted: AdoptedParts,
 ) -> ClusterPlan:
     """Return the plan of the change that comes first; the empty plan if there is none.
 
     ``capacities`` are the sizes of the data volumes, by storage.
     """
-    growth = plan_growth(desired, present, missing)
+    growth = plan_growth(desired, present, missing, adopted.servers_obstacle())
     if not growth.done:
         return growth
     removal = plan_removal(desired, present)
     if not removal.done:
         return removal
+    retirement = plan_foreign_groups(desired, present, adopted.storages)
+    if not retirement.done:
+        return retirement
     return plan_moves(desired, present, capacities)

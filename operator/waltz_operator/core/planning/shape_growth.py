@@ -28,11 +28,12 @@ def plan_growth(
     desired: DesiredCluster,
     present: ClusterPresent,
     missing: Iterable[tuple[PartitionView, frozenset[str]]],
+    obstacle: str | None = None,
 ) -> ClusterPlan:
     """Return the plan that adds the replicas on the first pool that lacks some.
 
     ``missing`` are the partitions that lack replicas, in ascending order, each with the storages
-    that must get one.
+    that must get one. ``obstacle`` is why no partition may get a replica now, None if it may.
     """
     # The group of a storage says to which pool the storage belongs: `order_of_groups` has the
     # groups in the order of the pools, whose names are in `names`.
@@ -52,7 +53,7 @@ def plan_growth(
         for view, storages in additions
         if _group(present, storages[0]) == group
     ]
-    return _plan_pool(present, names[order_of_groups.index(group)], chosen)
+    return _plan_pool(present, names[order_of_groups.index(group)], chosen, obstacle)
 
 
 def _num_at_once(view: PartitionView) -> int:
@@ -61,7 +62,10 @@ def _num_at_once(view: PartitionView) -> int:
 
 
 def _plan_pool(
-    present: ClusterPresent, pool: str, additions: Sequence[tuple[PartitionView, frozenset[str]]]
+    present: ClusterPresent,
+    pool: str,
+    additions: Sequence[tuple[PartitionView, frozenset[str]]],
+    obstacle: str | None,
 ) -> ClusterPlan:
     """Return the plan that adds the replicas of the first of ``additions``.
 
@@ -83,7 +87,7 @@ def _plan_pool(
             return waiting(change, f"storage {storage} does not answer: {reason}")
     if created := _creations(present, storages, additions):
         return ClusterPlan(created, change=change)
-    if reason := absence_obstacle(present, frozenset()):
+    if reason := obstacle or absence_obstacle(present, frozenset()):
         return waiting(change, reason)
     order = ReplicaAddition(first.partition, storages_of_first)
     plan = follow_order(order, present.replicas, change)

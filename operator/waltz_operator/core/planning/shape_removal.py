@@ -47,7 +47,7 @@ def _plan_pool(
     # affected, no copy is removed, so the default is a number that is not refused.
     remaining = min((len(view.replicas - members) for view in affected), default=MIN_COPIES)
     change = _change(present, pool, len(affected), remaining)
-    if affected and not _is_growth_complete(desired, present):
+    if affected and not is_growth_complete(desired, present):
         return waiting(change, "a pool of the spec does not have its copy yet")
     if remaining < MIN_COPIES and not desired.cluster.spec.allow_fewer_copies:
         copies = "copy" if remaining == 1 else "copies"
@@ -72,7 +72,7 @@ def _plan_pool(
     return ClusterPlan(tuple(UnregisterStorage(each) for each in sorted(members)), change=change)
 
 
-def _is_growth_complete(desired: DesiredCluster, present: ClusterPresent) -> bool:
+def is_growth_complete(desired: DesiredCluster, present: ClusterPresent) -> bool:
     """Whether every pool that the spec names exists and has a replica of every partition."""
     group_of_pool = groups_of(desired, present.maps)
     group_of_storage = present.maps.groups.groups

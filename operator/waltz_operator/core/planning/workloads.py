@@ -101,7 +101,7 @@ def plan_workloads(
     if servers.key in observed.objects or (permissions.servers and is_tls_ready):
         result += _apply(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif permissions.storages and not permissions.servers:
-        result += wait("servers start when every new partition has a replica in every pool")
+        result += wait(_servers_wait(desired))
     return result
 
 
@@ -292,6 +292,16 @@ def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]
         if live_limit != limit:
             result += wait(f"{wanted.key} still allows {live_limit} evictions, not {limit}")
     return result
+
+
+def _servers_wait(desired: DesiredCluster) -> str:
+    """Return when servers start that `planning.replicas` does not allow to start yet."""
+    if desired.cluster.spec.adopt is not None:
+        return (
+            "servers start when every storage of the adopted cluster answers the operator, and "
+            "every new partition has a replica in every pool"
+        )
+    return "servers start when every new partition has a replica in every pool"
 
 
 def _name(pool: StoragePool) -> str:

@@ -81,7 +81,15 @@ def plan_metadata(
     ``is_lost`` (see `is_metadata_lost`), an absent or incomplete root is a problem, too.
     """
     root, count = desired.root, desired.cluster.spec.partitions
+    adopt, status = desired.cluster.spec.adopt, desired.cluster.status
     match metadata:
+        case ClusterAbsent() | ClusterIncomplete() if adopt is not None and not status.cluster_key:
+            return problem(
+                f"{root} in ZooKeeper at {desired.zookeeper} has no complete cluster, but "
+                f"spec.adopt names the cluster {adopt.cluster_name}: nothing is created. Correct "
+                "spec.zookeeper.external.connectString while spec.paused is true, or create this "
+                "WaltzCluster again with the root of that cluster"
+            )
         case ClusterAbsent() | ClusterIncomplete() if is_lost:
             state = "does not exist" if isinstance(metadata, ClusterAbsent) else "is incomplete"
             return problem(
@@ -107,7 +115,16 @@ def plan_metadata(
         case ClusterIncomplete(_, key):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, key, complete=False),))
         case ClusterPresent(name, _, _) if name != desired.metadata_name:
-            return problem(f"{root} in ZooKeeper has another cluster, {name}: {_OTHER_ROOT}")
+            return problem(
+                f"{root} in ZooKeeper has another cluster, {name}: {_OTHER_ROOT}, or, to take over "
+                f"that cluster, with spec.adopt.clusterName {name}"
+            )
+        case ClusterPresent(name, _, key) if key != desired.key and adopt is not None:
+            return problem(
+                f"the cluster {name} at {root} in ZooKeeper has the key {key}, but spec.clusterKey "
+                f"is {desired.key}: nothing is changed. Create this WaltzCluster again with the "
+                "root and the key of the cluster that you want to take over"
+            )
         case ClusterPresent(name, _, key) if key != desired.key:
             return problem(
                 f"{root} in ZooKeeper has an earlier cluster {name} with the key {key}: "

@@ -40,6 +40,7 @@ _TITLES = {
     ShapeChangeKind.REMOVING_POOL: "pool {} leaves the cluster",
     ShapeChangeKind.MOVING_PARTITIONS: "partitions of pool {} move",
     ShapeChangeKind.REBALANCING: "pool {} is rebalanced by bytes",
+    ShapeChangeKind.RETIRING_FOREIGN_GROUP: "foreign group {} leaves the cluster",
 }
 _Replica = TypeVar("_Replica", ReplicaGain, ReplicaLoss)
 

@@ -28,6 +28,7 @@ from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import (
+    SIMULATED_SERVER,
     ClusterAbsent,
     ClusterPresent,
     LiveObject,
@@ -181,7 +182,7 @@ def _settled_metadata(
     servers = present.servers
     deployment = objects.get(ObjectKey("Deployment", names.servers(desired.name)), {})
     if not servers and (deployment.get("status") or {}).get("readyReplicas", 0) > 0:
-        servers = frozenset({"a new server"})
+        servers = frozenset({SIMULATED_SERVER})
     storages = dict(present.replicas.storages)
     for storage in present.maps.groups.groups:
         if storage not in storages and _pod_of(desired, storage) in objects:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from waltz_operator.core.resources.adoption import ADOPTION_RULES, Adoption
 from waltz_operator.core.resources.model import Model, checked, immutable, pattern_rule, rule
 from waltz_operator.core.resources.outside import Access, OutsideStatus
 from waltz_operator.core.resources.parts import (
@@ -185,7 +186,6 @@ class WaltzClusterSpec(Model):
     pools: Annotated[
         tuple[ObjectName, ...],
         Field(
-            min_length=1,
             max_length=9,
             json_schema_extra=checked(
                 rule(
@@ -198,7 +198,7 @@ class WaltzClusterSpec(Model):
     ]
     """The StoragePools, in the same namespace. Each holds one copy of all partitions. A pool that
     is added gets its copy from the other pools. A pool that is removed gives its copy up after the
-    other copies have proven to be equal."""
+    other copies have proven to be equal. Only a cluster with `adopt` may have no pools."""
 
     allow_fewer_copies: bool = False
     """Whether fewer than 3 pools may remain when a pool is removed. Two copies survive no failure
@@ -238,7 +238,13 @@ class WaltzClusterSpec(Model):
         | None
     ) = None
     """The key of an earlier cluster whose volumes and znodes this cluster uses, as its
-    `status.clusterKey` shows it. If unset, the cluster is new."""
+    `status.clusterKey` shows it, or of the cluster that `adopt` names, as `waltz cluster key`
+    prints it. If unset, the cluster is new."""
+
+    adopt: Adoption | None = None
+    """A cluster that runs already, outside of the operator, and that this WaltzCluster takes over
+    with its log. It needs `clusterKey` and `zookeeper.external`. It cannot be removed later. If
+    unset, the operator takes over no other cluster."""
 
     paused: bool = False
     """Whether the operator leaves the cluster unchanged, and repairs nothing. If the resource is
@@ -255,7 +261,22 @@ class WaltzClusterSpec(Model):
     with the label `waltz.dev/administers` may connect to both ports. Only ZooKeeper's members may
     connect to ZooKeeper's peer ports. The other ports are open."""
 
+    @model_validator(mode="after")
+    def _check_adoption(self) -> Self:
+        """Check the rules about ``adopt``; an older CRD does not have them."""
+        if self.adopt is None:
+            if not self.pools:
+                raise ValueError("spec.pools is empty: name at least one StoragePool")
+        elif self.cluster_key is None or self.zookeeper.external is None:
+            raise ValueError("spec.adopt needs spec.clusterKey and spec.zookeeper.external")
+        return self
+
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "self.pools.size() > 0 || has(self.adopt)",
+            "pools is empty: name at least one StoragePool, which holds one copy of the partitions",
+        ),
+        *ADOPTION_RULES,
         rule(
             "!self.servers.accessRequired || self.tls.mode != 'None'",
             "servers.accessRequired needs TLS, by which servers know their clients: choose another "
@@ -285,20 +306,21 @@ class WaltzClusterSpec(Model):
         ),
         rule(
             "self.pools.size() >= 3 || self.pools.size() >= oldSelf.pools.size() "
-            "|| self.allowFewerCopies",
+            "|| self.allowFewerCopies || has(self.adopt)",
             "pools would have fewer than 3 copies: set allowFewerCopies to true to allow that",
         ),
         rule(
-            "self.pools.size() > 1 || oldSelf.pools.size() == 1",
+            "self.pools.size() > 1 || oldSelf.pools.size() == 1 || has(self.adopt)",
             "a cluster of several copies cannot be reduced to one, because one copy is no quorum "
             "of two: keep 2 pools",
         ),
         rule(
-            "oldSelf.pools.size() > 1 || self.pools.size() != 2",
+            "oldSelf.pools.size() > 1 || self.pools.size() != 2 || has(self.adopt)",
             "a single copy cannot become two, because one copy is no quorum of two: name 3 pools",
         ),
         rule(
-            "oldSelf.pools.size() > 1 || oldSelf.pools.all(name, name in self.pools)",
+            "oldSelf.pools.size() > 1 || oldSelf.pools.all(name, name in self.pools) "
+            "|| has(self.adopt)",
             "the only pool cannot be replaced, because its copy would be lost: add two pools "
             "first, and remove it when they have their copies",
         ),
@@ -318,8 +340,8 @@ class ClusterStatus(Model):
     """The last generation of the spec for which the operator had no step left."""
 
     conditions: Conditions = ()
-    """The conditions Ready, Healthy, Reconciled, Updated, Spread, Changing, Rotating and
-    UpdateAvailable."""
+    """The conditions Ready, Healthy, Reconciled, Updated, Spread, Changing, Rotating,
+    Foreign and UpdateAvailable."""
 
     cluster_key: str = ""
     """The key by which volumes and processes of another cluster are refused."""
@@ -343,8 +365,8 @@ class ClusterStatus(Model):
     """The number of pods that run the current version of their object, and of all pods."""
 
     change: str = ""
-    """The change of pools or storages that is under way, such as `pool d: partition 17 of 64`. It
-    is empty if none is."""
+    """The change of pools, groups or storages that is under way, such as `pool d: partition 17 of
+    64`. It is empty if none is."""
 
     rotated_ca: str = ""
     """The value of the annotation `waltz.dev/rotate-ca` at the begin of the last complete rotation
@@ -374,8 +396,8 @@ class WaltzCluster(Model):
             "and hyphens only, and a letter first",
         ),
         rule(
-            "self.spec.pools.size() % 2 == 1 || (has(self.status) && has(self.status.clusterKey) "
-            "&& self.status.clusterKey != '')",
+            "self.spec.pools.size() % 2 == 1 || has(self.spec.adopt) || (has(self.status) "
+            "&& has(self.status.clusterKey) && self.status.clusterKey != '')",
             "the number of pools of a new cluster must be odd: for example, 4 pools survive no "
             "more failures than 3",
         ),

@@ -1,0 +1,85 @@
+"""The storages and servers of a cluster that the operator does not run. Pure.
+
+A storage is *foreign* if it is registered in ZooKeeper and in no pool of the cluster. A server is
+foreign if it has joined the cluster and is no pod of the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import ReplicaObservation
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.net.core.addresses import join_address
+from waltz_operator.core.desired import DesiredCluster, ordinal_of
+from waltz_operator.core.names import Component
+from waltz_operator.core.observed import SIMULATED_SERVER, ClusterPresent, ObservedCluster
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedParts:
+    """The foreign storages and servers of an adopted cluster; none without ``spec.adopt``."""
+
+    storages: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
+
+    def servers_obstacle(self) -> str | None:
+        """Return why pools must not get copies yet: foreign servers run. None if none does.
+
+        Servers dial a storage only when a partition is assigned to it. So nothing shows before the
+        first assignment whether a foreign server reaches the storages of the pools, whose names
+        only pods resolve. Replicas that a partition's server does not reach count in quorums.
+        """
+        if not self.servers:
+            return None
+        servers = ", ".join(sorted(self.servers))
+        return (
+            f"servers that are no pods of this cluster have joined ({servers}), and may not reach "
+            "the storages of the pools: stop them when the servers of this cluster are ready"
+        )
+
+    def unreached_storage(self, replicas: ReplicaObservation) -> str | None:
+        """Return a foreign storage that has partitions and does not answer, None if all answer."""
+        return next(
+            (
+                storage
+                for storage in sorted(self.storages)
+                if replicas.assigned(storage) and replicas.storage_problem(storage) is not None
+            ),
+            None,
+        )
+
+
+NOTHING_ADOPTED = AdoptedParts()
+
+
+def adopted_parts(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
+) -> AdoptedParts:
+    """Return the foreign storages and servers of a cluster with ``spec.adopt``.
+
+    Without it the operator treats registered storages that are in no pool as its own.
+    """
+    if desired.cluster.spec.adopt is None:
+        return NOTHING_ADOPTED
+    port = desired.cluster.spec.servers.port
+    own = {
+        join_address(address, port)
+        for pod in observed.of_kind("Pod", Component.SERVER)
+        if (address := (pod.get("status") or {}).get("podIP"))
+    }
+    servers = present.servers - own - {SIMULATED_SERVER}
+    return AdoptedParts(foreign_storages(desired, present.maps), servers)
+
+
+def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[str]:
+    """Return the storages in any of the storage maps that are in no pool of the cluster.
+
+    Pools that the spec names and the cluster has not claimed yet count as pools of the cluster.
+    Otherwise the storages of a cluster that is created again would be foreign at first.
+    """
+    pools = (*desired.pools, *desired.leaving_pools)
+    known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+    return frozenset(
+        storage for storage in known if all(ordinal_of(pool, storage) is None for pool in pools)
+    )
