@@ -1,8 +1,8 @@
 """The resources that users write, as frozen models. The CRDs are generated from them. Pure.
 
-``pool`` and ``cluster`` define the two kinds of resources, ``zookeeper`` and ``adoption`` parts of
-a cluster, and ``parts`` the parts that both kinds use. ``model`` defines the base class of all
-models, and the validation rules of the API server.
+``pool`` and ``cluster`` define the two kinds of resources; ``servers``, ``zookeeper``, ``adoption``
+and ``outside`` define parts of a cluster, and ``parts`` the parts that both kinds use. ``model``
+defines the base class of all models, and the validation rules of the API server.
 """
 
 from waltz_operator.core.resources.adoption import ForeignGroups

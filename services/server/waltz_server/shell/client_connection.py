@@ -273,10 +273,7 @@ class ClientConnection(FrameHandler):
             self._send(answer)
 
     def _count_bytes(self, bodies: list[bytes]) -> None:
-        """Count the bytes of a chunk's appends towards the client's quota.
-
-        Stop reading from a client that exceeds it.
-        """
+        """Count the bytes of a chunk's appends; stop reading from a client above its quota."""
         assert self._access is not None
         assert self._peer is not None
         size = sum(len(body) for body in bodies if body[0] in _APPENDING_TYPES)
