@@ -3,7 +3,8 @@
 Starts programs; reads Kubernetes and the chart; writes files in the folder that it is given.
 
 A ServiceMonitor is an instruction to the Prometheus operator, which these tests lack. `jobs` turns
-it into settings of Prometheus, and `targets` finds the addresses of its Services' endpoints.
+it into settings of Prometheus, and `targets` finds the pods behind its Services. Prometheus runs
+beside the tests, where pods may have no route: it scrapes them through ``kubectl proxy``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ INTERVAL = "1s"
 
 _ALERTS = resources.CHART / "files" / "alerts.yaml"
 _LISTENING = re.compile(r'msg="Listening on" address=(\S+)')
+_SERVING = re.compile(r"Starting to serve on (\S+)")
 _START_SECONDS = 60.0
 _KUBERNETES = "1.33.0"
 """Without a version, ``helm template`` assumes one that the chart refuses."""
@@ -66,9 +68,18 @@ class Prometheus:
 @contextmanager
 def running(folder: Path) -> Iterator[Prometheus]:
     """Run a Prometheus with the alerts of the chart, each of which fires without a delay."""
+    with _started(folder / "proxy.log", _SERVING, "kubectl", "proxy", "--port=0") as proxy:
+        command = _prometheus_command(folder, proxy)
+        with _started(folder / "prometheus.log", _LISTENING, *command) as address:
+            yield Prometheus(address)
+
+
+def _prometheus_command(folder: Path, proxy: str) -> tuple[str, ...]:
+    """Write the files of a Prometheus that scrapes through ``proxy``; return its command."""
     monitors = _service_monitors()
     for monitor in monitors:
-        (folder / f"{monitor['metadata']['name']}.json").write_text(json.dumps(targets(monitor)))
+        found = json.dumps(targets(monitor, proxy))
+        (folder / f"{monitor['metadata']['name']}.json").write_text(found)
     alerts = re.sub(r"^( *for: ).*$", r"\g<1>0s", _ALERTS.read_text(), flags=re.MULTILINE)
     (folder / "alerts.yaml").write_text(alerts)
     settings = {
@@ -77,16 +88,28 @@ def running(folder: Path) -> Iterator[Prometheus]:
         "scrape_configs": [job for monitor in monitors for job in jobs(monitor)],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(settings))
-    command = (
+    return (
         "prometheus",
         f"--config.file={folder / 'prometheus.yaml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         "--web.listen-address=127.0.0.1:0",
     )
-    log = folder / "prometheus.log"
-    with log.open("w") as output, subprocess.Popen(command, stderr=output) as process:
+
+
+@contextmanager
+def _started(log: Path, listening: re.Pattern[str], *command: str) -> Iterator[str]:
+    """Run a program, and yield the address that it names in its output by ``listening``."""
+
+    def address() -> str | None:
+        found = listening.search(log.read_text())
+        return None if found is None else found[1]
+
+    with (
+        log.open("w") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
         try:
-            yield Prometheus(until(lambda: _address(log), _START_SECONDS, "Prometheus listens"))
+            yield until(address, _START_SECONDS, f"{command[0]} listens", show=log.read_text)
         finally:
             process.terminate()
 
@@ -108,8 +131,11 @@ def jobs(monitor: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def targets(monitor: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what a ServiceMonitor selects, in the format of Prometheus' files of targets."""
+def targets(monitor: Mapping[str, Any], proxy: str) -> list[dict[str, Any]]:
+    """Return the pods that a ServiceMonitor selects, in the format of Prometheus' files of targets.
+
+    They are scraped through ``proxy``.
+    """
     spec = monitor["spec"]
     terms = [f"{label}={value}" for label, value in spec["selector"]["matchLabels"].items()]
     terms += [
@@ -122,8 +148,8 @@ def targets(monitor: Mapping[str, Any]) -> list[dict[str, Any]]:
     ports = {endpoint["port"] for endpoint in spec["endpoints"]}
     return [
         {
-            "targets": [f"{address['ip']}:{port['port']}"],
-            "labels": _labels(endpoints["metadata"], address["targetRef"]["name"]),
+            "targets": [proxy],
+            "labels": _labels(endpoints["metadata"], address["targetRef"]["name"], port["port"]),
         }
         for endpoints in json.loads(found)["items"]
         for subset in endpoints.get("subsets", ())
@@ -133,14 +159,18 @@ def targets(monitor: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _labels(metadata: Mapping[str, Any], pod: str) -> dict[str, str]:
-    """Return the labels that the Prometheus operator adds, and those that relabelings use."""
+def _labels(metadata: Mapping[str, Any], pod: str, port: int) -> dict[str, str]:
+    """Return the path through the proxy, the labels that the Prometheus operator adds, and those
+    that relabelings use.
+    """
     of_service = {
         f"__meta_kubernetes_service_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value
         for name, value in metadata["labels"].items()
     }
+    namespace = metadata["namespace"]
     return of_service | {
-        "namespace": metadata["namespace"],
+        "__metrics_path__": f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy/metrics",
+        "namespace": namespace,
         "service": metadata["name"],
         "pod": pod,
     }
@@ -159,9 +189,3 @@ def _service_monitors() -> list[dict[str, Any]]:
         *("--show-only", "templates/monitoring.yaml"),
     )
     return [each for each in yaml.safe_load_all(rendered) if each["kind"] == "ServiceMonitor"]
-
-
-def _address(log: Path) -> str | None:
-    """Return the address that the log names; None if Prometheus does not listen yet."""
-    found = _LISTENING.search(log.read_text())
-    return None if found is None else found[1]
