@@ -13,9 +13,9 @@ import logging
 from collections.abc import Collection
 
 from waltz.client.core.errors import ClusterUnreachable, no_answer_of_zookeeper
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
-from waltz.metadata.core.outside_addresses import Access, OutsideAddresses
+from waltz.metadata.core.outside_addresses import Access, OutsideAddresses, storage_addresses
 from waltz.metadata.outside import follow_outside_addresses, read_outside_addresses
 from waltz.metadata.store import StoreError
 from waltz.net import (
@@ -31,7 +31,7 @@ from waltz.net import (
     split_address,
 )
 from waltz.net.network import NewHandler
-from waltz.protocol import ProtocolSpec
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +48,17 @@ def network_for(
     access: Access | None,
     network: Network = TCP,
     known: OutsideAddresses | None = None,
+    known_storages: frozenset[str] = frozenset(),
 ) -> Network:
     """Return the network by which a process with ``access`` reaches ``cluster``.
 
     None means ``inside``: ``network`` dials the registered addresses. ``known`` are the outside
     addresses to use while ZooKeeper has none, such as those in a backup of a lost cluster.
+    ``known_storages`` are the `storage_addresses` to use while ZooKeeper has no cluster.
     """
-    return OutsideNetwork(cluster, network, known) if access == "outside" else network
+    if access != "outside":
+        return network
+    return OutsideNetwork(cluster, network, known, known_storages)
 
 
 class OutsideNetwork:
@@ -65,11 +69,16 @@ class OutsideNetwork:
     """
 
     def __init__(
-        self, cluster: Cluster, network: Network = TCP, known: OutsideAddresses | None = None
+        self,
+        cluster: Cluster,
+        network: Network = TCP,
+        known: OutsideAddresses | None = None,
+        known_storages: frozenset[str] = frozenset(),
     ) -> None:
         self._cluster = cluster
         self._network = network
         self._known = known
+        self._known_storages = known_storages
         self._addresses: OutsideAddresses | None = None
         self._changes = 0
         """How many changes of the znode ZooKeeper has reported."""
@@ -82,10 +91,12 @@ class OutsideNetwork:
     ) -> FrameConnection:
         """Open a connection to the outside address of ``host:port``.
 
-        With TLS, the outside host is verified. Raises NoOutsideAddress and the other DialFailed.
+        With TLS, the outside host is verified. Raises NoOutsideAddress and the other DialFailed,
+        also if ``host:port`` and another port of a storage have the same outside address, unless
+        ``spec`` is that of servers.
         """
         registered = join_address(host, port)
-        outside = await self._outside_of(registered)
+        outside = await self._outside_of(registered, spec)
         try:
             return await self._network.dial(*split_address(outside), spec, handler, tls)
         except DialFailed as problem:
@@ -101,13 +112,36 @@ class OutsideNetwork:
         """See Network."""
         return self._network.listener(spec, new_handler, tls, accepted)
 
-    async def _outside_of(self, registered: str) -> str:
+    async def _outside_of(self, registered: str, spec: ProtocolSpec) -> str:
         """Return the outside address of ``registered``. Raises DialFailed."""
         addresses = await self._present()
         outside = None if addresses is None else addresses.outside_of(registered)
         if outside is None:
             raise NoOutsideAddress(no_outside_address(self._cluster, addresses, registered))
+        assert addresses is not None
+        # A server refuses requests for the partitions of another one; a storage does not say which
+        # storage it is. So one storage would answer for two: its replicas would be counted twice,
+        # or compared with themselves.
+        if spec.name != CLIENT_SERVER.name and (sharing := addresses.sharing(registered)):
+            storages = await self._storages()
+            if others := [each for each in sharing if each in storages]:
+                raise DialFailed(
+                    f"{registered} and {', '.join(others)} have the same outside address "
+                    f"{outside}, so it is unknown which storage answers; set the right one of each "
+                    f"with: waltz cluster outside set {registered}=HOST:PORT"
+                )
         return outside
+
+    async def _storages(self) -> frozenset[str]:
+        """Return the registered addresses of storages. Raises DialFailed."""
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                return storage_addresses(await self._cluster.storage_maps())
+        except NoCluster:
+            return self._known_storages
+        except (TimeoutError, StoreError, MalformedMetadata) as problem:
+            why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
+            raise DialFailed(f"the storages of the cluster cannot be read: {why}") from problem
 
     async def _present(self) -> OutsideAddresses | None:
         """Return the present addresses, None if the cluster has none; read them after a change.
