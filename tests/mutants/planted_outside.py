@@ -110,4 +110,16 @@ OUTSIDE_BUGS = (
             "test_outside_set_refuses_one_address_for_two_ports_in_use"
         ),
     ),
+    Planted(
+        "a refused outside address means that no process runs",
+        Package.CLIENT,
+        "kind = TlsMismatch if isinstance(problem, TlsMismatch) else DialFailed\n",
+        "kind = type(problem)\n",
+        "From outside, the diagnosis calls a cluster critical that accepts appends.",
+        nodes(
+            _CLIENT + "test_refused_outside_address_does_not_say_that_no_process_listens",
+            "unit/admin/test_operations_outside.py::"
+            "test_diagnosis_outside_does_not_call_a_refused_outside_address_critical",
+        ),
+    ),
 )

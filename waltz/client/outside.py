@@ -27,6 +27,7 @@ from waltz.net import (
     ListeningPort,
     Network,
     TlsConfig,
+    TlsMismatch,
     join_address,
     split_address,
 )
@@ -91,7 +92,7 @@ class OutsideNetwork:
     ) -> FrameConnection:
         """Open a connection to the outside address of ``host:port``.
 
-        With TLS, the outside host is verified. Raises NoOutsideAddress and the other DialFailed,
+        With TLS, the outside host is verified. Raises NoOutsideAddress, TlsMismatch or DialFailed,
         also if ``host:port`` and another port of a storage have the same outside address, unless
         ``spec`` is that of servers.
         """
@@ -100,7 +101,9 @@ class OutsideNetwork:
         try:
             return await self._network.dial(*split_address(outside), spec, handler, tls)
         except DialFailed as problem:
-            raise type(problem)(f"{problem} (outside address of {registered})") from problem
+            # Not DialRefused: a load balancer may refuse while the process behind it runs.
+            kind = TlsMismatch if isinstance(problem, TlsMismatch) else DialFailed
+            raise kind(f"{problem} (outside address of {registered})") from problem
 
     def listener(
         self,

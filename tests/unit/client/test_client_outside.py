@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
@@ -16,7 +16,7 @@ from waltz.client.replica_reader import ReplicaReader, WantedRecords
 from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.outside import delete_outside_addresses
-from waltz.net import PLAINTEXT, DialFailed, DialRefused, FrameHandler
+from waltz.net import PLAINTEXT, DialFailed, DialRefused, FrameHandler, TlsMismatch
 from waltz.protocol import CLIENT_SERVER
 from waltz.testing import InProcessCluster
 from waltz.testing.nodes import ROOT
@@ -153,15 +153,32 @@ async def test_outside_address_that_cannot_be_reached_is_named_with_the_register
         await client.close()
 
 
-async def test_kind_of_a_failed_dial_is_kept() -> None:
+class RefusesTls(Outside):
+    """A network in which every port answers without TLS."""
+
+    async def dial(self, *_: object) -> NoReturn:
+        """See Network."""
+        raise TlsMismatch("TLS handshake failed")
+
+
+async def test_missing_address_and_mismatch_of_tls_are_errors_of_their_own() -> None:
     async with InProcessCluster() as running:
-        network = OutsideNetwork(metadata(running), Outside(running))
+        network = OutsideNetwork(metadata(running), RefusesTls(running))
         with pytest.raises(NoOutsideAddress):
             await dial(network)
         await set_outside(running, {SERVER: "lb.example:9"})
         await eventually(lambda: network._changes > 0)
-        with pytest.raises(DialRefused, match=r"lb\.example:9"):
+        with pytest.raises(TlsMismatch, match=SERVER):
             await dial(network)
+
+
+async def test_refused_outside_address_does_not_say_that_no_process_listens() -> None:
+    """A load balancer refuses, too, while the process behind it runs."""
+    async with InProcessCluster() as running:
+        await set_outside(running, {SERVER: "lb.example:9"})
+        with pytest.raises(DialFailed, match=r"lb\.example:9: Connection refused") as raised:
+            await dial(OutsideNetwork(metadata(running), Outside(running)))
+        assert not isinstance(raised.value, DialRefused)
 
 
 async def test_known_addresses_are_used_while_zookeeper_has_none() -> None:
