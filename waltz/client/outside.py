@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 _READ_SECONDS = 2.0
 """How long a connection waits for ZooKeeper before it uses the addresses that were read last."""
+_REREAD_SECONDS = 5.0
+"""How long after a failed read connections use the addresses that were read last at once."""
 
 
 class NoOutsideAddress(DialFailed):
@@ -85,6 +87,10 @@ class OutsideNetwork:
         """How many changes of the znode ZooKeeper has reported."""
         self._changes_read: int | None = None
         """The value of ``_changes`` before the last read; None before the first."""
+        self._failure: str | None = None
+        """Why the last read failed; None if it did not."""
+        self._failed_at = 0.0
+        """When the last read failed, by the event loop's clock."""
         self._reading = asyncio.Lock()
 
     async def dial(
@@ -150,24 +156,39 @@ class OutsideNetwork:
         """Return the present addresses, None if the cluster has none; read them after a change.
 
         If they cannot be read, return those that were read last. Raises DialFailed if none were.
+        Connections that are opened at once wait for one read.
         """
+        begun = asyncio.get_running_loop().time()
         async with self._reading:
             if self._changes_read == self._changes:
                 return self._addresses
-            # A change that is reported during the read may be missing in its result.
-            changes = self._changes
-            try:
-                async with asyncio.timeout(_READ_SECONDS):
-                    stored = await read_outside_addresses(self._cluster, self._changed)
-            except (TimeoutError, StoreError, MalformedMetadata) as problem:
-                why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
-                if self._changes_read is None:
-                    raise DialFailed(f"the outside addresses cannot be read: {why}") from problem
+            if self._failure is not None:
+                if self._changes_read is None and begun <= self._failed_at:
+                    raise DialFailed(f"the outside addresses cannot be read: {self._failure}")
+                if self._changes_read is not None and begun < self._failed_at + _REREAD_SECONDS:
+                    return self._addresses
+            return await self._read()
+
+    async def _read(self) -> OutsideAddresses | None:
+        """Read the addresses; see `_present`."""
+        # A change that is reported during the read may be missing in its result.
+        changes = self._changes
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                stored = await read_outside_addresses(self._cluster, self._changed)
+        except (TimeoutError, StoreError, MalformedMetadata) as problem:
+            why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
+            failed_before = self._failure is not None
+            self._failure, self._failed_at = why, asyncio.get_running_loop().time()
+            if self._changes_read is None:
+                raise DialFailed(f"the outside addresses cannot be read: {why}") from problem
+            if not failed_before:
                 log.warning("failed to read the outside addresses: %s; using the last ones", why)
-                return self._addresses
-            self._addresses = self._known if stored is None else stored.value
-            self._changes_read = changes
             return self._addresses
+        self._addresses = self._known if stored is None else stored.value
+        self._changes_read = changes
+        self._failure = None
+        return self._addresses
 
     def _changed(self) -> None:
         self._changes += 1
