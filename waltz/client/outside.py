@@ -8,7 +8,6 @@ dialed (spec/zookeeper.md section 12).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Collection
 
@@ -16,7 +15,7 @@ from waltz.client.core.errors import ClusterUnreachable, no_answer_of_zookeeper
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.outside_addresses import Access, OutsideAddresses, storage_addresses
-from waltz.metadata.outside import follow_outside_addresses, read_outside_addresses
+from waltz.metadata.outside import read_outside_addresses
 from waltz.metadata.store import StoreError
 from waltz.net import (
     TCP,
@@ -194,37 +193,39 @@ class OutsideNetwork:
         self._changes += 1
 
 
-async def reachable_from_outside(
-    cluster: Cluster, registered: Collection[str], seconds: float | None
-) -> dict[str, str]:
-    """Return the outside addresses of ``registered``, by registered address.
+async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dict[str, str]:
+    """Return the outside addresses of the registered servers, by registered address.
 
     Those without an outside address are left out. If none has one, this waits for up to ``seconds``
-    (None: no limit): the operator writes them a little after the processes have registered. Then it
+    (None: no limit): the operator writes them a little after the servers have registered. Then it
     raises ClusterUnreachable, as it does if ZooKeeper does not answer or the data cannot be
-    decoded.
+    decoded. The result is empty if no server is registered, or there is no cluster.
     """
-    has_answered, addresses = False, None
+    changed, has_answered, addresses = asyncio.Event(), False, None
+    registered: list[str] = []
     try:
         async with asyncio.timeout(seconds):
-            # The first read raises an error of decoding; `follow_outside_addresses` only logs it.
-            await read_outside_addresses(cluster)
-            async with contextlib.aclosing(follow_outside_addresses(cluster)) as followed:
-                async for addresses in followed:
-                    if found := _found(addresses, registered):
-                        return found
-                    if not has_answered:
-                        log.info("no server has an outside address yet; waiting for one")
-                    has_answered = True
+            while True:
+                changed.clear()
+                membership = await cluster.membership(changed.set)
+                stored = await read_outside_addresses(cluster, changed.set)
+                registered = sorted(each.address for each in membership.servers().values())
+                addresses = None if stored is None else stored.value
+                found = _found(addresses, registered)
+                if found or not registered:
+                    return found
+                if not has_answered:
+                    log.info("no server has an outside address yet; waiting for one")
+                has_answered = True
+                await changed.wait()
+    except NoCluster:
+        return {}
     except MalformedMetadata as malformed:
         raise ClusterUnreachable(str(malformed)) from None
     except TimeoutError:
         if not has_answered:
             raise no_answer_of_zookeeper(seconds) from None
-        raise ClusterUnreachable(
-            no_outside_address(cluster, addresses, *sorted(registered))
-        ) from None
-    raise AssertionError("the addresses are followed without an end")
+        raise ClusterUnreachable(no_outside_address(cluster, addresses, *registered)) from None
 
 
 def no_outside_address(

@@ -13,6 +13,7 @@ from tests.support.outside import OUTSIDE_HOST, Outside, metadata, open_client, 
 from waltz.client import AnswerLate, ClusterUnreachable
 from waltz.client.outside import NoOutsideAddress, OutsideNetwork, reachable_from_outside
 from waltz.client.replica_reader import ReplicaReader, WantedRecords
+from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.outside import delete_outside_addresses
@@ -316,24 +317,38 @@ async def test_opening_waits_until_a_server_has_an_outside_address() -> None:
     async with InProcessCluster() as running:
         cluster = metadata(running)
         await set_outside(running, {"other:1": "lb.example:1"})
-        waiting = asyncio.create_task(
-            reachable_from_outside(cluster, [SERVER, "server-1:55180"], None)
-        )
+        waiting = asyncio.create_task(reachable_from_outside(cluster, None))
         await asyncio.sleep(0)
         assert not waiting.done()
         await set_outside(running, {SERVER: "lb.example:2"})
         assert await waiting == {SERVER: "lb.example:2"}
 
 
+async def test_opening_waits_for_the_servers_that_are_registered_now() -> None:
+    """The server that was registered at first has gone, and another has come."""
+    async with InProcessCluster(servers=2) as running:
+        cluster = metadata(running)
+        waiting = asyncio.create_task(reachable_from_outside(cluster, None))
+        await asyncio.sleep(0)
+        await running.kill_server(0)
+        new = ServerDescriptor(9, "10.0.0.9", 55180)
+        await cluster.store.create(
+            cluster.paths.new_server_descriptor, new.encode(), ephemeral=True, sequence=True
+        )
+        assert not waiting.done()
+        await set_outside(running, {"10.0.0.9:55180": "lb.example:9"})
+        assert await waiting == {"10.0.0.9:55180": "lb.example:9"}
+
+
 async def test_opening_without_any_outside_address_fails_with_the_remedy() -> None:
-    async with InProcessCluster() as running:
+    async with InProcessCluster(servers=2) as running:
         with pytest.raises(ClusterUnreachable) as raised:
-            await reachable_from_outside(metadata(running), ["b:1", "a:1"], 0.01)
+            await reachable_from_outside(metadata(running), 0.05)
         assert str(raised.value) == (
-            f"a:1, b:1 have no outside address in {PATH} in ZooKeeper, nor has any other process: "
-            "on Kubernetes, check that the access from outside is open and ready; in the network "
-            "of the cluster, use the access inside; or set the address with: waltz cluster outside "
-            "set a:1=HOST:PORT"
+            f"{SERVER}, server-1:55180 have no outside address in {PATH} in ZooKeeper, nor has any "
+            "other process: on Kubernetes, check that the access from outside is open and ready; "
+            "in the network of the cluster, use the access inside; or set the address with: waltz "
+            f"cluster outside set {SERVER}=HOST:PORT"
         )
 
 
@@ -342,7 +357,7 @@ async def test_opening_with_malformed_outside_addresses_names_the_znode() -> Non
         cluster = metadata(running)
         await cluster.store.create(PATH, b"x")
         with pytest.raises(ClusterUnreachable, match=f"OutsideAddresses at {PATH} in ZooKeeper"):
-            await reachable_from_outside(cluster, [SERVER], None)
+            await reachable_from_outside(cluster, None)
 
 
 async def test_opening_says_that_zookeeper_did_not_answer() -> None:
@@ -350,7 +365,7 @@ async def test_opening_says_that_zookeeper_did_not_answer() -> None:
         cluster = metadata(running)
         running.zookeeper.suspend(cast(MemoryStore, cluster.store))
         with pytest.raises(ClusterUnreachable, match=r"not answer within 0\.01 s"):
-            await reachable_from_outside(cluster, [SERVER], 0.01)
+            await reachable_from_outside(cluster, 0.01)
 
 
 async def test_client_outside_follows_a_partition_to_another_server() -> None:
