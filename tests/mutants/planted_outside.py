@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.planting import Package, Planted, nodes
 
 _CLIENT = "unit/client/test_client_outside.py::"
+_SHARED = "unit/client/test_client_outside_shared.py::"
 _METADATA = "unit/metadata/test_metadata_outside.py::"
 
 _CANNOT_READ = '    raise DialFailed(f"the outside addresses cannot be read: {why}") from problem\n'
@@ -85,6 +86,40 @@ OUTSIDE_BUGS = (
         nodes(
             "unit/cli/test_cli_running.py::"
             "test_network_of_a_verb_dials_outside_addresses_only_with_the_access_outside"
+        ),
+    ),
+    Planted(
+        "one storage answers for two that have its outside address",
+        Package.CLIENT,
+        "if others := [each for each in sharing if each in storages]:\n",
+        "if others := [each for each in sharing if False]:\n",
+        "A rescue fences one storage twice and another never.",
+        nodes(
+            _SHARED + "test_storages_with_one_outside_address_are_both_not_dialed",
+            _SHARED + "test_replicas_of_storages_with_one_outside_address_are_not_counted_twice",
+        ),
+    ),
+    Planted(
+        "two ports in use get one outside address",
+        Package.CLI,
+        "if others and registered in used:\n",
+        "if False:\n",
+        "A mistyped address leads to another storage.",
+        nodes(
+            "unit/cli/test_cli_outside.py::"
+            "test_outside_set_refuses_one_address_for_two_ports_in_use"
+        ),
+    ),
+    Planted(
+        "a refused outside address means that no process runs",
+        Package.CLIENT,
+        "kind = TlsMismatch if isinstance(problem, TlsMismatch) else DialFailed\n",
+        "kind = type(problem)\n",
+        "From outside, the diagnosis calls a cluster critical that accepts appends.",
+        nodes(
+            _CLIENT + "test_refused_outside_address_does_not_say_that_no_process_listens",
+            "unit/admin/test_operations_outside.py::"
+            "test_diagnosis_outside_does_not_call_a_refused_outside_address_critical",
         ),
     ),
 )

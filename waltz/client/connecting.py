@@ -202,8 +202,7 @@ async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
     if options.access != "outside":
         await check_tls([(server.host, server.port) for server in servers], options.tls)
     elif servers:
-        registered = [server.address for server in servers]
-        outside = await reachable_from_outside(cluster, registered, options.connect_timeout)
+        outside = await reachable_from_outside(cluster, options.connect_timeout)
         named = {split_address(address): inside for inside, address in outside.items()}
         await check_tls(
             named,

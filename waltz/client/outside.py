@@ -8,15 +8,14 @@ dialed (spec/zookeeper.md section 12).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Collection
 
 from waltz.client.core.errors import ClusterUnreachable, no_answer_of_zookeeper
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
-from waltz.metadata.core.outside_addresses import Access, OutsideAddresses
-from waltz.metadata.outside import follow_outside_addresses, read_outside_addresses
+from waltz.metadata.core.outside_addresses import Access, OutsideAddresses, storage_addresses
+from waltz.metadata.outside import read_outside_addresses
 from waltz.metadata.store import StoreError
 from waltz.net import (
     TCP,
@@ -27,16 +26,19 @@ from waltz.net import (
     ListeningPort,
     Network,
     TlsConfig,
+    TlsMismatch,
     join_address,
     split_address,
 )
 from waltz.net.network import NewHandler
-from waltz.protocol import ProtocolSpec
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 
 log = logging.getLogger(__name__)
 
 _READ_SECONDS = 2.0
 """How long a connection waits for ZooKeeper before it uses the addresses that were read last."""
+_REREAD_SECONDS = 5.0
+"""How long after a failed read connections use the addresses that were read last at once."""
 
 
 class NoOutsideAddress(DialFailed):
@@ -48,13 +50,17 @@ def network_for(
     access: Access | None,
     network: Network = TCP,
     known: OutsideAddresses | None = None,
+    known_storages: frozenset[str] = frozenset(),
 ) -> Network:
     """Return the network by which a process with ``access`` reaches ``cluster``.
 
     None means ``inside``: ``network`` dials the registered addresses. ``known`` are the outside
     addresses to use while ZooKeeper has none, such as those in a backup of a lost cluster.
+    ``known_storages`` are the `storage_addresses` to use while ZooKeeper has no cluster.
     """
-    return OutsideNetwork(cluster, network, known) if access == "outside" else network
+    if access != "outside":
+        return network
+    return OutsideNetwork(cluster, network, known, known_storages)
 
 
 class OutsideNetwork:
@@ -65,16 +71,25 @@ class OutsideNetwork:
     """
 
     def __init__(
-        self, cluster: Cluster, network: Network = TCP, known: OutsideAddresses | None = None
+        self,
+        cluster: Cluster,
+        network: Network = TCP,
+        known: OutsideAddresses | None = None,
+        known_storages: frozenset[str] = frozenset(),
     ) -> None:
         self._cluster = cluster
         self._network = network
         self._known = known
+        self._known_storages = known_storages
         self._addresses: OutsideAddresses | None = None
         self._changes = 0
         """How many changes of the znode ZooKeeper has reported."""
         self._changes_read: int | None = None
         """The value of ``_changes`` before the last read; None before the first."""
+        self._failure: str | None = None
+        """Why the last read failed; None if it did not."""
+        self._failed_at = 0.0
+        """When the last read failed, by the event loop's clock."""
         self._reading = asyncio.Lock()
 
     async def dial(
@@ -82,14 +97,18 @@ class OutsideNetwork:
     ) -> FrameConnection:
         """Open a connection to the outside address of ``host:port``.
 
-        With TLS, the outside host is verified. Raises NoOutsideAddress and the other DialFailed.
+        With TLS, the outside host is verified. Raises NoOutsideAddress, TlsMismatch or DialFailed,
+        also if ``host:port`` and another port of a storage have the same outside address, unless
+        ``spec`` is that of servers.
         """
         registered = join_address(host, port)
-        outside = await self._outside_of(registered)
+        outside = await self._outside_of(registered, spec)
         try:
             return await self._network.dial(*split_address(outside), spec, handler, tls)
         except DialFailed as problem:
-            raise type(problem)(f"{problem} (outside address of {registered})") from problem
+            # Not DialRefused: a load balancer may refuse while the process behind it runs.
+            kind = TlsMismatch if isinstance(problem, TlsMismatch) else DialFailed
+            raise kind(f"{problem} (outside address of {registered})") from problem
 
     def listener(
         self,
@@ -101,72 +120,112 @@ class OutsideNetwork:
         """See Network."""
         return self._network.listener(spec, new_handler, tls, accepted)
 
-    async def _outside_of(self, registered: str) -> str:
+    async def _outside_of(self, registered: str, spec: ProtocolSpec) -> str:
         """Return the outside address of ``registered``. Raises DialFailed."""
         addresses = await self._present()
         outside = None if addresses is None else addresses.outside_of(registered)
         if outside is None:
             raise NoOutsideAddress(no_outside_address(self._cluster, addresses, registered))
+        assert addresses is not None
+        # A server refuses requests for the partitions of another one; a storage does not say which
+        # storage it is. So one storage would answer for two: its replicas would be counted twice,
+        # or compared with themselves.
+        if spec.name != CLIENT_SERVER.name and (sharing := addresses.sharing(registered)):
+            storages = await self._storages()
+            if others := [each for each in sharing if each in storages]:
+                raise DialFailed(
+                    f"{registered} and {', '.join(others)} have the same outside address "
+                    f"{outside}, so it is unknown which storage answers; set the right one of each "
+                    f"with: waltz cluster outside set {registered}=HOST:PORT"
+                )
         return outside
+
+    async def _storages(self) -> frozenset[str]:
+        """Return the registered addresses of storages. Raises DialFailed."""
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                return storage_addresses(await self._cluster.storage_maps())
+        except NoCluster:
+            return self._known_storages
+        except (TimeoutError, StoreError, MalformedMetadata) as problem:
+            why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
+            raise DialFailed(f"the storages of the cluster cannot be read: {why}") from problem
 
     async def _present(self) -> OutsideAddresses | None:
         """Return the present addresses, None if the cluster has none; read them after a change.
 
         If they cannot be read, return those that were read last. Raises DialFailed if none were.
+        Connections that are opened at once wait for one read.
         """
+        begun = asyncio.get_running_loop().time()
         async with self._reading:
             if self._changes_read == self._changes:
                 return self._addresses
-            # A change that is reported during the read may be missing in its result.
-            changes = self._changes
-            try:
-                async with asyncio.timeout(_READ_SECONDS):
-                    stored = await read_outside_addresses(self._cluster, self._changed)
-            except (TimeoutError, StoreError, MalformedMetadata) as problem:
-                why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
-                if self._changes_read is None:
-                    raise DialFailed(f"the outside addresses cannot be read: {why}") from problem
+            if self._failure is not None:
+                if self._changes_read is None and begun <= self._failed_at:
+                    raise DialFailed(f"the outside addresses cannot be read: {self._failure}")
+                if self._changes_read is not None and begun < self._failed_at + _REREAD_SECONDS:
+                    return self._addresses
+            return await self._read()
+
+    async def _read(self) -> OutsideAddresses | None:
+        """Read the addresses; see `_present`."""
+        # A change that is reported during the read may be missing in its result.
+        changes = self._changes
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                stored = await read_outside_addresses(self._cluster, self._changed)
+        except (TimeoutError, StoreError, MalformedMetadata) as problem:
+            why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
+            failed_before = self._failure is not None
+            self._failure, self._failed_at = why, asyncio.get_running_loop().time()
+            if self._changes_read is None:
+                raise DialFailed(f"the outside addresses cannot be read: {why}") from problem
+            if not failed_before:
                 log.warning("failed to read the outside addresses: %s; using the last ones", why)
-                return self._addresses
-            self._addresses = self._known if stored is None else stored.value
-            self._changes_read = changes
             return self._addresses
+        self._addresses = self._known if stored is None else stored.value
+        self._changes_read = changes
+        self._failure = None
+        return self._addresses
 
     def _changed(self) -> None:
         self._changes += 1
 
 
-async def reachable_from_outside(
-    cluster: Cluster, registered: Collection[str], seconds: float | None
-) -> dict[str, str]:
-    """Return the outside addresses of ``registered``, by registered address.
+async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dict[str, str]:
+    """Return the outside addresses of the registered servers, by registered address.
 
     Those without an outside address are left out. If none has one, this waits for up to ``seconds``
-    (None: no limit): the operator writes them a little after the processes have registered. Then it
+    (None: no limit): the operator writes them a little after the servers have registered. Then it
     raises ClusterUnreachable, as it does if ZooKeeper does not answer or the data cannot be
-    decoded.
+    decoded. The result is empty if no server is registered, or there is no cluster.
     """
-    has_answered, addresses = False, None
+    changed, has_answered, addresses = asyncio.Event(), False, None
+    registered: list[str] = []
     try:
         async with asyncio.timeout(seconds):
-            # The first read raises an error of decoding; `follow_outside_addresses` only logs it.
-            await read_outside_addresses(cluster)
-            async with contextlib.aclosing(follow_outside_addresses(cluster)) as followed:
-                async for addresses in followed:
-                    if found := _found(addresses, registered):
-                        return found
-                    if not has_answered:
-                        log.info("no server has an outside address yet; waiting for one")
-                    has_answered = True
+            while True:
+                changed.clear()
+                membership = await cluster.membership(changed.set)
+                stored = await read_outside_addresses(cluster, changed.set)
+                registered = sorted(each.address for each in membership.servers().values())
+                addresses = None if stored is None else stored.value
+                found = _found(addresses, registered)
+                if found or not registered:
+                    return found
+                if not has_answered:
+                    log.info("no server has an outside address yet; waiting for one")
+                has_answered = True
+                await changed.wait()
+    except NoCluster:
+        return {}
     except MalformedMetadata as malformed:
         raise ClusterUnreachable(str(malformed)) from None
     except TimeoutError:
         if not has_answered:
             raise no_answer_of_zookeeper(seconds) from None
-        raise ClusterUnreachable(
-            no_outside_address(cluster, addresses, *sorted(registered))
-        ) from None
-    raise AssertionError("the addresses are followed without an end")
+        raise ClusterUnreachable(no_outside_address(cluster, addresses, *registered)) from None
 
 
 def no_outside_address(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support.outside import OUTSIDE_HOST, Outside, metadata, set_outside
+from waltz.admin.core.health import Severity
 from waltz.admin.debug_bundle import BundleCollector
 from waltz.admin.diagnosis import OpenCluster, diagnose
 from waltz.metadata.cluster import Cluster
@@ -58,3 +59,22 @@ async def test_bundle_outside_has_the_metrics_of_storages() -> None:
         assert metrics.keys() == {storage.address for storage in running.storages}
         assert all("problem" not in each for each in metrics.values())
         assert {address.partition(":")[0] for address in outside.dialed} == {OUTSIDE_HOST}
+
+
+async def test_diagnosis_outside_does_not_call_a_refused_outside_address_critical() -> None:
+    """It proves only that the way in is missing: the server may run."""
+    async with InProcessCluster() as running:
+        outside = Outside(running)
+        addresses = outside.forward_all()
+        await set_outside(running, {**addresses, "server-0:55180": "lb.example:9"})
+        health = await diagnose(
+            opener(running),
+            "no-zookeeper.invalid:1",
+            PLAINTEXT,
+            timeout_seconds=5.0,
+            access="outside",
+            network=outside,
+        )
+        silent = [each for each in health.statements if "does not answer" in each.text]
+        assert [each.severity for each in silent] == [Severity.WARNING]
+        assert Severity.CRITICAL not in {each.severity for each in health.statements}

@@ -90,6 +90,20 @@ def test_outside_set_with_dry_run_changes_nothing() -> None:
     assert listed()[0] == (*SERVER, None)
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_outside_set_refuses_one_address_for_two_ports_in_use(dry_run: bool) -> None:
+    waltz("set", f"{STORAGE[0]}=lb.example:1", "gone:1=lb.example:2")
+    pairs = [f"{SERVER[0]}=lb.example:2", f"{ADMIN_PORT[0]}=LB.example:1"]
+    done = waltz("set", *pairs, *(["--dry-run"] if dry_run else []))
+    assert done.exit_code == 1
+    assert (
+        f"{ADMIN_PORT[0]} and {STORAGE[0]} would both have the outside address LB.example:1, which "
+        "can lead to one of them only; nothing was changed"
+    ) in done.stderr
+    assert listed()[0] == (*SERVER, None)
+    assert waltz("set", pairs[0]).exit_code == 0, "gone:1 is not in use"
+
+
 @pytest.mark.parametrize(
     ("pair", "problem"),
     [

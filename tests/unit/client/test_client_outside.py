@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
@@ -13,10 +13,11 @@ from tests.support.outside import OUTSIDE_HOST, Outside, metadata, open_client, 
 from waltz.client import AnswerLate, ClusterUnreachable
 from waltz.client.outside import NoOutsideAddress, OutsideNetwork, reachable_from_outside
 from waltz.client.replica_reader import ReplicaReader, WantedRecords
+from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.outside import delete_outside_addresses
-from waltz.net import PLAINTEXT, DialFailed, DialRefused, FrameHandler
+from waltz.net import PLAINTEXT, DialFailed, DialRefused, FrameHandler, TlsMismatch
 from waltz.protocol import CLIENT_SERVER
 from waltz.testing import InProcessCluster
 from waltz.testing.nodes import ROOT
@@ -153,15 +154,32 @@ async def test_outside_address_that_cannot_be_reached_is_named_with_the_register
         await client.close()
 
 
-async def test_kind_of_a_failed_dial_is_kept() -> None:
+class RefusesTls(Outside):
+    """A network in which every port answers without TLS."""
+
+    async def dial(self, *_: object) -> NoReturn:
+        """See Network."""
+        raise TlsMismatch("TLS handshake failed")
+
+
+async def test_missing_address_and_mismatch_of_tls_are_errors_of_their_own() -> None:
     async with InProcessCluster() as running:
-        network = OutsideNetwork(metadata(running), Outside(running))
+        network = OutsideNetwork(metadata(running), RefusesTls(running))
         with pytest.raises(NoOutsideAddress):
             await dial(network)
         await set_outside(running, {SERVER: "lb.example:9"})
         await eventually(lambda: network._changes > 0)
-        with pytest.raises(DialRefused, match=r"lb\.example:9"):
+        with pytest.raises(TlsMismatch, match=SERVER):
             await dial(network)
+
+
+async def test_refused_outside_address_does_not_say_that_no_process_listens() -> None:
+    """A load balancer refuses, too, while the process behind it runs."""
+    async with InProcessCluster() as running:
+        await set_outside(running, {SERVER: "lb.example:9"})
+        with pytest.raises(DialFailed, match=r"lb\.example:9: Connection refused") as raised:
+            await dial(OutsideNetwork(metadata(running), Outside(running)))
+        assert not isinstance(raised.value, DialRefused)
 
 
 async def test_known_addresses_are_used_while_zookeeper_has_none() -> None:
@@ -299,24 +317,38 @@ async def test_opening_waits_until_a_server_has_an_outside_address() -> None:
     async with InProcessCluster() as running:
         cluster = metadata(running)
         await set_outside(running, {"other:1": "lb.example:1"})
-        waiting = asyncio.create_task(
-            reachable_from_outside(cluster, [SERVER, "server-1:55180"], None)
-        )
+        waiting = asyncio.create_task(reachable_from_outside(cluster, None))
         await asyncio.sleep(0)
         assert not waiting.done()
         await set_outside(running, {SERVER: "lb.example:2"})
         assert await waiting == {SERVER: "lb.example:2"}
 
 
+async def test_opening_waits_for_the_servers_that_are_registered_now() -> None:
+    """The server that was registered at first has gone, and another has come."""
+    async with InProcessCluster(servers=2) as running:
+        cluster = metadata(running)
+        waiting = asyncio.create_task(reachable_from_outside(cluster, None))
+        await asyncio.sleep(0)
+        await running.kill_server(0)
+        new = ServerDescriptor(9, "10.0.0.9", 55180)
+        await cluster.store.create(
+            cluster.paths.new_server_descriptor, new.encode(), ephemeral=True, sequence=True
+        )
+        assert not waiting.done()
+        await set_outside(running, {"10.0.0.9:55180": "lb.example:9"})
+        assert await waiting == {"10.0.0.9:55180": "lb.example:9"}
+
+
 async def test_opening_without_any_outside_address_fails_with_the_remedy() -> None:
-    async with InProcessCluster() as running:
+    async with InProcessCluster(servers=2) as running:
         with pytest.raises(ClusterUnreachable) as raised:
-            await reachable_from_outside(metadata(running), ["b:1", "a:1"], 0.01)
+            await reachable_from_outside(metadata(running), 0.05)
         assert str(raised.value) == (
-            f"a:1, b:1 have no outside address in {PATH} in ZooKeeper, nor has any other process: "
-            "on Kubernetes, check that the access from outside is open and ready; in the network "
-            "of the cluster, use the access inside; or set the address with: waltz cluster outside "
-            "set a:1=HOST:PORT"
+            f"{SERVER}, server-1:55180 have no outside address in {PATH} in ZooKeeper, nor has any "
+            "other process: on Kubernetes, check that the access from outside is open and ready; "
+            "in the network of the cluster, use the access inside; or set the address with: waltz "
+            f"cluster outside set {SERVER}=HOST:PORT"
         )
 
 
@@ -325,7 +357,7 @@ async def test_opening_with_malformed_outside_addresses_names_the_znode() -> Non
         cluster = metadata(running)
         await cluster.store.create(PATH, b"x")
         with pytest.raises(ClusterUnreachable, match=f"OutsideAddresses at {PATH} in ZooKeeper"):
-            await reachable_from_outside(cluster, [SERVER], None)
+            await reachable_from_outside(cluster, None)
 
 
 async def test_opening_says_that_zookeeper_did_not_answer() -> None:
@@ -333,7 +365,7 @@ async def test_opening_says_that_zookeeper_did_not_answer() -> None:
         cluster = metadata(running)
         running.zookeeper.suspend(cast(MemoryStore, cluster.store))
         with pytest.raises(ClusterUnreachable, match=r"not answer within 0\.01 s"):
-            await reachable_from_outside(cluster, [SERVER], 0.01)
+            await reachable_from_outside(cluster, 0.01)
 
 
 async def test_client_outside_follows_a_partition_to_another_server() -> None:

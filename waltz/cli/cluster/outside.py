@@ -105,9 +105,11 @@ def set_command(
     """Set or replace outside addresses, such as those of a NAT or of forwarded ports.
 
     Each server needs its own outside address, because a client must reach the server that owns a
-    partition. Storages need one only for Spark that reads replicas, and for commands about storages
-    that are typed outside. With TLS, the certificates must have the outside host names. On
-    Kubernetes the operator sets the addresses: do not set them by hand there.
+    partition. Each port of a storage needs its own, because a storage does not say which one it is.
+    An address that two ports in use would have is refused. Storages need outside addresses only for
+    Spark that reads replicas, and for commands about storages that are typed outside. With TLS, the
+    certificates must have the outside host names. On Kubernetes the operator sets the addresses: do
+    not set them by hand there.
 
     Undo it with waltz cluster outside remove.
     """
@@ -118,11 +120,15 @@ def set_command(
             used = await _registered(cluster)
             stored = await read_outside_addresses(cluster)
             before = OutsideAddresses() if stored is None else stored.value
-            after = before.with_addresses(wanted)
+
+            def change_of(present: OutsideAddresses) -> OutsideAddresses:
+                changed = present.with_addresses(wanted)
+                _refuse_shared(changed, wanted, used)
+                return changed
+
+            after = change_of(before)
             if not dry_run:
-                await change_outside_addresses(
-                    cluster, lambda present: present.with_addresses(wanted)
-                )
+                await change_outside_addresses(cluster, change_of)
         for address in sorted(wanted.keys() - used.keys()):
             say(f"note: no server or storage has registered {address} now")
         return [
@@ -204,6 +210,23 @@ async def _registered(cluster: Cluster) -> Mapping[str, str]:
         if (port := maps.connections.admin_ports.get(storage)) is not None:
             used[join_address(split_address(storage)[0], port)] = ADMIN_PORT
     return used
+
+
+def _refuse_shared(
+    addresses: OutsideAddresses, wanted: Iterable[str], used: Mapping[str, str]
+) -> None:
+    """Raise Failed if one of ``wanted`` and another port would have one outside address.
+
+    Only ports that are ``used`` count: the address of a process that is gone may remain.
+    """
+    for registered in wanted:
+        others = [each for each in addresses.sharing(registered) if each in used]
+        if others and registered in used:
+            raise Failed(
+                f"{registered} and {', '.join(others)} would both have the outside address "
+                f"{addresses.outside_of(registered)}, which can lead to one of them only; nothing "
+                "was changed"
+            )
 
 
 def _pairs(texts: Iterable[str]) -> dict[str, str]:

@@ -32,6 +32,7 @@ from waltz.client.outside import network_for
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
+from waltz.metadata.core.outside_addresses import storage_addresses
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.transport import tls_as_declared
 from waltz.net import Network, TlsConfig
@@ -292,8 +293,10 @@ def _network(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> N
 
     ``backup`` is the backup to create the cluster from, which has the outside addresses.
     """
-    known = None if backup is None else backup.outside
-    return network_for(cluster, where.access, known=known)
+    if backup is None:
+        return network_for(cluster, where.access)
+    storages = storage_addresses(backup.maps)
+    return network_for(cluster, where.access, known=backup.outside, known_storages=storages)
 
 
 async def _missing_assignments(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from waltz.metadata.core.codec import MalformedMetadata
-from waltz.metadata.core.storage_maps import ChangeRefused
+from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net.core.addresses import address_problem
 
 Access = Literal["inside", "outside"]
@@ -41,6 +41,15 @@ class OutsideAddresses:
     def outside_of(self, registered: str) -> str | None:
         """Return the outside address of ``registered``, None if it has none."""
         return self.addresses.get(registered)
+
+    def sharing(self, registered: str) -> tuple[str, ...]:
+        """Return the other registered addresses that have the outside address of ``registered``."""
+        outside = self.addresses.get(registered, "").lower()
+        return tuple(
+            each
+            for each, other in self.addresses.items()
+            if each != registered and other.lower() == outside
+        )
 
     def with_addresses(self, addresses: Mapping[str, str]) -> OutsideAddresses:
         """Return these addresses, changed and extended by ``addresses``. Raises ChangeRefused."""
@@ -71,6 +80,14 @@ class OutsideAddresses:
             raise MalformedMetadata("OutsideAddresses", f"it has no {problem}") from problem
         except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise MalformedMetadata("OutsideAddresses", str(problem)) from problem
+
+
+def storage_addresses(maps: StorageMaps) -> frozenset[str]:
+    """Return the registered addresses of both ports of all storages."""
+    ports = maps.connections.admin_ports
+    # The host of an IPv6 address keeps its brackets.
+    admin = {f"{storage.rpartition(':')[0]}:{port}" for storage, port in ports.items()}
+    return frozenset({*maps.groups.groups, *ports, *admin})
 
 
 def _text(value: Any) -> str:
