@@ -237,9 +237,12 @@ def _cluster_options() -> list[Any]:
 def _which_cluster() -> Iterator[str]:
     yield (
         "Verbs about a running cluster have these options; each may be a variable instead. An "
-        "option overrides its variable. `--cluster` also overrides `WALTZ_PROFILE`, and "
-        "`--profile` overrides `WALTZ_CLUSTER`; both options together are refused, and so are "
-        "both variables together."
+        "option overrides its variable. With `--cluster` or `--profile`, the variables of the "
+        "other options have no effect, so that nothing of another cluster is used. With "
+        "`--zookeeper`, `WALTZ_CLUSTER` and `WALTZ_PROFILE` have no effect. `--cluster` and "
+        "`--profile` together are refused, and so are `WALTZ_CLUSTER` and `WALTZ_PROFILE` "
+        "together. The other variables override the file or profile that `WALTZ_CLUSTER` or "
+        "`WALTZ_PROFILE` names."
     )
     yield ""
     yield "| Option | Variable | Meaning |"

@@ -68,11 +68,31 @@ OUTER_BUGS = (
     Planted(
         "a file in the environment overrides the profile of the command line",
         Package.CLI,
-        'case False, True:\n    values["cluster"] = None\n',
-        'case False, True:\n    values["profile"] = None\n',
+        "overridden = values.keys() - typed\n",
+        'overridden = {"profile"}\n',
         "A command works on another cluster than the one that was typed.",
         nodes(
             "unit/cli/test_cli_profile.py::test_option_that_names_a_cluster_overrides_the_environment"
+        ),
+    ),
+    Planted(
+        "the settings file of the command line is changed by variables of another cluster",
+        Package.CLI,
+        'if not _is_typed(ctx, "cluster"):\n',
+        "if True:\n",
+        "A command works on another cluster than the one that was typed.",
+        nodes(
+            "unit/cli/test_cli_profile.py::test_typed_file_or_profile_ignores_variables_of_another_cluster"
+        ),
+    ),
+    Planted(
+        "a profile of the environment changes the cluster of a typed ZooKeeper",
+        Package.CLI,
+        'overridden = {"cluster", "profile"}\n',
+        'overridden = {"cluster"}\n',
+        "A command works on another root of the ZooKeeper that was typed.",
+        nodes(
+            "unit/cli/test_cli_profile.py::test_typed_zookeeper_ignores_file_and_profile_of_the_environment"
         ),
     ),
     Planted(

@@ -10,6 +10,7 @@ cluster from `target`::
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -141,7 +142,8 @@ class Target:
     servers' declaration in ZooKeeper."""
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     access: Access = "inside"
-    """Which addresses of servers and storages are dialed; `waltz.cli.running.network_of` does."""
+    """Which addresses of servers and storages are dialed. `waltz.cli.running.network_of` returns
+    the network that dials them."""
     local_directory: Path | None = field(default=None, compare=False)
     """The directory of the local cluster whose ``cluster.json`` names the cluster."""
     typed_options: tuple[str, ...] = field(default=(), compare=False)
@@ -162,18 +164,11 @@ def named_cluster(
     cluster in this directory, the profile in use. Together with ``cluster`` or a profile, the
     options ``zookeeper``, ``root``, ``tls`` and ``access`` override the values in the file or
     profile.
+
+    The options have no origin here. `ClusterCommand` first removes the values of environment
+    variables that options of the command line override.
     """
-    _check_texts(
-        {
-            "--zookeeper": zookeeper,
-            "--root": root,
-            "--tls": tls,
-            "--profile": profile,
-            "--access": access,
-        }
-    )
-    named = _named(zookeeper, root, cluster, tls, profile)
-    return named if access is None else replace(named, access=access_from_option(access))
+    return _named(zookeeper, root, cluster, tls, profile, access, os.environ)
 
 
 def _check_texts(texts: Mapping[str, str | None]) -> None:
@@ -191,13 +186,25 @@ def _named(
     cluster: Path | None,
     tls: str | None,
     profile: str | None,
+    access: str | None,
+    environment: Mapping[str, str],
 ) -> Target:
-    """Return what `named_cluster` returns without the option ``access``."""
+    """Return what `named_cluster` returns. ``environment`` overrides a settings file."""
+    _check_texts(
+        {
+            "--zookeeper": zookeeper,
+            "--root": root,
+            "--tls": tls,
+            "--profile": profile,
+            "--access": access,
+        }
+    )
+    overriding = None if access is None else access_from_option(access)
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
         try:
-            settings = read_cli_settings(cluster)
+            settings = read_cli_settings(cluster, environment)
         except ConfigError as problem:
             raise ClusterNotNamed(str(problem)) from problem
         return Target(
@@ -205,7 +212,7 @@ def _named(
             root or settings.root,
             tls_from_option(tls) or settings.tls_settings.config(),
             settings.zookeeper_access,
-            settings.access,
+            overriding or settings.access,
         )
     if cluster is not None:
         try:
@@ -216,6 +223,7 @@ def _named(
             zookeeper or description.zookeeper,
             root or description.root,
             tls_from_option(tls) or (TlsConfig() if description.tls else PLAINTEXT),
+            access=overriding or "inside",
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:
@@ -232,9 +240,12 @@ def _named(
             zookeeper or chosen.zookeeper,
             root or chosen.root,
             tls_from_option(tls) or _tls_of_profile(chosen),
-            access=access_from_option(chosen.access, "the access of the profile"),
+            # The value of the profile is checked only if no option overrides it.
+            access=overriding or access_from_option(chosen.access, "the access of the profile"),
         )
-    return Target(zookeeper, root or DEFAULT_ROOT, tls_from_option(tls))
+    return Target(
+        zookeeper, root or DEFAULT_ROOT, tls_from_option(tls), access=overriding or "inside"
+    )
 
 
 @cache
@@ -279,7 +290,7 @@ class ClusterCommand(TyperCommand):
         ]
         check_finite(ctx.params)
         _drop_overridden(ctx, values)
-        named = named_cluster(**values)
+        named = _named(**values, environment=_settings_environment(ctx))
         try:
             Paths(named.root)
         except BadRoot as problem:
@@ -299,24 +310,43 @@ def _is_typed(ctx: Any, name: str) -> bool:
 
 
 def _drop_overridden(ctx: Any, values: dict[str, Any]) -> None:
-    """Of ``cluster`` and ``profile``, remove the one from the environment if the other is typed.
+    """Remove the values of variables that belong to another cluster than the command line names.
 
-    Raises ClusterNotNamed if both are typed, or both are from the environment.
+    A typed ``cluster`` or ``profile`` describes the whole cluster: of a cluster that the
+    environment names, no address, root, TLS or access may replace a part of it. A typed
+    ``zookeeper`` is not a part of the cluster file or profile of the environment.
+
+    Raises ClusterNotNamed if ``cluster`` and ``profile`` are both typed; and if both are from the
+    environment, and neither they nor ``zookeeper`` are typed.
     """
+    typed = {name for name in values if _is_typed(ctx, name)}
+    if typed & {"cluster", "profile"}:
+        overridden = values.keys() - typed
+    elif "zookeeper" in typed:
+        overridden = {"cluster", "profile"}
+    else:
+        overridden = set()
+    for name in overridden:
+        values[name] = None
     if values["cluster"] is None or values["profile"] is None:
         return
-    match _is_typed(ctx, "cluster"), _is_typed(ctx, "profile"):
-        case True, False:
-            values["profile"] = None
-        case False, True:
-            values["cluster"] = None
-        case True, True:
-            raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
-        case _:
-            raise ClusterNotNamed(
-                f"the variables {_CLUSTER_FILE_VARIABLE} and {PROFILE_VARIABLE} both name a "
-                "cluster: unset one of them, or give --cluster or --profile"
-            )
+    if "cluster" in typed:
+        raise ClusterNotNamed("--cluster and --profile both name a cluster: give one of them")
+    raise ClusterNotNamed(
+        f"the variables {_CLUSTER_FILE_VARIABLE} and {PROFILE_VARIABLE} both name a cluster: "
+        "unset one of them, or give --cluster or --profile"
+    )
+
+
+def _settings_environment(ctx: Any) -> Mapping[str, str]:
+    """Return the variables that override a settings file that ``cluster`` names.
+
+    The variables of options do not override a file of the command line.
+    """
+    if not _is_typed(ctx, "cluster"):
+        return os.environ
+    of_options = {option.envvar for option in _cluster_options()}
+    return {name: value for name, value in os.environ.items() if name not in of_options}
 
 
 def target(context: typer.Context) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from waltz.cli.cluster_options import (
     named_cluster,
     target,
 )
-from waltz.net import PLAINTEXT
+from waltz.net import PLAINTEXT, TlsConfig
 
 
 @pytest.fixture(autouse=True)
@@ -78,15 +79,137 @@ def test_error_about_the_tls_file_of_a_profile_names_the_profile(tmp_path: Path)
         named_cluster()
 
 
-def show_zookeeper(options: list[str], variables: dict[str, str]) -> Result:
-    """Run a verb that prints the ZooKeeper of its cluster."""
+def test_bad_access_of_a_profile_is_refused_only_without_the_option(tmp_path: Path) -> None:
+    waltz("add", "home", "-z", "zk:1", "--access", "outside")
+    profiles = tmp_path / "waltz" / "profiles.json"
+    profiles.write_text(profiles.read_text().replace('"outside"', '"away"'))
+    with pytest.raises(ClusterNotNamed, match=r"^the access of the profile is 'away'"):
+        named_cluster()
+    assert named_cluster(access="inside").access == "inside"
+
+
+def shown_target(options: list[str], variables: dict[str, str]) -> tuple[Result, list[Target]]:
+    """Run a verb; return its result, and the cluster that it works on."""
     verb = typer.Typer(add_completion=False)
+    targets: list[Target] = []
 
     @verb.command(cls=ClusterCommand)
     def show(context: typer.Context) -> None:
+        targets.append(target(context))
         print(target(context).zookeeper)
 
-    return CliRunner().invoke(verb, options, env=variables)
+    return CliRunner().invoke(verb, options, env=variables), targets
+
+
+def show_zookeeper(options: list[str], variables: dict[str, str]) -> Result:
+    """Run a verb that prints the ZooKeeper of its cluster."""
+    return shown_target(options, variables)[0]
+
+
+EVERYTHING = {
+    "WALTZ_ZOOKEEPER": "zk:8",
+    "WALTZ_ROOT": "/exported",
+    "WALTZ_TLS": "on",
+    "WALTZ_ACCESS": "inside",
+}
+"""Variables that name another cluster, completely."""
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> None:
+    """Make one cluster file of each kind, and the profile ``prod``."""
+    description = {"zookeeper": "zk:1", "root": "/r", "tls": False}
+    (tmp_path / "file.json").write_text(json.dumps(description))
+    (tmp_path / "file.yml").write_text(
+        "zookeeper.connectString: zk:3\ncluster.root: /y\naccess: outside\ntls.enabled: false\n"
+    )
+    waltz("add", "prod", "-z", "zk:2", "-r", "/p", "--tls", "off", "--access", "outside")
+
+
+JSON_TARGET = Target("zk:1", "/r", PLAINTEXT)
+YAML_TARGET = Target("zk:3", "/y", PLAINTEXT, access="outside")
+PROFILE_TARGET = Target("zk:2", "/p", PLAINTEXT, access="outside")
+
+
+@pytest.mark.usefixtures("described")
+@pytest.mark.parametrize(
+    ("options", "variables", "wanted"),
+    [
+        (["--profile", "prod"], {}, PROFILE_TARGET),
+        (["--profile", "prod"], {"WALTZ_CLUSTER": "file.json"}, PROFILE_TARGET),
+        (["--profile", "prod", "-r", "/typed"], {}, replace(PROFILE_TARGET, root="/typed")),
+        (["--profile", "prod", "-z", "zk:9"], {}, replace(PROFILE_TARGET, zookeeper="zk:9")),
+        (
+            ["--profile", "prod", "--tls", "on", "--access", "inside"],
+            {},
+            Target("zk:2", "/p", TlsConfig()),
+        ),
+        (["--cluster", "file.json"], {}, JSON_TARGET),
+        (["--cluster", "file.json"], {"WALTZ_PROFILE": "prod"}, JSON_TARGET),
+        (["-c", "file.json", "--access", "outside"], {}, replace(JSON_TARGET, access="outside")),
+        (["--cluster", "file.yml"], {}, YAML_TARGET),
+        (["--cluster", "file.yml", "-r", "/typed"], {}, replace(YAML_TARGET, root="/typed")),
+    ],
+)
+def test_typed_file_or_profile_ignores_variables_of_another_cluster(
+    options: list[str], variables: dict[str, str], wanted: Target
+) -> None:
+    result, targets = shown_target(options, EVERYTHING | variables)
+    assert targets == [wanted], result.stderr
+
+
+@pytest.mark.usefixtures("described")
+def test_typed_file_belongs_to_its_local_cluster_also_if_a_variable_names_another(
+    tmp_path: Path,
+) -> None:
+    _, [found] = shown_target(["-c", str(tmp_path / "file.json")], EVERYTHING)
+    assert found.local_directory == tmp_path
+
+
+@pytest.mark.usefixtures("described")
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"WALTZ_PROFILE": "prod"},
+        {"WALTZ_CLUSTER": "file.json"},
+        {"WALTZ_CLUSTER": "file.yml"},
+        {"WALTZ_CLUSTER": "file.json", "WALTZ_PROFILE": "prod"},
+    ],
+)
+def test_typed_zookeeper_ignores_file_and_profile_of_the_environment(
+    variables: dict[str, str],
+) -> None:
+    result, targets = shown_target(["-z", "zk:9"], variables)
+    assert targets == [Target("zk:9", "/waltz", None)], result.stderr
+    _, targets = shown_target(["-z", "zk:9"], EVERYTHING | variables)
+    assert targets == [Target("zk:9", "/exported", TlsConfig())]
+
+
+@pytest.mark.usefixtures("described")
+@pytest.mark.parametrize(
+    ("options", "variables", "wanted"),
+    [
+        ([], EVERYTHING, Target("zk:8", "/exported", TlsConfig())),
+        (["-r", "/typed"], EVERYTHING, Target("zk:8", "/typed", TlsConfig())),
+        ([], {"WALTZ_CLUSTER": "file.json"}, JSON_TARGET),
+        ([], {"WALTZ_CLUSTER": "file.yml"}, YAML_TARGET),
+        ([], {"WALTZ_PROFILE": "prod"}, PROFILE_TARGET),
+        (["-r", "/typed"], {"WALTZ_PROFILE": "prod"}, replace(PROFILE_TARGET, root="/typed")),
+        *(
+            ([], EVERYTHING | name, Target("zk:8", "/exported", TlsConfig()))
+            for name in (
+                {"WALTZ_CLUSTER": "file.json"},
+                {"WALTZ_CLUSTER": "file.yml"},
+                {"WALTZ_PROFILE": "prod"},
+            )
+        ),
+    ],
+)
+def test_variables_together_override_file_and_profile_of_the_environment(
+    options: list[str], variables: dict[str, str], wanted: Target
+) -> None:
+    result, targets = shown_target(options, variables)
+    assert targets == [wanted], result.stderr
 
 
 @pytest.mark.parametrize(
