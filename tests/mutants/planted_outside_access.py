@@ -57,6 +57,32 @@ OUTSIDE_ACCESS_BUGS = (
         ),
     ),
     Planted(
+        "a refused Service for clients outside stops all other changes",
+        Package.OPERATOR,
+        "    return result + plan_outside(desired, observed)\n",
+        "    return plan_outside(desired, observed) + result\n",
+        "A quota on load balancers keeps the operator from repairing the cluster.",
+        nodes(f"{_OUTSIDE}::test_refused_access_stops_no_other_change"),
+    ),
+    Planted(
+        "a server gets a slot although it was not taken from another one",
+        Package.OPERATOR,
+        "return isinstance(later, SetSlot | WriteOutsideAddresses)\n",
+        "return False\n",
+        "One Service leads to two servers.",
+        nodes(f"{_OUTSIDE}::test_slots_are_not_given_after_one_was_not_taken"),
+    ),
+    Planted(
+        "the certificate is issued forever if the host is the name of the cluster",
+        Package.OPERATOR,
+        "tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))\n",
+        "tuple(sorted(found))\n",
+        "Every reconcile issues a certificate, and nothing else changes any more.",
+        nodes(
+            "unit/operator/test_operator_outside_certificates.py::test_certificate_of_the_processes_is_issued_again_when_the_outside_names_change"
+        ),
+    ),
+    Planted(
         "access from outside opens the admin port of storages",
         Package.OPERATOR,
         "admin_ports = (spec.admin_port,) if access.admin_ports else ()\n",

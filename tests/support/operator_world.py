@@ -93,6 +93,7 @@ class Znodes:
     maps: StorageMaps = field(default_factory=StorageMaps.empty)
     metadata: dict[int, PartitionMetadata] = field(default_factory=dict)
     outside: Mapping[str, str] | None = None
+    outside_problem: str = ""
 
 
 class World:
@@ -159,7 +160,14 @@ class World:
                 return ClusterAbsent()
             case Znodes(name, count, key, maps) as found:
                 return ClusterPresent(
-                    name, count, key, maps, self.replicas(), self.servers, outside=found.outside
+                    name,
+                    count,
+                    key,
+                    maps,
+                    self.replicas(),
+                    self.servers,
+                    outside=found.outside,
+                    outside_problem=found.outside_problem,
                 )
             case other:
                 return other

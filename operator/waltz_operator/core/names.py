@@ -179,6 +179,11 @@ def outside_zookeeper(cluster: str) -> str:
     return f"{zookeeper_set(cluster)}-outside"
 
 
+def is_outside(service: str) -> bool:
+    """Whether a Service of a cluster is one by which clients outside reach it."""
+    return service.endswith("-outside")
+
+
 def budget(cluster: str, component: Component) -> str:
     """Return the name of the disruption budget of a component's pods."""
     return f"{cluster}-{component.value}"

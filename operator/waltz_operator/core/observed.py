@@ -60,7 +60,7 @@ class ClusterPresent:
     ``replicas`` covers all partitions and all registered storages. ``servers`` are the addresses of
     the servers that have joined. ``foreign_znodes`` is true if there are znodes below the root that
     do not belong to the cluster. ``outside`` has the outside addresses by registered address, None
-    if the cluster has none or if they cannot be decoded.
+    if the cluster has none or if they cannot be read; ``outside_problem`` says why not.
     """
 
     name: str
@@ -71,6 +71,7 @@ class ClusterPresent:
     servers: frozenset[str] = frozenset()
     foreign_znodes: bool = False
     outside: Mapping[str, str] | None = None
+    outside_problem: str = ""
 
 
 ClusterMetadata = (

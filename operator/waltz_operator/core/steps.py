@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from waltz.admin.core.steps import Step as ReplicaStep
 from waltz.admin.core.steps import partitions_text
 from waltz_operator.core.authority import AuthorityRotation, Holder, RotationPhase
-from waltz_operator.core.names import REBALANCED_ANNOTATION
+from waltz_operator.core.names import OUTSIDE_LABEL, REBALANCED_ANNOTATION, is_outside
 from waltz_operator.core.objects import Manifest, ObjectKey
-from waltz_operator.core.outside_steps import OutsideStep, SetSlot
+from waltz_operator.core.outside_steps import (
+    DeleteOutsideAddresses,
+    OutsideStep,
+    SetSlot,
+    WriteOutsideAddresses,
+)
 from waltz_operator.core.rebalance import BeginRebalance, EndRebalance, RebalanceStep
 from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.shape_change import ShapeChange
@@ -288,6 +293,30 @@ class CompareReplica:
             f"partition {self.at.partition} on storage {self.storage} is compared with its peers "
             f"from transaction {self.at.next_id} on"
         )
+
+
+def gives_access(step: Step) -> bool:
+    """Whether a step concerns only the access of clients outside of the Kubernetes cluster."""
+    match step:
+        case SetSlot() | WriteOutsideAddresses() | DeleteOutsideAddresses():
+            return True
+        case ApplyObject(manifest):
+            return OUTSIDE_LABEL in manifest.body["metadata"]["labels"]
+        case DeleteObject(key):
+            return key.kind == "Service" and is_outside(key.name)
+        case _:
+            return False
+
+
+def stops(failed: Step, later: Step) -> bool:
+    """Whether ``later`` is not performed after ``failed`` has failed in the same plan.
+
+    A step for access from outside stops no other, except that a slot is taken from a pod before
+    another one gets it, and given before the address of its Service is written.
+    """
+    if isinstance(failed, SetSlot):
+        return isinstance(later, SetSlot | WriteOutsideAddresses)
+    return not gives_access(failed)
 
 
 PoolStep = ClaimPool | ReleasePool

@@ -20,6 +20,7 @@ from waltz.metadata import MalformedMetadata, MetadataStore, StoreError
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams, decode_id
 from waltz.metadata.outside import read_outside_addresses
+from waltz.metadata.zookeeper_access import AccessDenied
 from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import Component
@@ -175,6 +176,7 @@ async def read_metadata(
     except MalformedMetadata as malformed:
         return ClusterMalformed(str(malformed))
     known = _CLUSTER_ZNODES | _OPTIONAL_ZNODES
+    outside, outside_problem = await _read_outside(cluster)
     return ClusterPresent(
         params.name,
         params.num_partitions,
@@ -183,21 +185,22 @@ async def read_metadata(
         replicas,
         servers=frozenset(each.address for each in membership.servers().values()),
         foreign_znodes=bool({*(await store.children(root)).names} - known),
-        outside=await _read_outside(cluster),
+        outside=outside,
+        outside_problem=outside_problem,
     )
 
 
-async def _read_outside(cluster: Cluster) -> Mapping[str, str] | None:
-    """Return the outside addresses; None if there are none, or none that can be decoded.
+async def _read_outside(cluster: Cluster) -> tuple[Mapping[str, str] | None, str]:
+    """Return the outside addresses, None if there are none, and why they cannot be read.
 
-    No part of a cluster depends on them. So malformed ones do not stop the operator; the step that
-    replaces them fails with the reason. Raises StoreError.
+    No part of a cluster depends on them, so neither malformed ones nor a missing permission stops
+    the operator. Raises StoreError.
     """
     try:
         stored = await read_outside_addresses(cluster)
-    except MalformedMetadata:
-        return None
-    return None if stored is None else stored.value.addresses
+    except (MalformedMetadata, AccessDenied) as refused:
+        return None, str(refused)
+    return (None if stored is None else stored.value.addresses), ""
 
 
 async def _read_incomplete(

@@ -24,7 +24,7 @@ from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
 from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.status import cluster_status, failed_status
-from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step
+from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step, stops
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.controller import ReconcileResult
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
@@ -197,7 +197,10 @@ class Reconciler:
             await self._patch_status("WaltzCluster", metadata, change)
 
     async def _perform(self, desired: DesiredCluster, plan: ClusterPlan) -> str | None:
-        """Perform the steps until one fails; return why it failed, None if none failed."""
+        """Perform the steps until one fails that stops others (`stops`).
+
+        Returns why the first one failed, None if none failed.
+        """
         executor = Executor(desired, self._kube, self._environment)
         succeeded: list[Step] = []
         try:
@@ -217,8 +220,12 @@ class Reconciler:
         plan: ClusterPlan,
         succeeded: list[Step],
     ) -> str | None:
-        """Perform the steps until one fails, and append those that succeed to ``succeeded``."""
+        """Perform the steps as `_perform`, and append those that succeed to ``succeeded``."""
+        failed_steps: list[Step] = []
+        reason: str | None = None
         for step in plan.steps:
+            if any(stops(failed_step, step) for failed_step in failed_steps):
+                continue
             try:
                 await executor.perform(step)
             except StepFailed as failed:
@@ -228,10 +235,12 @@ class Reconciler:
                     desired.name,
                     failed,
                 )
-                return str(failed)
+                failed_steps.append(step)
+                reason = reason or str(failed)
+                continue
             log.info("cluster %s/%s: step done: %s", desired.namespace, desired.name, step)
             succeeded.append(step)
-        return None
+        return reason
 
     async def _write_statuses(
         self,

@@ -13,6 +13,7 @@ from tests.support.outside_world import (
     OutsideWorld,
     outside_world,
 )
+from tests.unit.operator.test_operator_rolls import started as rolling_world
 from waltz_operator.core.names import OUTSIDE_LABEL, SLOT_LABEL
 from waltz_operator.core.objects import ObjectKey, certificate_requests
 from waltz_operator.core.observed import ObservedCluster
@@ -22,10 +23,20 @@ from waltz_operator.core.outside_steps import (
     WriteOutsideAddresses,
 )
 from waltz_operator.core.planning import plan
+from waltz_operator.core.planning.outside import plan_outside
 from waltz_operator.core.planning.outside_addresses import outside_names, outside_status
 from waltz_operator.core.preview import Ending, preview
 from waltz_operator.core.resources.outside import OutsideStatus
-from waltz_operator.core.steps import ApplyObject, ClusterPlan, DeleteObject
+from waltz_operator.core.steps import (
+    AddFinalizer,
+    ApplyObject,
+    ClusterPlan,
+    DeleteObject,
+    ReplacePod,
+    Step,
+    gives_access,
+    stops,
+)
 
 _STORAGE_A = "a-storage-0.a-storage.logs.svc"
 
@@ -317,6 +328,60 @@ def test_pool_that_leaves_loses_its_services() -> None:
     assert planned(world).done
 
 
+def test_refused_access_stops_no_other_change() -> None:
+    world = outside_world(NODE_PORT)
+    for _ in range(100):
+        world.settle()
+        steps = planned(world).steps
+        numbers = [number for number, step in enumerate(steps) if gives_access(step)]
+        assert numbers == [*range(len(steps) - len(numbers), len(steps))], "they come last"
+        if len(numbers) == len(steps):
+            break
+        for step in steps[: len(steps) - len(numbers)]:
+            world.perform(step)
+    assert planned(world).steps, "the access is still missing"
+    assert world.services() == {}
+    assert world.slots().keys() == {"log-server-001", "log-server-002"}
+
+
+def test_pods_are_replaced_while_the_api_server_refuses_the_services() -> None:
+    world = rolling_world()
+    assert world.cluster is not None
+    world.cluster["spec"]["access"] = {"outside": NODE_PORT}
+    world.pools["a"]["spec"]["restartedAt"] = "2026-01-31T12:00:00Z"
+    performed: list[Step] = []
+    for _ in range(10):
+        steps = plan(world.desired(), world.observed()).steps
+        assert any(gives_access(step) for step in steps)
+        for step in steps:
+            if not gives_access(step):
+                world.perform(step)
+                performed.append(step)
+        world.settle()
+    assert any(isinstance(step, ReplacePod) for step in performed)
+
+
+def test_slots_are_not_given_after_one_was_not_taken() -> None:
+    take, give, write = SetSlot("a", None), SetSlot("b", 0), WriteOutsideAddresses(())
+    world = outside_world(NODE_PORT)
+    world.settle()
+    services = list(plan_outside(world.desired(), world.observed()).steps)
+    assert stops(take, give)
+    assert stops(give, write)
+    assert not stops(take, DeleteOutsideAddresses())
+    assert isinstance(services[0], ApplyObject)
+    assert not any(stops(services[0], other) for other in (services[1], give, write))
+    assert stops(AddFinalizer(), services[0])
+
+
+def test_malformed_addresses_are_a_problem_and_not_replaced() -> None:
+    world = started(NODE_PORT)
+    assert isinstance(world.znodes, Znodes)
+    world.znodes.outside, world.znodes.outside_problem = None, "malformed OutsideAddresses"
+    assert planned(world).problems == ("malformed OutsideAddresses",)
+    assert planned(world).steps == ()
+
+
 def test_paused_cluster_keeps_its_access() -> None:
     world = started(NODE_PORT)
     assert world.cluster is not None
@@ -365,6 +430,7 @@ def test_certificates_get_the_names_by_which_clients_reach_servers_and_storages(
     assert "log-server-2-outside.example" in balanced
     assert "a-storage-0-outside.example" in balanced
     assert "log-zookeeper-outside.example" not in balanced
+    assert names_of(started(NODE_PORT | {"host": "log.logs.waltz"})) == ()
     assert names_of(started(None)) == ()
 
 

@@ -34,6 +34,8 @@ def test_certificate_of_the_processes_is_issued_again_when_the_outside_names_cha
     for outside, expected in (
         (NODE_PORT, {_HOST}),
         (NODE_PORT | {"host": "192.0.2.7"}, {"192.0.2.7"}),
+        (NODE_PORT | {"host": _NAME}, set()),
+        (NODE_PORT, {_HOST}),
         (None, set()),
     ):
         set_access(world, outside)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.support.operator_faults import (
     FakeEnvironment,
@@ -35,6 +37,20 @@ from waltz_operator.shell.reconciler import IDLE_REQUEUE_SECONDS, Reconciler
 
 _NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 _MAX_RECONCILES = 300
+
+
+class RefusingKube(FaultyKube):
+    """An API server that refuses to create one object."""
+
+    def __init__(self, world: OutsideWorld, refused: ObjectKey) -> None:
+        super().__init__(world, Faults())
+        self._refused = refused
+
+    @override
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        if ObjectKey(body["kind"], body["metadata"]["name"]) == self._refused:
+            raise KubeError("exceeded quota: services.loadbalancers=1")
+        await super().apply(body)
 
 
 class Operation:
@@ -132,6 +148,32 @@ async def test_operator_killed_after_any_call_opens_and_closes_completely() -> N
     assert call > 7, "there are at least as many calls as Services and labels"
 
 
+async def test_refused_service_delays_no_other_service_and_is_reported() -> None:
+    operation = Operation(Faults(), NODE_PORT)
+    refused = ObjectKey("Service", "log-server-0-outside")
+    operation.kube = RefusingKube(operation.world, refused)
+    for _ in range(30):
+        await operation.znodes.settle(operation.world.desired())
+        await operation.reconcile()
+        await operation.znodes.load(operation.world.desired())
+    world = operation.world
+    assert sorted(world.services()) == [
+        "a-storage-0-outside",
+        "log-server-1-outside",
+        "log-server-2-outside",
+        "log-zookeeper-outside",
+    ]
+    assert {*(world.outside() or ())} == {
+        "10.0.0.2:6100",
+        "a-storage-0.a-storage.logs.svc:6000",
+    }
+    assert world.cluster is not None
+    assert "exceeded quota" in world.cluster["status"]["message"]
+    operation.kube = FaultyKube(world, operation.faults)
+    await operation.until_done()
+    operation.assert_open()
+
+
 @pytest.mark.parametrize("seed", range(10))
 async def test_unreliable_api_server_delays_opening_and_closing_only(seed: int) -> None:
     faults = Faults(random.Random(seed))
@@ -199,5 +241,6 @@ async def test_malformed_addresses_do_not_stop_the_operator_and_are_named() -> N
     operation = scene.operation
     observed = await observe(operation.world.desired(), operation.kube, operation.environment, _NOW)
     assert getattr(observed.metadata, "outside", "absent") is None
+    assert "malformed OutsideAddresses" in getattr(observed.metadata, "outside_problem", "")
     with pytest.raises(StepFailed, match="OutsideAddresses"):
         await scene.executor.perform(WriteOutsideAddresses((("10.0.0.1:6100", "node:1"),)))

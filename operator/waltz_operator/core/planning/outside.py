@@ -1,8 +1,9 @@
 """Plan the access of clients outside of the Kubernetes cluster: slots and addresses. Pure.
 
-Each storage and each slot of servers has a Service (`outside_addresses`). `workloads` creates and
-repairs the Services. This module gives slots to the pods of servers, writes the addresses of the
-Services into ZooKeeper, where clients read them, and deletes Services that are no longer wanted.
+Each storage and each slot of servers has a Service (`outside_addresses`). This module creates,
+repairs and deletes the Services, gives slots to the pods of servers, and writes the addresses of
+the Services into ZooKeeper, where clients read them. These steps come last in a plan, and nothing
+waits for them: the cluster is repaired also while they fail.
 
 If the spec does not want the access, its traces are removed in this order: the addresses in
 ZooKeeper, the Services, the labels of pods. An administrator may write outside addresses, too, for
@@ -34,15 +35,22 @@ from waltz_operator.core.planning.outside_addresses import (
     slots_of_servers,
     wanted_services,
 )
+from waltz_operator.core.planning.workloads import plan_objects
 from waltz_operator.core.slots import num_slots, server_pod, slot_changes
-from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, Step, wait
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, Step, problem, wait
 
 
 def plan_outside(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the next steps for the access from outside, and the reasons why others must wait."""
     if desired.cluster.spec.access.outside is None:
         return ClusterPlan(tuple(_removal(desired, observed)))
-    return _slots(desired, observed) + _addresses(desired, observed) + _unwanted(desired, observed)
+    services = plan_objects(desired, observed, wanted_services(desired, observed))
+    return (
+        services
+        + _slots(desired, observed)
+        + _addresses(desired, observed)
+        + _unwanted(desired, observed)
+    )
 
 
 def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -65,7 +73,10 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
     """Return the step that writes changed addresses, and a wait for Services without one."""
     result, present = EMPTY_PLAN, own_metadata(desired, observed)
     addresses = outside_addresses(desired, observed)
-    if present is not None and addresses != present.outside and (addresses or present.outside):
+    if present is not None and present.outside_problem:
+        # A newer version may have written them, so they are not replaced.
+        result += problem(present.outside_problem)
+    elif present is not None and addresses != present.outside and (addresses or present.outside):
         result += ClusterPlan((WriteOutsideAddresses(tuple(sorted(addresses.items()))),))
     if pending := pending_services(desired, observed):
         result += wait(f"Services for clients outside have no address yet: {listed(pending)}")

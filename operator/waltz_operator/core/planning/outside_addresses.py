@@ -94,20 +94,25 @@ def outside_addresses(desired: DesiredCluster, observed: ObservedCluster) -> dic
 def outside_names(desired: DesiredCluster, observed: ObservedCluster) -> tuple[str, ...]:
     """Return the names and IP addresses by which clients outside reach servers and storages.
 
-    They are in the certificates of the processes. A managed ZooKeeper has no certificate.
+    They are in the certificates of the processes, besides the name that all these certificates
+    have. A managed ZooKeeper has no certificate.
     """
     access = desired.cluster.spec.access.outside
     if access is None:
         return ()
-    if access.type is OutsideType.NODE_PORT:
-        return (_canonical(access.host),)
-    found = {
+    is_node_port = access.type is OutsideType.NODE_PORT
+    found = {_canonical(access.host)} if is_node_port else _balanced_hosts(desired, observed)
+    return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))
+
+
+def _balanced_hosts(desired: DesiredCluster, observed: ObservedCluster) -> set[str]:
+    """Return the names and IP addresses of the load balancers of servers and storages."""
+    return {
         _canonical(host)
         for live in own_services(desired, observed)
         if live["metadata"]["name"] != names.outside_zookeeper(desired.name)
         for host in _ingress(live)
     }
-    return tuple(sorted(found))
 
 
 def pending_services(desired: DesiredCluster, observed: ObservedCluster) -> tuple[str, ...]:

@@ -50,18 +50,18 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     pool_claims = _plan_pool_claims(desired)
     metadata, permissions = _plan_metadata(desired, observed)
     workloads = plan_workloads(desired, observed, permissions)
-    result = pool_claims + workloads + plan_outside(desired, observed)
-    result += plan_growth(desired, observed) + metadata
+    result = pool_claims + workloads + plan_growth(desired, observed) + metadata
     if not result.steps:
         # A StatefulSet is created again, and then a pod replaced, only when nothing else changes:
         # the decision depends on objects, budgets and assignments that are as the plan wants them.
         result += plan_recreation(desired, observed)
     if not result.steps:
         result = plan_roll(desired, observed) + result
-    if result.steps:
-        # The certificate authority, too, is rotated only when nothing else changes.
-        return result + ClusterPlan(rotation=rotation.rotation)
-    return result + rotation
+    # The certificate authority, too, is rotated only when nothing else changes.
+    result += ClusterPlan(rotation=rotation.rotation) if result.steps else rotation
+    # Nothing waits for the access from outside, whose steps may fail for a long time: the API
+    # server may refuse a Service, for example because of a quota.
+    return result + plan_outside(desired, observed)
 
 
 def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:

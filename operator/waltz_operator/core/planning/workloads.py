@@ -54,7 +54,8 @@ _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
 
 Objects of other kinds hold data or identities (volumes, secrets, workloads and their Services), so
 only the removal of a pool or a storage (`shape_objects`), the replacement of a volume, and the
-deletion of the cluster delete them. `outside` deletes the Services for access from outside.
+deletion of the cluster delete them. `outside` creates and deletes the Services for access from
+outside.
 """
 
 
@@ -80,7 +81,7 @@ def plan_workloads(
     # A process without its certificates would restart in a loop, so TLS comes first.
     is_tls_ready = tls == EMPTY_PLAN
     wanted_objects = tuple(_unconditional_objects(desired, observed))
-    result = _apply(desired, observed, wanted_objects) + tls
+    result = plan_objects(desired, observed, wanted_objects) + tls
     result += plan_clients_tls(desired, observed, tls)
     result += _await_budgets(observed, wanted_objects)
     result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
@@ -94,12 +95,12 @@ def plan_workloads(
             num_pods = _num_pods(pool, observed, permissions.registered)
             rendered = storage_set(desired.cluster, pool, num_pods, template_sizes(live))
             wanted = settle(RenderedWorkload(desired.cluster, rendered, pool), live)
-            result += _apply(desired, observed, (wanted,)) + _await_pods(observed, wanted)
+            result += plan_objects(desired, observed, (wanted,)) + _await_pods(observed, wanted)
     rendered = server_deployment(desired.cluster)
     live = observed.objects.get(rendered.key)
     servers = settle(RenderedWorkload(desired.cluster, rendered), live)
     if servers.key in observed.objects or (permissions.servers and is_tls_ready):
-        result += _apply(desired, observed, (servers,)) + _await_pods(observed, servers)
+        result += plan_objects(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif permissions.storages and not permissions.servers:
         result += wait(_servers_wait(desired))
     return result
@@ -113,12 +114,9 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     """
     pools = desired.own_pools
     # The keys do not depend on the observed state.
-    keys = {
-        manifest.key
-        for manifest in _unconditional_objects(
-            desired, ObservedCluster({}, ZooKeeperUnreachable("not observed"))
-        )
-    }
+    unknown = ObservedCluster({}, ZooKeeperUnreachable("not observed"))
+    keys = {manifest.key for manifest in _unconditional_objects(desired, unknown)}
+    keys |= {manifest.key for manifest in wanted_services(desired, unknown)}
     keys |= {ObjectKey("StatefulSet", names.storage_set(_name(pool))) for pool in pools}
     keys.add(ObjectKey("Deployment", names.servers(desired.name)))
     secret = tls_secret_name(desired.cluster)
@@ -144,7 +142,6 @@ def _unconditional_objects(
     pools = _pools(desired, observed)
     yield from network_policies(cluster, pools, desired.operator_namespace)
     yield from certificate_requests(cluster, outside_names(desired, observed))
-    yield from wanted_services(desired, observed)
     for pool in pools:
         yield from storage_objects(cluster, pool)
     managed = cluster.spec.zookeeper.managed
@@ -195,7 +192,7 @@ def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster)
     return not (forbidden_before or existed)
 
 
-def _apply(
+def plan_objects(
     desired: DesiredCluster, observed: ObservedCluster, wanted: Iterable[Manifest]
 ) -> ClusterPlan:
     """Return the steps that create or repair the ``wanted`` objects."""
