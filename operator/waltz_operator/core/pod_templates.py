@@ -26,11 +26,12 @@ Rules (tests/unit/operator/test_operator_pod_templates.py):
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from waltz_operator.core.names import (
     COMPONENT_LABEL,
@@ -290,19 +291,52 @@ def _states_the_same(workload: RenderedWorkload, record: AppliedTemplate) -> boo
 
     The recorded specs are read by the models of this operator. A field that they lack, because it
     is newer than they are, has its default; a field that only a newer operator knows is ignored.
+    A value that only a newer operator allows counts as a change, except in a field that no pod has.
     """
     component = Component(workload.manifest.body["metadata"]["labels"][COMPONENT_LABEL])
     try:
-        before = WaltzClusterSpec.model_validate(record.specs.get(_CLUSTER))
-        if _stated(component, before) != _stated(component, workload.cluster.spec):
+        spec = workload.cluster.spec
+        recorded = _with_present_fields(
+            record.specs.get(_CLUSTER), spec.to_json(), _NOT_IN_PODS[component]
+        )
+        before = WaltzClusterSpec.model_validate(recorded)
+        if _stated(component, before) != _stated(component, spec):
             return False
         if workload.pool is None:
             return True
-        pool_before = StoragePoolSpec.model_validate(record.specs.get(_POOL))
-        return _stated_by_pool(pool_before) == _stated_by_pool(workload.pool.spec)
+        pool_spec = workload.pool.spec
+        recorded = _with_present_fields(
+            record.specs.get(_POOL), pool_spec.to_json(), _NOT_IN_PODS_OF_POOL
+        )
+        pool_before = StoragePoolSpec.model_validate(recorded)
+        return _stated_by_pool(pool_before) == _stated_by_pool(pool_spec)
     except ValidationError:
         # These specs have a value that this operator does not know, so the present ones differ.
         return False
+
+
+def _with_present_fields(
+    recorded: Any, present: Mapping[str, Any], fields: Mapping[str, Any] | Set[str]
+) -> Any:
+    """Return a recorded spec in which ``fields`` have the values of the ``present`` one.
+
+    An older operator may not know a recorded value. If no pod depends on the field, the value must
+    not make the whole spec invalid. The field is not just removed, because it may be required.
+    """
+    if not isinstance(recorded, dict):
+        return recorded
+    result = dict(recorded)
+    for name in fields:
+        key = to_camel(name)
+        inner = fields[name] if isinstance(fields, Mapping) else True
+        if isinstance(inner, Mapping | Set):
+            if key in recorded:
+                result[key] = _with_present_fields(recorded[key], present.get(key, {}), inner)
+        elif key in present:
+            result[key] = present[key]
+        else:
+            result.pop(key, None)
+    return result
 
 
 def _stated(component: Component, spec: WaltzClusterSpec) -> dict[str, Any]:

@@ -305,12 +305,16 @@ def changed(resource: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any
     value = _CHANGES.get(".".join(path), _CHANGES.get(path[-1]))
     assert value is not None, f"name another value of {'.'.join(path)}"
     result = deepcopy(dict(resource))
-    parent = result["spec"]
-    for name in path[:-1]:
-        parent = parent.setdefault(name, dict(_REQUIRED.get(name, {})))
-    assert parent.get(path[-1]) != value
-    parent[path[-1]] = value
+    put(result["spec"], path, value)
     return result
+
+
+def put(spec: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set one field of a spec to another value."""
+    for name in path[:-1]:
+        spec = spec.setdefault(name, dict(_REQUIRED.get(name, {})))
+    assert spec.get(path[-1]) != value
+    spec[path[-1]] = value
 
 
 def template_of(each: RenderedWorkload) -> str:
@@ -321,6 +325,14 @@ def is_request(before: RenderedWorkload, now: RenderedWorkload) -> bool:
     """Whether the template of ``now`` is applied to what was made from ``before``."""
     live = applied(None, settle(before, None))
     return version_of(settle(now, live).body) == version_of(now.manifest.body)
+
+
+def with_unknown_value(before: RenderedWorkload, kind: str, path: tuple[str, ...]) -> Live:
+    """Return a live workload whose record has a value of one field that no operator here knows."""
+    live = applied(None, settle(before, None))
+    specs = specs_of(live)
+    put(specs[kind], path, [["unheard of"]])
+    return with_record(live, specs=specs)
 
 
 _MORE_THAN_NEEDED = {
@@ -348,6 +360,9 @@ def test_field_of_a_cluster_counts_as_a_request_if_the_pods_depend_on_it(
             counts = is_request(before, workload(other, "two", component))
             more = (component, ".".join(path), base) in _MORE_THAN_NEEDED
             assert counts is (differs or more), (component, base)
+            unknown = with_unknown_value(before, "cluster", path)
+            kept = version_of(settle(workload(resource, "two", component), unknown).body) == "one"
+            assert kept is not counts, (component, base)
 
 
 @pytest.mark.parametrize("path", paths(StoragePool), ids=".".join)
@@ -358,6 +373,9 @@ def test_field_of_a_pool_counts_as_a_request_if_its_pods_depend_on_it(
     before = workload(resource, "one", pool=_POOL)
     differs = template_of(before) != template_of(workload(resource, "one", pool=other))
     assert is_request(before, workload(resource, "two", pool=other)) is differs
+    unknown = with_unknown_value(before, "pool", path)
+    kept = version_of(settle(workload(resource, "two", pool=_POOL), unknown).body) == "one"
+    assert kept is not differs
 
 
 def test_key_that_is_removed_from_a_free_form_field_counts_as_a_request() -> None:
