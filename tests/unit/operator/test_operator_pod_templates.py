@@ -433,12 +433,26 @@ def test_value_of_the_record_that_this_operator_does_not_know_counts_as_a_reques
     assert version_of(settle(workload(BASES["managed"], "older"), live).body) == "older"
 
 
+def test_record_stays_small_however_long_the_annotations_of_outside_services_are() -> None:
+    annotations = {f"example.com/{number}": "x" * 4096 for number in range(32)}
+    outside = deepcopy(BASES["managed"])
+    outside["spec"]["access"] = {"outside": {"type": "NodePort", "annotations": annotations}}
+    assert specs_of(created(outside, "one")) == specs_of(created(BASES["managed"], "one"))
+
+
 def test_template_that_is_older_than_required_is_replaced_unasked() -> None:
     live = with_record(created(BASES["managed"], "older"), version=TEMPLATE_VERSION - 1)
     assert version_of(settle(workload(BASES["managed"], "newer"), live).body) == "newer"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"template": {}, "specs": {}}', "null"])
+_INFINITE = '{"template": {"spec": {"containers": [{}]}}, "specs": {}, "version": Infinity}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"template": {}, "specs": {}}', "null", _INFINITE, "[" * 200_000],
+    ids=lambda text: text[:15],
+)
 def test_malformed_record_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         AppliedTemplate.from_json(text)
@@ -454,7 +468,7 @@ def without_record(live: Live) -> Live:
 
 
 def read(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource whose present generation an operator has read."""
+    """Return a resource whose status shows its present generation."""
     generation = resource["metadata"].get("generation", 0)
     return {**resource, "status": {"observedGeneration": generation}}
 
@@ -465,11 +479,11 @@ def test_workload_without_a_record_gets_one_and_keeps_its_template() -> None:
     newer = workload(resource, "newer")
     settled = settle(newer, live)
     assert version_of(settled.body) == "older"
-    assert not is_kept(newer, live), "it counts from its adoption on"
-    adopted = applied(live, settled)
-    assert adopted["spec"] == live["spec"]
-    assert is_kept(newer, adopted)
-    assert matches(settle(newer, adopted), adopted)
+    assert not is_kept(newer, live), "it counts from its first record on"
+    recorded = applied(live, settled)
+    assert recorded["spec"] == live["spec"]
+    assert is_kept(newer, recorded)
+    assert matches(settle(newer, recorded), recorded)
 
 
 def test_workload_without_a_record_that_is_rendered_as_before_gets_its_rendered_template() -> None:
@@ -492,18 +506,18 @@ def test_workload_without_a_record_changes_with_resources_that_a_user_has_change
     assert version_of(settle(workload(resource, "newer", pool=pool), live).body) == "newer"
 
 
-def test_request_that_exists_before_the_record_is_answered_by_the_adoption() -> None:
+def test_request_that_exists_before_the_record_is_answered_by_it() -> None:
     resource = read(BASES["managed"])
     live = without_record(created(resource, "older"))
     asked = deepcopy(resource)
     asked["metadata"]["annotations"] = {UPDATE_PODS_ANNOTATION: "before"}
-    adopted = applied(live, settle(workload(asked, "newer"), live))
-    assert version_of(settle(workload(asked, "newer"), adopted).body) == "older"
+    recorded = applied(live, settle(workload(asked, "newer"), live))
+    assert version_of(settle(workload(asked, "newer"), recorded).body) == "older"
     asked["metadata"]["annotations"] = {UPDATE_PODS_ANNOTATION: "now"}
-    assert version_of(settle(workload(asked, "newer"), adopted).body) == "newer"
+    assert version_of(settle(workload(asked, "newer"), recorded).body) == "newer"
 
 
-def test_object_that_no_operator_has_applied_is_not_adopted() -> None:
+def test_object_that_no_operator_has_applied_gets_the_rendered_template() -> None:
     resource = read(BASES["managed"])
     live = without_record(created(resource, "a person"))
     del live["metadata"]["annotations"][MANIFEST_ANNOTATION]
