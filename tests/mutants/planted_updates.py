@@ -57,4 +57,14 @@ UPDATE_BUGS = (
             "unit/operator/test_operator_updates.py::test_set_with_pods_of_another_version_is_not_created_again_for_larger_volumes"
         ),
     ),
+    Planted(
+        "a value that an older operator does not know restarts pods that do not depend on it",
+        Package.OPERATOR,
+        "before = WaltzClusterSpec.model_validate(recorded)\n",
+        "before = WaltzClusterSpec.model_validate(record.specs.get(_CLUSTER))\n",
+        "After helm rollback, pods restart that nobody has changed.",
+        nodes(
+            "unit/operator/test_operator_pod_templates.py::test_field_of_a_cluster_counts_as_a_request_if_the_pods_depend_on_it"
+        ),
+    ),
 )

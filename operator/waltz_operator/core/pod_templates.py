@@ -7,9 +7,10 @@ the specs from which it was rendered. As long as a user states nothing else abou
 requests no update, the recorded template is applied again, whatever this operator would render. A
 live object that others have edited is still repaired: it gets the recorded template back.
 
-The specs are recorded as a whole and compared without the fields that no pod has (`_NOT_IN_PODS`).
-The list names what is *not* compared. So a field that is missing in the list causes one roll too
-many, and never a change of a user that is ignored.
+The specs are recorded without the field `access`, on which no pod depends. They are compared
+without the fields on which the pods of the workload do not depend. `_NOT_IN_PODS` lists these
+fields. If the list lacks such a field, a change of the field replaces pods that need no change. If
+the compared fields were listed instead, a missing one would make the operator ignore a change.
 
 Rules (tests/unit/operator/test_operator_pod_templates.py):
 
@@ -17,20 +18,22 @@ Rules (tests/unit/operator/test_operator_pod_templates.py):
   changed a field that its pods depend on, if the annotation `waltz.dev/update-pods` of the
   WaltzCluster has a new value, or if the recorded template is older than `TEMPLATE_VERSION`.
 * *Unasked.* Otherwise the recorded template stays.
-* *Adoption.* A workload without a record was made by an operator that wrote none, or its annotation
-  was removed. If this operator renders exactly what was applied, it records that. If it renders
-  something else, the live template is recorded, provided that the resources were read in their
-  present generation before; otherwise a user has changed them meanwhile, and has asked.
+* *First record.* A workload without a record was made by an operator that wrote none, or its
+  annotation was removed. If this operator renders exactly what was applied, it records that. If it
+  renders something else, it records the live template, provided that the status of the resources
+  shows their present generation (`RenderedWorkload.is_generation_observed`). Otherwise the
+  template of this operator is applied, because a user may have changed a field of the pods.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from waltz_operator.core.names import (
     COMPONENT_LABEL,
@@ -49,14 +52,18 @@ from waltz_operator.core.resources import (
 )
 
 TEMPLATE_VERSION = 0
-"""How often a change of the templates had to reach running pods without a request.
+"""The version of the templates; a recorded template of a lower version is replaced unasked.
 
-Raise it by one with such a change: all pods are then replaced after the update of the operator.
-Only a template that endangers records or secrets is a reason.
+Raise it by one if the templates of earlier operators endanger records or secrets, and for no other
+reason: the operator then replaces all pods.
 """
 
 _CLUSTER, _POOL = "cluster", "pool"
 """The keys of the recorded specs."""
+
+_NOT_RECORDED = "access"
+"""The field of a WaltzCluster's spec that no record has. Its annotations alone may be larger than
+Kubernetes allows for all annotations of an object, 256 KiB."""
 
 _VOLUME = {"size", "storage_class_name"}
 _NO_POD: dict[str, Any] = {
@@ -154,7 +161,13 @@ class AppliedTemplate:
             return cls(
                 template, specs, str(fields.get("request", "")), int(fields.get("version", 0))
             )
-        except (KeyError, TypeError, AttributeError) as malformed:
+        except (
+            KeyError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,  # The version is Infinity.
+            RecursionError,  # The value has too many levels.
+        ) as malformed:
             raise ValueError(str(malformed)) from malformed
 
 
@@ -178,15 +191,20 @@ class RenderedWorkload:
     @property
     def record(self) -> AppliedTemplate:
         """The record of the rendered template."""
-        specs = {_CLUSTER: self.cluster.spec.to_json()}
+        spec = self.cluster.spec.to_json()
+        specs = {_CLUSTER: {key: each for key, each in spec.items() if key != _NOT_RECORDED}}
         if self.pool is not None:
             specs[_POOL] = self.pool.spec.to_json()
         request = self.cluster.metadata.annotations.get(UPDATE_PODS_ANNOTATION, "")
         return AppliedTemplate(self.template, specs, request, TEMPLATE_VERSION)
 
     @property
-    def was_read(self) -> bool:
-        """Whether an operator has read the resources in their present generation."""
+    def is_generation_observed(self) -> bool:
+        """Whether the status of the resources shows their present generation.
+
+        That of a WaltzCluster shows a generation after a plan without steps, and never during a
+        pause or a change of the shape. That of a StoragePool shows it once an operator has read it.
+        """
         resources = (self.cluster,) if self.pool is None else (self.cluster, self.pool)
         return all(
             each.status.observed_generation == each.metadata.generation for each in resources
@@ -208,7 +226,7 @@ def settle(workload: RenderedWorkload, live: LiveObject | None) -> Manifest:
 def is_kept(workload: RenderedWorkload, live: LiveObject) -> bool:
     """Whether a workload keeps a recorded template that this operator renders otherwise.
 
-    A workload without a record counts from its adoption on.
+    A workload without a record is not kept.
     """
     recorded = recorded_template(live)
     if recorded is None or is_same_template(recorded, workload.template):
@@ -247,8 +265,8 @@ def _kept(
     """
     record = _record(live)
     if record is None:
-        adopted = _adopted(workload, rendered, live)
-        return None if adopted is None else (adopted.template, adopted.to_json())
+        first = _first_record(workload, rendered, live)
+        return None if first is None else (first.template, first.to_json())
     is_requested = rendered.request not in ("", record.request)
     if is_requested or record.version < TEMPLATE_VERSION:
         return None
@@ -269,18 +287,21 @@ def _record(live: Mapping[str, Any]) -> AppliedTemplate | None:
         return None
 
 
-def _adopted(
+def _first_record(
     workload: RenderedWorkload, rendered: AppliedTemplate, live: LiveObject
 ) -> AppliedTemplate | None:
     """Return the record of a live template that no operator has recorded.
 
-    None if the rendered template is what was applied last, or if a user has changed the resources
-    since an operator has read them.
+    None if the rendered template is applied instead: it is the one that was applied last, the
+    status of the resources does not show their present generation, or no operator has applied the
+    workload.
     """
     applied = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
     wanted = workload.manifest.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
     template = without_null(live["spec"].get("template"))
-    if applied in (None, wanted) or not workload.was_read or not _has_containers(template):
+    if applied in (None, wanted) or not _has_containers(template):
+        return None
+    if not workload.is_generation_observed:
         return None
     return replace(rendered, template=template, version=0)
 
@@ -290,19 +311,52 @@ def _states_the_same(workload: RenderedWorkload, record: AppliedTemplate) -> boo
 
     The recorded specs are read by the models of this operator. A field that they lack, because it
     is newer than they are, has its default; a field that only a newer operator knows is ignored.
+    A value that only a newer operator allows counts as a change, except in a field that no pod has.
     """
     component = Component(workload.manifest.body["metadata"]["labels"][COMPONENT_LABEL])
     try:
-        before = WaltzClusterSpec.model_validate(record.specs.get(_CLUSTER))
-        if _stated(component, before) != _stated(component, workload.cluster.spec):
+        spec = workload.cluster.spec
+        recorded = _with_present_fields(
+            record.specs.get(_CLUSTER), spec.to_json(), _NOT_IN_PODS[component]
+        )
+        before = WaltzClusterSpec.model_validate(recorded)
+        if _stated(component, before) != _stated(component, spec):
             return False
         if workload.pool is None:
             return True
-        pool_before = StoragePoolSpec.model_validate(record.specs.get(_POOL))
-        return _stated_by_pool(pool_before) == _stated_by_pool(workload.pool.spec)
+        pool_spec = workload.pool.spec
+        recorded = _with_present_fields(
+            record.specs.get(_POOL), pool_spec.to_json(), _NOT_IN_PODS_OF_POOL
+        )
+        pool_before = StoragePoolSpec.model_validate(recorded)
+        return _stated_by_pool(pool_before) == _stated_by_pool(pool_spec)
     except ValidationError:
         # These specs have a value that this operator does not know, so the present ones differ.
         return False
+
+
+def _with_present_fields(
+    recorded: Any, present: Mapping[str, Any], fields: Mapping[str, Any] | Set[str]
+) -> Any:
+    """Return a recorded spec in which ``fields`` have the values of the ``present`` one.
+
+    An older operator may not know a recorded value. If no pod depends on the field, the value must
+    not make the whole spec invalid. The field is not just removed, because it may be required.
+    """
+    if not isinstance(recorded, dict):
+        return recorded
+    result = dict(recorded)
+    for name in fields:
+        key = to_camel(name)
+        inner = fields[name] if isinstance(fields, Mapping) else True
+        if isinstance(inner, Mapping | Set):
+            if key in recorded:
+                result[key] = _with_present_fields(recorded[key], present.get(key, {}), inner)
+        elif key in present:
+            result[key] = present[key]
+        else:
+            result.pop(key, None)
+    return result
 
 
 def _stated(component: Component, spec: WaltzClusterSpec) -> dict[str, Any]:

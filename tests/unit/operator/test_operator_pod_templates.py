@@ -305,12 +305,16 @@ def changed(resource: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any
     value = _CHANGES.get(".".join(path), _CHANGES.get(path[-1]))
     assert value is not None, f"name another value of {'.'.join(path)}"
     result = deepcopy(dict(resource))
-    parent = result["spec"]
-    for name in path[:-1]:
-        parent = parent.setdefault(name, dict(_REQUIRED.get(name, {})))
-    assert parent.get(path[-1]) != value
-    parent[path[-1]] = value
+    put(result["spec"], path, value)
     return result
+
+
+def put(spec: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set one field of a spec to another value."""
+    for name in path[:-1]:
+        spec = spec.setdefault(name, dict(_REQUIRED.get(name, {})))
+    assert spec.get(path[-1]) != value
+    spec[path[-1]] = value
 
 
 def template_of(each: RenderedWorkload) -> str:
@@ -321,6 +325,14 @@ def is_request(before: RenderedWorkload, now: RenderedWorkload) -> bool:
     """Whether the template of ``now`` is applied to what was made from ``before``."""
     live = applied(None, settle(before, None))
     return version_of(settle(now, live).body) == version_of(now.manifest.body)
+
+
+def with_unknown_value(before: RenderedWorkload, kind: str, path: tuple[str, ...]) -> Live:
+    """Return a live workload whose record has a value of one field that no operator here knows."""
+    live = applied(None, settle(before, None))
+    specs = specs_of(live)
+    put(specs[kind], path, [["unheard of"]])
+    return with_record(live, specs=specs)
 
 
 _MORE_THAN_NEEDED = {
@@ -348,6 +360,9 @@ def test_field_of_a_cluster_counts_as_a_request_if_the_pods_depend_on_it(
             counts = is_request(before, workload(other, "two", component))
             more = (component, ".".join(path), base) in _MORE_THAN_NEEDED
             assert counts is (differs or more), (component, base)
+            unknown = with_unknown_value(before, "cluster", path)
+            kept = version_of(settle(workload(resource, "two", component), unknown).body) == "one"
+            assert kept is not counts, (component, base)
 
 
 @pytest.mark.parametrize("path", paths(StoragePool), ids=".".join)
@@ -358,6 +373,9 @@ def test_field_of_a_pool_counts_as_a_request_if_its_pods_depend_on_it(
     before = workload(resource, "one", pool=_POOL)
     differs = template_of(before) != template_of(workload(resource, "one", pool=other))
     assert is_request(before, workload(resource, "two", pool=other)) is differs
+    unknown = with_unknown_value(before, "pool", path)
+    kept = version_of(settle(workload(resource, "two", pool=_POOL), unknown).body) == "one"
+    assert kept is not differs
 
 
 def test_key_that_is_removed_from_a_free_form_field_counts_as_a_request() -> None:
@@ -415,12 +433,26 @@ def test_value_of_the_record_that_this_operator_does_not_know_counts_as_a_reques
     assert version_of(settle(workload(BASES["managed"], "older"), live).body) == "older"
 
 
+def test_record_stays_small_however_long_the_annotations_of_outside_services_are() -> None:
+    annotations = {f"example.com/{number}": "x" * 4096 for number in range(32)}
+    outside = deepcopy(BASES["managed"])
+    outside["spec"]["access"] = {"outside": {"type": "NodePort", "annotations": annotations}}
+    assert specs_of(created(outside, "one")) == specs_of(created(BASES["managed"], "one"))
+
+
 def test_template_that_is_older_than_required_is_replaced_unasked() -> None:
     live = with_record(created(BASES["managed"], "older"), version=TEMPLATE_VERSION - 1)
     assert version_of(settle(workload(BASES["managed"], "newer"), live).body) == "newer"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"template": {}, "specs": {}}', "null"])
+_INFINITE = '{"template": {"spec": {"containers": [{}]}}, "specs": {}, "version": Infinity}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"template": {}, "specs": {}}', "null", _INFINITE, "[" * 200_000],
+    ids=lambda text: text[:15],
+)
 def test_malformed_record_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         AppliedTemplate.from_json(text)
@@ -436,7 +468,7 @@ def without_record(live: Live) -> Live:
 
 
 def read(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource whose present generation an operator has read."""
+    """Return a resource whose status shows its present generation."""
     generation = resource["metadata"].get("generation", 0)
     return {**resource, "status": {"observedGeneration": generation}}
 
@@ -447,11 +479,11 @@ def test_workload_without_a_record_gets_one_and_keeps_its_template() -> None:
     newer = workload(resource, "newer")
     settled = settle(newer, live)
     assert version_of(settled.body) == "older"
-    assert not is_kept(newer, live), "it counts from its adoption on"
-    adopted = applied(live, settled)
-    assert adopted["spec"] == live["spec"]
-    assert is_kept(newer, adopted)
-    assert matches(settle(newer, adopted), adopted)
+    assert not is_kept(newer, live), "it counts from its first record on"
+    recorded = applied(live, settled)
+    assert recorded["spec"] == live["spec"]
+    assert is_kept(newer, recorded)
+    assert matches(settle(newer, recorded), recorded)
 
 
 def test_workload_without_a_record_that_is_rendered_as_before_gets_its_rendered_template() -> None:
@@ -474,18 +506,18 @@ def test_workload_without_a_record_changes_with_resources_that_a_user_has_change
     assert version_of(settle(workload(resource, "newer", pool=pool), live).body) == "newer"
 
 
-def test_request_that_exists_before_the_record_is_answered_by_the_adoption() -> None:
+def test_request_that_exists_before_the_record_is_answered_by_it() -> None:
     resource = read(BASES["managed"])
     live = without_record(created(resource, "older"))
     asked = deepcopy(resource)
     asked["metadata"]["annotations"] = {UPDATE_PODS_ANNOTATION: "before"}
-    adopted = applied(live, settle(workload(asked, "newer"), live))
-    assert version_of(settle(workload(asked, "newer"), adopted).body) == "older"
+    recorded = applied(live, settle(workload(asked, "newer"), live))
+    assert version_of(settle(workload(asked, "newer"), recorded).body) == "older"
     asked["metadata"]["annotations"] = {UPDATE_PODS_ANNOTATION: "now"}
-    assert version_of(settle(workload(asked, "newer"), adopted).body) == "newer"
+    assert version_of(settle(workload(asked, "newer"), recorded).body) == "newer"
 
 
-def test_object_that_no_operator_has_applied_is_not_adopted() -> None:
+def test_object_that_no_operator_has_applied_gets_the_rendered_template() -> None:
     resource = read(BASES["managed"])
     live = without_record(created(resource, "a person"))
     del live["metadata"]["annotations"][MANIFEST_ANNOTATION]
