@@ -167,8 +167,9 @@ def test_migration_with_operator_killed_after_every_step_loses_nothing(
     namespace: Kubectl, old: LocalCluster, no_other_operator: Operator
 ) -> None:
     witness = start_witness(namespace, old)
-    with killed_operators(no_other_operator) as killed:
+    with killed_operators(no_other_operator, steps=0):
         adopt(namespace, old)
+    with killed_operators(no_other_operator) as killed:
         stop_old_servers(namespace, old)
         await_done(namespace, foreign=True)
         retire(namespace, old)
