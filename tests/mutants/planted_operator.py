@@ -377,8 +377,8 @@ OPERATOR_BUGS = (
     Planted(
         "steps after a failed one are performed",
         Package.OPERATOR,
-        ")\nreturn str(failed)\n",
-        ")\ncontinue\n",
+        ")\nfailed_steps.append(step)\n",
+        ")\n",
         "An assignment is written for replicas that do not exist.",
         nodes(
             "unit/operator/test_operator_reconcile.py::test_steps_after_a_failed_one_are_not_performed"

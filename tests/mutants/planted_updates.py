@@ -62,7 +62,7 @@ UPDATE_BUGS = (
         Package.OPERATOR,
         "before = WaltzClusterSpec.model_validate(recorded)\n",
         "before = WaltzClusterSpec.model_validate(record.specs.get(_CLUSTER))\n",
-        "After helm rollback, pods restart that nobody has changed.",
+        "After helm rollback, pods restart although no user has changed them.",
         nodes(
             "unit/operator/test_operator_pod_templates.py::test_field_of_a_cluster_counts_as_a_request_if_the_pods_depend_on_it"
         ),
