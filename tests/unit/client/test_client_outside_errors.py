@@ -1,6 +1,8 @@
-"""Test that errors of connections that end at once name the outside address, too."""
+"""Test what is reported of connections by outside addresses that end at once, or are not opened."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import pytest
 
@@ -8,6 +10,8 @@ from tests.support.outside import Outside, metadata, open_client, set_outside
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.client import AnswerLate
 from waltz.client.outside import OutsideNetwork
+from waltz.client.replica_reader import ReplicaReader, WantedRecords
+from waltz.metadata.kazoo_store import KazooStore
 from waltz.net import (
     PLAINTEXT,
     DialFailed,
@@ -19,6 +23,7 @@ from waltz.net import (
 )
 from waltz.protocol import ProtocolSpec
 from waltz.testing import InProcessCluster
+from waltz.testing.nodes import ROOT
 
 SERVER = "server-0:55180"
 
@@ -66,3 +71,21 @@ async def test_closed_connection_to_a_server_is_named_by_both_addresses() -> Non
         with pytest.raises(AnswerLate, match=f"server {SERVER}: connection {note} closed during"):
             await client.high_water_mark(0)
         await client.close()
+
+
+async def test_replicas_without_outside_addresses_are_not_dialed_and_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with InProcessCluster() as running:
+        outside = Outside(running)
+        async with running.connect() as client:
+            last = await client.append(0, b"x")
+        store = running.zookeeper.connect()
+        replicas = ReplicaReader(cast(KazooStore, store), ROOT, PLAINTEXT, "outside", outside)
+        wanted = WantedRecords(0, 0, last, max_records=10, max_bytes=1000)
+        for _ in range(2):
+            assert await replicas.read_records(wanted) is None
+        assert outside.dialed == []
+        for each in running.storages:
+            assert caplog.text.count(f"no records are read from storage {each.address}: ") == 1
+        await replicas.close()
