@@ -63,6 +63,7 @@ from waltz.admin.rescue import (
     plan_rescue,
     query_storages,
     restore_cluster,
+    restore_outside_addresses,
     write_rescue,
 )
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
@@ -135,6 +136,7 @@ __all__ = [
     "query_storages",
     "read_partitions",
     "restore_cluster",
+    "restore_outside_addresses",
     "verify",
     "write_rescue",
 ]

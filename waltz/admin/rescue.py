@@ -29,6 +29,7 @@ from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import StoreParams, decode_id
+from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.outside import change_outside_addresses, read_outside_addresses
@@ -131,11 +132,16 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
         await create_access_rules(cluster, backup.access)
     if backup.transport is not None:
         await restore_transport(cluster, backup.transport)
-    if (outside := backup.outside) is not None:
-        # What has been set since the cluster was created is newer.
-        await change_outside_addresses(
-            cluster, lambda present: outside.with_addresses(present.addresses)
-        )
+    if backup.outside is not None:
+        await restore_outside_addresses(cluster, backup.outside)
+
+
+async def restore_outside_addresses(cluster: Cluster, outside: OutsideAddresses) -> None:
+    """Set those of ``outside`` that the cluster lacks. Raises MalformedMetadata, StoreError."""
+    # What has been set since the cluster was created is newer.
+    await change_outside_addresses(
+        cluster, lambda present: outside.with_addresses(present.addresses)
+    )
 
 
 async def query_storages(

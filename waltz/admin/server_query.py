@@ -62,7 +62,9 @@ class ServerQuery(FrameHandler):
                 query._connection = await network.dial(*endpoint, CLIENT_SERVER, query, tls)
                 await query._connection.handshake()
         except (DialFailed, ConnectionLost) as problem:
-            raise ServerUnreachable(f"server {query._name}: {problem}") from problem
+            # Without a connection, the text of the problem has the outside address.
+            note = "" if query._connection is None else query._connection.outside_note
+            raise ServerUnreachable(f"server {query._name}{note}: {problem}") from problem
         except TimeoutError as problem:
             query.close()
             raise ServerUnreachable(

@@ -113,7 +113,9 @@ class ServerLink(FrameHandler):
         try:
             await connection.handshake()
         except ConnectionLost as error:
-            raise DialFailed(f"connection closed during the handshake: {error}") from error
+            raise DialFailed(
+                f"connection{connection.outside_note} closed during the handshake: {error}"
+            ) from error
         except asyncio.CancelledError:
             connection.close("no longer needed")
             raise

@@ -104,11 +104,13 @@ class OutsideNetwork:
         registered = join_address(host, port)
         outside = await self._outside_of(registered, spec)
         try:
-            return await self._network.dial(*split_address(outside), spec, handler, tls)
+            connection = await self._network.dial(*split_address(outside), spec, handler, tls)
         except DialFailed as problem:
             # Not DialRefused: a load balancer may refuse while the process behind it runs.
             kind = TlsMismatch if isinstance(problem, TlsMismatch) else DialFailed
             raise kind(f"{problem} (outside address of {registered})") from problem
+        connection.outside = outside
+        return connection
 
     def listener(
         self,

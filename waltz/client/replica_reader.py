@@ -13,9 +13,10 @@ request, is treated like a storage that refuses the request.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
-from waltz.client.outside import network_for
+from waltz.client.outside import NoOutsideAddress, network_for
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.outside_addresses import Access
@@ -35,6 +36,8 @@ from waltz.net import (
 from waltz.protocol import UnsupportedByPeer
 from waltz.protocol.storage import StoredRecordListRequest, StoredRecordListResponse
 from waltz.protocol.stored import StoredBatch
+
+log = logging.getLogger(__name__)
 
 _SESSION_MS = 30_000
 _ANSWER_SECONDS = 10.0
@@ -70,6 +73,8 @@ class ReplicaReader:
         self._tls = tls
         self._network = network_for(self._cluster, access, network)
         self._open: dict[str, RpcConnection] = {}
+        self._warned: set[str] = set()
+        """The storages of which a missing outside address was logged."""
         self._last_metadata: dict[int, PartitionMetadata] = {}
         """For each partition the metadata that were read last."""
 
@@ -151,6 +156,11 @@ class ReplicaReader:
                         wanted.max_bytes,
                     )
                 )
+        except NoOutsideAddress as problem:
+            if storage not in self._warned:
+                self._warned.add(storage)
+                log.warning("no records are read from storage %s: %s", storage, problem)
+            return None
         except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
             return None
         assert isinstance(answer, StoredRecordListResponse)

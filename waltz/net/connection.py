@@ -96,6 +96,8 @@ class FrameConnection(asyncio.Protocol):
         self.spec = spec
         self.handler = handler
         self.peer = "?"
+        self.outside: str | None = None
+        """The outside address that was dialed; None: the address that the peer has registered."""
         self.congested = False
         self.closed = False
         self._dialer = dialer
@@ -139,6 +141,11 @@ class FrameConnection(asyncio.Protocol):
         """The peer's address, and the names in its verified certificate, for the log."""
         names = ", ".join(sorted(certificate_names(self.peer_certificate or {})))
         return f"{self.peer} (certificate of {names})" if names else self.peer
+
+    @property
+    def outside_note(self) -> str:
+        """What an error that names the registered address adds: the outside address, or ""."""
+        return "" if self.outside is None else f" (by its outside address {self.outside})"
 
     @property
     def peer_text(self) -> str | None:

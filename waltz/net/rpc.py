@@ -131,6 +131,7 @@ class RpcConnection(FrameHandler):
     ) -> None:
         """Connect, and wait until the node has accepted the cluster's key and partition count."""
         self._connection = await network.dial(*address, self._port.spec, self, tls)
+        name = f"{join_address(*address)}{self._connection.outside_note}"
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await self._connection.handshake()
@@ -143,11 +144,11 @@ class RpcConnection(FrameHandler):
         except TimeoutError:
             self.close()
             raise DialFailed(
-                f"{join_address(*address)} accepted the connection but did not finish the "
+                f"{name} accepted the connection but did not finish the "
                 f"{self._port.spec.name} handshake within {_HANDSHAKE_SECONDS:g} s"
             ) from None
         except ConnectionLost as error:
-            raise DialFailed(f"{join_address(*address)} closed the connection: {error}") from error
+            raise DialFailed(f"{name} closed the connection: {error}") from error
         except asyncio.CancelledError:
             self.close()
             raise

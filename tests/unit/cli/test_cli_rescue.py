@@ -25,7 +25,8 @@ from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.server_transport import ServerTransport, Transport
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
-from waltz.net import PLAINTEXT, TCP, DialFailed, RpcConnection, TlsConfig
+from waltz.metadata.outside import read_outside_addresses
+from waltz.net import PLAINTEXT, TCP, DialFailed, Network, RpcConnection, TlsConfig
 from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT, KEY, PARTITIONS = "/waltz/orders", uuid.UUID(int=7), 2
@@ -176,6 +177,41 @@ async def test_rescue_from_a_backup_uses_the_outside_addresses_in_it() -> None:
     network = rescue._network(cluster, replace(where, access="outside"), backup)
     with pytest.raises(DialFailed, match=r"127\.0\.0\.1:1.* \(outside address of a:1\)"):
         await RpcConnection.open_storage(("a", 1), PLAINTEXT, (KEY, PARTITIONS), network=network)
+
+
+async def test_repeated_restore_uses_and_writes_the_outside_addresses_of_the_backup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first restore created the cluster, and was interrupted before it wrote the addresses."""
+    store = MemoryZooKeeper().connect()
+    await create_cluster(store, ROOT, "orders", PARTITIONS, key=KEY, storages=STORAGES)
+    backup = replace(BACKUP, outside=OutsideAddresses({"a:1": "127.0.0.1:1", "a:2": "127.0.0.1:2"}))
+    where = Target("zk:1", ROOT, PLAINTEXT, access="outside")
+
+    @asynccontextmanager
+    async def open_cluster(where: Target) -> AsyncIterator[Cluster]:
+        yield Cluster(store, where.root)
+
+    async def fence_replicas(*_: Any, network: Network, **__: Any) -> None:
+        with pytest.raises(DialFailed, match=r"outside address of a:1\)"):
+            await RpcConnection.open_storage(
+                ("a", 1), PLAINTEXT, (KEY, PARTITIONS), network=network
+            )
+        raise FencingFailed("storage a:1: connection refused")
+
+    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    monkeypatch.setattr(rescue, "fence_replicas", fence_replicas)
+    plan = await rescue._plan(where, backup, 1.0)
+    assert (plan.create_from, plan.outside) == (None, backup.outside)
+    assert plan.contents.startswith("the outside addresses of the backup")
+    assert not plan.is_empty
+    assert "no outside address" not in str(plan.partitions)
+    with pytest.raises(Failed, match="ZooKeeper now has the outside addresses of the backup"):
+        await rescue._write(where, plan, backup, 1.0)
+    stored = await read_outside_addresses(Cluster(store, ROOT))
+    assert stored is not None
+    assert stored.value == backup.outside
+    assert (await rescue._plan(where, backup, 1.0)).outside is None
 
 
 @pytest.mark.parametrize("given", [None, TlsConfig(), PLAINTEXT])

@@ -300,19 +300,6 @@ async def test_replicas_are_read_by_the_outside_addresses_of_storages() -> None:
         await replicas.close()
 
 
-async def test_replicas_without_outside_addresses_return_nothing_and_are_not_dialed() -> None:
-    async with InProcessCluster() as running:
-        outside = Outside(running)
-        async with running.connect() as client:
-            last = await client.append(0, b"x")
-        store = running.zookeeper.connect()
-        replicas = ReplicaReader(cast(KazooStore, store), ROOT, PLAINTEXT, "outside", outside)
-        wanted = WantedRecords(0, 0, last, max_records=10, max_bytes=1000)
-        assert await replicas.read_records(wanted) is None
-        assert outside.dialed == []
-        await replicas.close()
-
-
 async def test_opening_waits_until_a_server_has_an_outside_address() -> None:
     async with InProcessCluster() as running:
         cluster = metadata(running)

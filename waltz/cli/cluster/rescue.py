@@ -18,6 +18,7 @@ from waltz.admin import (
     plan_rescue,
     query_storages,
     restore_cluster,
+    restore_outside_addresses,
     write_rescue,
 )
 from waltz.cli.cluster import rescue_rows
@@ -32,7 +33,7 @@ from waltz.client.outside import network_for
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
-from waltz.metadata.core.outside_addresses import storage_addresses
+from waltz.metadata.core.outside_addresses import OutsideAddresses, storage_addresses
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.transport import tls_as_declared
 from waltz.net import Network, TlsConfig
@@ -57,11 +58,13 @@ class _RescuePlan:
 
     ``create_from`` is the backup to create the cluster from; None: the cluster is in ZooKeeper.
     ``assignments`` are partitions to assign to each storage, because ZooKeeper assigns none.
+    ``outside`` are the outside addresses of the backup, if the cluster is in ZooKeeper without any.
     """
 
     partitions: list[PartitionRescue]
     create_from: ClusterBackup | None
     assignments: Mapping[str, tuple[int, ...]]
+    outside: OutsideAddresses | None = None
 
     @property
     def num_changed_partitions(self) -> int:
@@ -71,7 +74,9 @@ class _RescuePlan:
     @property
     def is_empty(self) -> bool:
         """Whether nothing would be written."""
-        return not (self.num_changed_partitions or self.create_from or self.assignments)
+        return not (
+            self.num_changed_partitions or self.create_from or self.assignments or self.outside
+        )
 
     @property
     def contents(self) -> str:
@@ -93,6 +98,7 @@ class _RescuePlan:
         """What `_write` writes before the metadata of partitions."""
         return (
             *(("the cluster of the backup",) if self.create_from is not None else ()),
+            *(("the outside addresses of the backup",) if self.outside is not None else ()),
             *(("the assignment of partitions",) if self.assignments else ()),
         )
 
@@ -182,7 +188,8 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
             params = StoreParams(create_from.key, create_from.num_partitions)
             maps = create_from.maps
         tls = await _tls(cluster, where, create_from)
-        network = _network(cluster, where, create_from)
+        network = _network(cluster, where, backup)
+        outside = await _missing_outside(cluster, backup) if create_from is None else None
         assignments = await _missing_assignments(maps, params, tls, network, seconds)
         if assignments:
             all_assignments = {**maps.assignments.partitions, **assignments}
@@ -196,7 +203,7 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
             timeout_seconds=seconds,
             network=network,
         )
-        return _RescuePlan(partitions, create_from, assignments)
+        return _RescuePlan(partitions, create_from, assignments, outside)
 
 
 async def _write(
@@ -206,6 +213,8 @@ async def _write(
     async with open_cluster(where) as cluster:
         if plan.create_from is not None:
             await restore_cluster(cluster, plan.create_from)
+        if plan.outside is not None:
+            await restore_outside_addresses(cluster, plan.outside)
         for storage, partitions in plan.assignments.items():
             await cluster.assign_partitions(storage, partitions)
         await _write_metadata(cluster, where, plan, backup, seconds)
@@ -225,7 +234,7 @@ async def _write_metadata(
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
     tls = await _tls(cluster, where, shown_plan.create_from)
-    network = _network(cluster, where, shown_plan.create_from)
+    network = _network(cluster, where, backup)
     try:
         await fence_replicas(
             shown_plan.partitions, tls, params, timeout_seconds=seconds, network=network
@@ -291,12 +300,25 @@ async def _tls(cluster: Cluster, where: Target, backup: ClusterBackup | None) ->
 def _network(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> Network:
     """Return the network that reaches the storages.
 
-    ``backup`` is the backup to create the cluster from, which has the outside addresses.
+    The outside addresses of ``backup`` are used if ZooKeeper has none.
     """
     if backup is None:
         return network_for(cluster, where.access)
     storages = storage_addresses(backup.maps)
     return network_for(cluster, where.access, known=backup.outside, known_storages=storages)
+
+
+async def _missing_outside(
+    cluster: Cluster, backup: ClusterBackup | None
+) -> OutsideAddresses | None:
+    """Return the outside addresses of ``backup`` if the cluster in ZooKeeper has none.
+
+    A restore that was interrupted may have created the cluster without them.
+    """
+    if backup is None or backup.outside is None:
+        return None
+    is_missing = await cluster.store.get(cluster.paths.outside) is None
+    return backup.outside if is_missing else None
 
 
 async def _missing_assignments(
