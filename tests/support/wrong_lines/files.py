@@ -127,6 +127,7 @@ FILE_LINES: dict[str, tuple[tuple[str, str], ...]] = {
         ("up --servers 1.5", "it must be a whole number"),
         ("up --session-timeout 10", "it must be greater than or equal to 1000"),
         ("up --dir planned --partitions 9", "to start this cluster, leave out these options"),
+        ("up --host ::1", "cannot listen on '::1': choose an IPv4 address of this machine"),
         ("up --dir planned --host 127.0.0.2", "to start this cluster, leave out these options"),
         ("up --dir planned --tls", "to start this cluster, leave out these options"),
         ("up --dir badplan", "badplan/plan.json is not the plan of a local cluster: it is damaged"),
