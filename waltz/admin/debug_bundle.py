@@ -185,7 +185,10 @@ async def _znodes(store: MetadataStore, root: str) -> Any:
 
 
 def _reason(problem: Exception, limit: asyncio.Timeout, seconds: float) -> str:
-    """Return why something could not be collected: ``limit``, of ``seconds``, or ``problem``."""
+    """Return why something could not be collected.
+
+    If ``limit`` has expired, that is the limit of ``seconds``; otherwise it is ``problem``.
+    """
     if limit.expired():
         return f"no answer within {seconds:g} s"
     return repr(problem)

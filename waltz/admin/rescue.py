@@ -100,10 +100,11 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
 
 
 async def _readable(reading: Awaitable[VersionedValue[T] | None]) -> T | None:
-    """Return what a backup can be made without; None also if it cannot be decoded.
+    """Return the value of an optional part of a backup.
 
-    After a restore, servers declare again whether they use TLS, and the outside addresses can be
-    set again: if they are unreadable, this must not prevent a backup.
+    Return None if it is missing, and after a warning if it cannot be decoded. After a restore,
+    servers declare again whether they use TLS, and the outside addresses can be set again: if they
+    are unreadable, this must not prevent a backup.
     """
     try:
         stored = await reading

@@ -41,7 +41,7 @@ def append_error(
         return ended
     # The timeout passed while the append waited to be sent for the first time, or to be sent again.
     # In the second case the earlier attempts ended with ABSENT or AHEAD: they are not in the log.
-    # The next attempt has begun to wait then, or is about to begin.
+    # In both cases the next attempt is waiting, or begins to wait.
     assert call.seconds is not None, "without a timeout, the call would still wait"
     was_sent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)

@@ -58,7 +58,7 @@ def find_cluster(
 
     1. the description at the path in ``WALTZ_CLUSTER``
     2. the cluster of ``WALTZ_ZOOKEEPER``, or that of the profile in ``WALTZ_PROFILE``; with both,
-       the profile has the root and the TLS settings
+       the profile has the root, the TLS settings and the access
     3. the local cluster whose description is in the working directory
     4. the cluster of the profile in use
 

@@ -5,8 +5,9 @@
 * `zookeeper` and `child` run one process; `cluster` has `LocalCluster`, which runs all processes
 * `supervisor` runs a `LocalCluster` until a signal or a request stops it
 * `logs` reads the logs of the processes
-* `control` sends requests to a supervisor from another process; `command_lines`: whether a process
-  that a dead supervisor left is one of a cluster
+* `control` sends requests to a supervisor from another process
+* `command_lines` tells whether a process that runs on after its supervisor has died belongs to a
+  cluster
 """
 
 from waltz.local.child import ProcessFailed

@@ -42,7 +42,7 @@ def read_or_create_plan(
     elif shape is not None and shape != plan.shape:
         raise PlanError(
             f"{layout.directory} holds a cluster of {plan.shape}, not of {shape}; to start this "
-            "cluster, leave out the numbers; for a new cluster, choose another directory"
+            "cluster, leave out these options; for a new cluster, choose another directory"
         )
     return plan
 

@@ -109,9 +109,8 @@ class ZooKeeperProcess:
     """One ZooKeeper server, whose files are all below ``directory``.
 
     It listens on ``host``. If ``port`` is None, the system chooses a free port at the first start;
-    later starts keep it.
-    With ``tls``, which must have a certificate and a CA, the server accepts only processes with a
-    certificate of that CA.
+    later starts keep it. With ``tls``, which must have a certificate and a CA, the server accepts
+    only processes with a certificate of that CA.
     """
 
     def __init__(

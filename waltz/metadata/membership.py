@@ -264,8 +264,8 @@ class ServerMembership:
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
-                # A server has perhaps left, and was the last one that declared TLS or nothing. Then
-                # this declaration turns TLS off for clients.
+                # A server may have left. If it was the last one that had declared TLS, or had
+                # declared nothing, this declaration turns TLS off for clients.
                 await self._declare_transport()
             case _:
                 assert_never(step)

@@ -110,8 +110,8 @@ async def _try_declare(
     If the answer to a write is lost, the repetition finds the znode as it should be.
     """
     # The znode is read before the members. A server that is missing in these members registers
-    # later, and then declares again, which changes the version of the znode. So either the write
-    # below fails, or that declaration comes after it
+    # later, and then declares again, which changes the version of the znode. If it declares before
+    # the write below, this write fails; otherwise its declaration replaces what is written here
     # (test_plaintext_server_that_read_the_members_before_does_not_turn_tls_off).
     stored = await _read_once(cluster)
     members = (await cluster.membership()).servers().values()

@@ -116,6 +116,12 @@ def test_host_that_no_process_can_dial_is_refused(host: str) -> None:
         Shape(host=host)
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]", "fe80::1%eth0", "127.0.0.1:2181"])
+def test_host_that_is_an_ipv6_address_is_refused(host: str) -> None:
+    with pytest.raises(PlanError, match="choose an IPv4 address of this machine, or its name"):
+        Shape(host=host)
+
+
 def test_host_that_is_not_of_this_machine_is_refused() -> None:
     with pytest.raises(NoFreePorts, match=r"cannot listen on 203\.0\.113\.1 .*--host"):
         choose_ports(1, host="203.0.113.1")

@@ -107,8 +107,8 @@ def up(
     host: Annotated[
         str | None,
         typer.Option(
-            help="The address of this machine on which all processes listen. Who reaches it can "
-            "change the cluster. Default: 127.0.0.1."
+            help="The IPv4 address of this machine, or its name, on which all processes listen. "
+            "Who reaches it can change the cluster. Default: 127.0.0.1."
         ),
     ] = None,
     session_timeout: Annotated[

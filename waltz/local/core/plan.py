@@ -34,7 +34,9 @@ class Shape:
     """The numbers of partitions and processes.
 
     With ``tls``, storages and servers use TLS with self-signed certificates. ``host`` is the
-    address of this machine on which all processes listen, and by which others dial them.
+    IPv4 address of this machine, or its name, on which all processes listen, and by which others
+    dial them. Raises PlanError if no process can dial the host or if it is not of IPv4, and if a
+    number is below 1.
     """
 
     partitions: int = 4
@@ -48,6 +50,11 @@ class Shape:
             raise PlanError(
                 f"the processes of a cluster dial each other at its host, which cannot be "
                 f"{self.host!r}: choose one address of this machine with --host"
+            )
+        if ":" in self.host:
+            raise PlanError(
+                f"the processes of a local cluster cannot listen on {self.host!r}: choose an IPv4 "
+                "address of this machine, or its name, with --host, and without a port"
             )
         for what, count in (
             ("partition", self.partitions),

@@ -27,7 +27,7 @@ class OutsideAddresses:
     """The outside address of each registered address; both are ``host:port``.
 
     The registered addresses are those of servers, and of the ports of storages. Two of them may
-    have the same outside address, because that of a process which is gone may remain for a while.
+    have the same outside address: the entry of a process that has ended may remain for a while.
     Raises ChangeRefused if an address is malformed.
     """
 

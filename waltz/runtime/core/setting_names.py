@@ -20,8 +20,9 @@ SHARED_VARIABLES = {
     "WALTZ_ROOT": "cluster.root",
     "WALTZ_ACCESS": "client.access",
 }
-"""The variables that name the cluster for the command line and the library, and the way to it; each
-with the setting that it also sets. The variable of the setting itself overrides it."""
+"""The variables that tell the command line and the library which cluster they use and which
+addresses they dial, with the setting that each variable also sets. The variable of the setting
+itself overrides it."""
 ACCESS_VARIABLE = "WALTZ_ACCESS"
 """The variable for the addresses that the command line and the library dial: ``inside`` or
 ``outside``."""

@@ -85,7 +85,8 @@ CLUSTER_OPTIONS = (
         one_of(*get_args(Access)),
         None,
         "outside: dial the outside addresses of servers and storages, for a Spark outside the "
-        "network of the cluster; default inside",
+        "network of the cluster; default inside, or as in WALTZ_ACCESS or the profile if no option "
+        "names the cluster",
     ),
     Option(
         "tls.enabled",
