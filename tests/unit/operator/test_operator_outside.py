@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.support.operator_faults import delete_by_user
 from tests.support.operator_world import Znodes, pool_resource
 from tests.support.outside_world import (
     LOAD_BALANCER,
@@ -241,13 +242,31 @@ def test_services_are_closed_without_zookeeper_and_the_addresses_are_deleted_lat
     world.set_access(None)
     world.zookeeper_up = False
     world.until_done()
-    assert world.services() == {}
+    assert {*world.services()} == {"log-server-2-outside"}, "no server has this slot"
     assert set(world.slots().values()) == {"0", "1"}
+    for pod in world.server_pods():
+        world.end_server(pod)
+    world.until_done()
+    assert set(world.slots().values()) == {None}
     world.zookeeper_up = True
     assert world.outside() is not None
     world.until_done()
-    assert world.outside() is None
-    assert set(world.slots().values()) == {None}
+    assert (world.outside(), world.services()) == (None, {})
+
+
+def test_deleted_cluster_leaves_no_outside_addresses_in_kept_znodes() -> None:
+    world = started(NODE_PORT)
+    delete_by_user(world)
+    performed: list[Step] = []
+    while world.cluster is not None:
+        world.settle()
+        for step in planned(world).steps:
+            if isinstance(step, DeleteOutsideAddresses):
+                assert world.services(), "they are the sign"
+                assert world.outside() is not None
+            world.perform(step)
+            performed.append(step)
+    assert performed.count(DeleteOutsideAddresses()) == 1
 
 
 def test_interrupted_removal_continues_after_every_step() -> None:
