@@ -206,6 +206,29 @@ INVALID: dict[str, tuple[Body, str]] = {
         cluster(access=outside(sourceRanges=["10.0.0.1"], externalTrafficPolicy="Local")),
         "a source range is an address and a prefix length, such as 10.0.0.0/8",
     ),
+    "a source range with too long a prefix": (
+        cluster(access=outside(sourceRanges=["10.0.0.0/99"], externalTrafficPolicy="Local")),
+        "a source range is an address and a prefix length, such as 10.0.0.0/8",
+    ),
+    "a source range that is no address": (
+        cluster(access=outside(sourceRanges=[":::/8"], externalTrafficPolicy="Local")),
+        "a source range is an address and a prefix length, such as 10.0.0.0/8",
+    ),
+    "source ranges that nothing checks": (
+        cluster(
+            access=outside(sourceRanges=["10.0.0.0/8"], externalTrafficPolicy="Local"),
+            networkPolicies=False,
+        ),
+        "access.outside.sourceRanges needs networkPolicies: with type NodePort or a managed",
+    ),
+    "source ranges that do not protect ZooKeeper": (
+        cluster(access=outside(type="LoadBalancer", host="", sourceRanges=["10.0.0.0/8"])),
+        "access.outside.sourceRanges with openZooKeeper needs externalTrafficPolicy Local",
+    ),
+    "an annotation with an invalid name": (
+        cluster(access=outside(annotations={"a/b/c": "x"})),
+        "a name in access.outside.annotations has an optional domain with a slash, and up to 63",
+    ),
     "ports for administration without Services": (
         cluster(access=outside(adminPorts=True, storages=False)),
         "access.outside.adminPorts needs storages: set access.outside.storages to true",
@@ -472,7 +495,20 @@ def test_valid_resource_is_accepted(refused: Kubectl) -> None:
         cluster(access=outside(host="2001:db8::7", adminPorts=True)),
         cluster(access=outside(storages=False), tls={"mode": "Secret", "secretName": "mine"}),
         cluster(
-            access=outside(type="LoadBalancer", host="", sourceRanges=["2001:db8::/32"]),
+            access=outside(
+                type="LoadBalancer",
+                host="",
+                sourceRanges=["2001:db8::/32", "::/0", "192.0.2.255/32"],
+                externalTrafficPolicy="Local",
+                annotations={"service.example.com/internal_only": "true", "Mine": ""},
+            ),
+        ),
+        cluster(
+            access=outside(
+                type="LoadBalancer", host="", sourceRanges=["10.0.0.0/8"], openZooKeeper=False
+            ),
+            networkPolicies=False,
+            zookeeper=external("zk:2181"),
         ),
         cluster(access=outside(openZooKeeper=False), zookeeper=external("zk:2181")),
         sized("1.5Ti"),

@@ -5,8 +5,9 @@ number that the operator gives to a pod by a label, and the Service of the slot 
 this label. There is one slot more than servers, because an update starts a new server before it
 stops an old one.
 
-A pod keeps its slot until it is gone. A slot is given away again only then: a Service of two pods
-would lead clients to the wrong one.
+A pod keeps its slot until it is gone, unless fewer servers are wanted and its slot does not exist
+any more. A slot is given to another pod only when no pod has it: a Service of two pods would lead
+clients to the wrong one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from tests.support.operator_faults import delete_by_user
 from tests.support.operator_world import Znodes, pool_resource
 from tests.support.outside_world import (
     LOAD_BALANCER,
@@ -26,7 +28,7 @@ from waltz_operator.core.planning import plan
 from waltz_operator.core.planning.outside import plan_outside
 from waltz_operator.core.planning.outside_addresses import outside_names, outside_status
 from waltz_operator.core.preview import Ending, preview
-from waltz_operator.core.resources.outside import OutsideStatus
+from waltz_operator.core.resources.outside import OutsideAccess, OutsideStatus
 from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
@@ -240,13 +242,31 @@ def test_services_are_closed_without_zookeeper_and_the_addresses_are_deleted_lat
     world.set_access(None)
     world.zookeeper_up = False
     world.until_done()
-    assert world.services() == {}
+    assert {*world.services()} == {"log-server-2-outside"}, "no server has this slot"
     assert set(world.slots().values()) == {"0", "1"}
+    for pod in world.server_pods():
+        world.end_server(pod)
+    world.until_done()
+    assert set(world.slots().values()) == {None}
     world.zookeeper_up = True
     assert world.outside() is not None
     world.until_done()
-    assert world.outside() is None
-    assert set(world.slots().values()) == {None}
+    assert (world.outside(), world.services()) == (None, {})
+
+
+def test_deleted_cluster_leaves_no_outside_addresses_in_kept_znodes() -> None:
+    world = started(NODE_PORT)
+    delete_by_user(world)
+    performed: list[Step] = []
+    while world.cluster is not None:
+        world.settle()
+        for step in planned(world).steps:
+            if isinstance(step, DeleteOutsideAddresses):
+                assert world.services(), "they are the sign"
+                assert world.outside() is not None
+            world.perform(step)
+            performed.append(step)
+    assert performed.count(DeleteOutsideAddresses()) == 1
 
 
 def test_interrupted_removal_continues_after_every_step() -> None:
@@ -405,7 +425,7 @@ def test_damaged_addresses_and_labels_are_repaired() -> None:
 def test_service_keeps_annotations_and_source_ranges_of_the_spec() -> None:
     access = LOAD_BALANCER | {
         "annotations": {"cloud.example/internal": "true"},
-        "sourceRanges": ["10.0.0.0/8"],
+        "sourceRanges": ["10.0.0.7/8"],
         "externalTrafficPolicy": "Local",
     }
     world = started(access)
@@ -417,6 +437,26 @@ def test_service_keeps_annotations_and_source_ranges_of_the_spec() -> None:
     world.until_done()
     service = world.services()["log-server-0-outside"]
     assert service["metadata"]["annotations"]["cloud.example/internal"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        (["10.0.0.9/8", "0.0.0.0/0", "255.255.255.255/32"], True),
+        (["2001:db8::1/32", "::/0", "1:2:3:4:5:6:7:8/128", "fe80::/10", "::1/128"], True),
+        *(([each], False) for each in ("10.0.0.0/99", "10.0.0.256/8", "10.0.0/8", "10.0.0.0")),
+        *(([each], False) for each in (":::/8", "1::2::3/8", "2001:db8::/129", "1:2:3:4:5:6:7/8")),
+    ],
+)
+def test_source_range_that_kubernetes_would_refuse_is_invalid(
+    ranges: list[str], expected: bool
+) -> None:
+    fields = LOAD_BALANCER | {"sourceRanges": ranges}
+    if expected:
+        assert len(OutsideAccess.model_validate(fields).networks) == len(ranges)
+    else:
+        with pytest.raises(ValidationError, match="pattern"):
+            OutsideAccess.model_validate(fields)
 
 
 def names_of(world: OutsideWorld) -> tuple[str, ...]:

@@ -100,6 +100,6 @@ def _service(
         # Not written if it is false: the API server omits the field then.
         spec["publishNotReadyAddresses"] = True
     if access.type is OutsideType.LOAD_BALANCER and access.source_ranges:
-        spec["loadBalancerSourceRanges"] = list(access.source_ranges)
+        spec["loadBalancerSourceRanges"] = list(access.networks)
     object_labels = {**labels, OUTSIDE_LABEL: "true"}
     return manifest(owner, "Service", name, object_labels, {"spec": spec}, access.annotations)

@@ -107,7 +107,7 @@ def _outside_peers(access: OutsideAccess | None) -> list[dict[str, Any]]:
     """
     if access is None or not access.sees_clients:
         return []
-    return [{"ipBlock": {"cidr": each}} for each in access.source_ranges]
+    return [{"ipBlock": {"cidr": each}} for each in access.networks]
 
 
 def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Manifest:

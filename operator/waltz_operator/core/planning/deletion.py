@@ -22,6 +22,7 @@ from waltz_operator.core.observed import (
     ObservedCluster,
     ZooKeeperUnreachable,
 )
+from waltz_operator.core.planning.outside import plan_addresses_removal
 from waltz_operator.core.planning.znodes import is_own_incomplete_metadata
 from waltz_operator.core.pods_of_sets import is_orphaned
 from waltz_operator.core.resources import Disposal, ObjectMeta
@@ -57,6 +58,7 @@ def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
     return (
         _processes(desired, observed, "Deployment", Component.SERVER)
         or _processes(desired, observed, "StatefulSet", Component.STORAGE)
+        or plan_addresses_removal(desired, observed)
         or _znodes(desired, observed)
         or _processes(desired, observed, "StatefulSet", Component.ZOOKEEPER)
         or _volumes(desired, observed)

@@ -8,18 +8,20 @@ waits for them: the cluster is repaired also while they fail.
 If the spec does not want the access, its traces are removed in this order: the addresses in
 ZooKeeper, the Services, the labels of pods. An administrator may write outside addresses, too, for
 a cluster without this part of the spec. So the operator deletes addresses only while a Service or a
-label shows that it has written them. While ZooKeeper is not observed, the Services are deleted, and
-the labels stay until the addresses are deleted, too.
+label shows that it has written them. While the addresses are not deleted, for example because
+ZooKeeper does not answer, one Service and the labels stay as this sign. The Service is that of the
+last slot, which usually no server has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import POOL_LABEL, SLOT_LABEL
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import LiveObject, ObservedCluster
+from waltz_operator.core.observed import ClusterAbsent, LiveObject, ObservedCluster
 from waltz_operator.core.outside_steps import (
     DeleteOutsideAddresses,
     SetSlot,
@@ -50,6 +52,22 @@ def plan_outside(desired: DesiredCluster, observed: ObservedCluster) -> ClusterP
         + _slots(desired, observed)
         + _addresses(desired, observed)
         + _unwanted(desired, observed)
+    )
+
+
+def plan_addresses_removal(
+    desired: DesiredCluster, observed: ObservedCluster
+) -> ClusterPlan | None:
+    """Plan to delete the addresses that a deleted cluster has written; None if there are none.
+
+    The znodes may be kept, and the Services are deleted later. The addresses of an adopted cluster
+    are kept, because some may be those of foreign processes.
+    """
+    present = own_metadata(desired, observed)
+    if present is None or present.outside is None or desired.cluster.spec.adopt is not None:
+        return None
+    return (
+        ClusterPlan((DeleteOutsideAddresses(),)) if any(own_services(desired, observed)) else None
     )
 
 
@@ -112,10 +130,17 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
     ]
     present = own_metadata(desired, observed)
     was_given = bool(services or labelled)
-    if was_given and present is not None and present.outside is not None:
+    has_addresses = present is not None and (present.outside is not None or present.outside_problem)
+    if was_given and has_addresses:
         yield DeleteOutsideAddresses()
-    yield from _delete(services)
-    if present is not None:
+    may_have_some = has_addresses or (
+        present is None and not isinstance(observed.metadata, ClusterAbsent)
+    )
+    spare = names.outside_server(desired.name, num_slots(desired.cluster.spec.servers.replicas) - 1)
+    # The pods, whose labels are a sign, too, may be replaced meanwhile.
+    sign = spare if may_have_some else None
+    yield from _delete(live for live in services if live["metadata"]["name"] != sign)
+    if not may_have_some:
         yield from (SetSlot(pod, None) for pod in labelled)
 
 

@@ -191,7 +191,8 @@ class WaltzClusterSpec(Model):
 
     network_policies: bool = True
     """Whether NetworkPolicies limit connections to storages and to a managed ZooKeeper. Only
-    servers and the operator may connect to a storage's port for servers. Only the operator and the
+    servers and the operator may connect to a storage's port for servers, and clients outside if
+    `access.outside.storages` opens it. Only the operator and the
     cluster's storages, which copy replicas from each other, may connect to its admin port. A pod
     with the label `waltz.dev/administers` may connect to both ports. Only ZooKeeper's members may
     connect to ZooKeeper's peer ports. The other ports are open."""
@@ -234,6 +235,13 @@ class WaltzClusterSpec(Model):
             "access.outside: a managed ZooKeeper has neither TLS nor authentication: set "
             "openZooKeeper to true to let every client outside change the metadata, or use "
             "zookeeper.external, for which openZooKeeper is false",
+        ),
+        rule(
+            "!has(self.access.outside) || self.access.outside.sourceRanges.size() == 0 "
+            "|| self.networkPolicies || (self.access.outside.type == 'LoadBalancer' "
+            "&& !self.access.outside.openZooKeeper)",
+            "access.outside.sourceRanges needs networkPolicies: with type NodePort or a managed "
+            "ZooKeeper, only NetworkPolicies refuse the clients of other addresses",
         ),
         rule(
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",

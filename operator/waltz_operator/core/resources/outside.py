@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -10,7 +11,20 @@ from pydantic import Field
 from waltz_operator.core.resources.model import Model, checked, pattern_rule, rule
 
 _HOST = r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|[0-9a-fA-F]*:[0-9a-fA-F:.]*)?$"
-_RANGE = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
+_BYTE, _WORD = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])", r"[0-9a-fA-F]{1,4}"
+_IPV4_RANGE = rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])"
+# The two colons stand for at least one word, so each form has at most seven others.
+_SHORT_IPV6 = "|".join(
+    rf"({_WORD}:){{1,{before}}}(:{_WORD}){{1,{7 - before}}}" for before in range(1, 7)
+)
+_IPV6 = rf"({_WORD}:){{7}}{_WORD}|({_WORD}:){{1,7}}:|:(:{_WORD}){{1,7}}|::|{_SHORT_IPV6}"
+_IPV6_RANGE = rf"({_IPV6})/(12[0-8]|1[01][0-9]|[1-9]?[0-9])"
+# The function isCIDR of the Common Expression Language does not exist in Kubernetes 1.29.
+_RANGE = rf"^({_IPV4_RANGE}|{_IPV6_RANGE})$"
+
+_DNS_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
+_ANNOTATION = rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+_MAX_ANNOTATION_PREFIX = 253
 
 SourceRange = Annotated[
     str,
@@ -72,16 +86,29 @@ class OutsideAccess(Model):
     the operator or cert-manager issues."""
 
     annotations: Annotated[
-        dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)
+        dict[str, Annotated[str, Field(max_length=4096)]],
+        Field(
+            max_length=32,
+            json_schema_extra=checked(
+                rule(
+                    f"self.all(key, key.matches(r'{_ANNOTATION}') && "
+                    f"key.split('/')[0].size() <= {_MAX_ANNOTATION_PREFIX})",
+                    "a name in access.outside.annotations has an optional domain with a slash, and "
+                    "up to 63 letters, digits, hyphens, underscores and dots",
+                )
+            ),
+        ),
     ] = Field(default={})
     """Annotations of the Services, which some controllers of load balancers read. If empty, none
     are added."""
 
     source_ranges: Annotated[tuple[SourceRange, ...], Field(max_length=64)] = ()
     """The IP addresses from which clients may connect, as ranges such as `10.0.0.0/8`. They are
-    `loadBalancerSourceRanges` of the Services of type LoadBalancer. With externalTrafficPolicy
-    Local they are also in the NetworkPolicies, which admit all pods, too. If empty, clients may
-    connect from everywhere."""
+    `loadBalancerSourceRanges` of the Services of type LoadBalancer. This does not limit connections
+    to the ports of nodes that such a Service has, too. With externalTrafficPolicy Local and
+    `networkPolicies`, the NetworkPolicies of servers, storages and ZooKeeper limit all connections
+    to these ranges and to pods. A managed ZooKeeper and type NodePort require both. If empty,
+    clients may connect from everywhere."""
 
     external_traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
     """With `Cluster`, every node forwards connections to the pod, which does not see the address of
@@ -114,6 +141,12 @@ class OutsideAccess(Model):
             "otherwise pods see the addresses of nodes instead of those of the clients",
         ),
         rule(
+            "self.sourceRanges.size() == 0 || !self.openZooKeeper "
+            "|| self.externalTrafficPolicy == 'Local'",
+            "access.outside.sourceRanges with openZooKeeper needs externalTrafficPolicy Local: "
+            "otherwise clients of other addresses reach ZooKeeper by the ports of nodes",
+        ),
+        rule(
             "!self.adminPorts || self.storages",
             "access.outside.adminPorts needs storages: set access.outside.storages to true",
         ),
@@ -123,6 +156,11 @@ class OutsideAccess(Model):
     def sees_clients(self) -> bool:
         """Whether the addresses of clients are restricted, and NetworkPolicies can see them."""
         return bool(self.source_ranges) and self.external_traffic_policy is TrafficPolicy.LOCAL
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The source ranges without bits of hosts, which an API server may refuse."""
+        return tuple(str(ipaddress.ip_network(each, strict=False)) for each in self.source_ranges)
 
 
 class Access(Model):
@@ -145,8 +183,8 @@ class OutsideStatus(Model):
     host. It is empty without `access.outside`."""
 
     addresses: str = ""
-    """The number of servers and storages that clients outside can reach, and of all that run with a
-    Service, such as `5/5`. It is empty without `access.outside`."""
+    """The number of servers and storages with an address for clients outside, of all that need
+    one, such as `5/5`. It is empty without `access.outside`."""
 
     pending: str = ""
     """The Services that have no address yet, separated by commas. It is empty if all have one."""
