@@ -80,6 +80,21 @@ def adopted_parts(
     return AdoptedParts(foreign_storages(desired, present.maps), servers)
 
 
+def foreign_outside_addresses(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
+) -> dict[str, str]:
+    """Return the outside addresses in ZooKeeper of foreign storages and servers.
+
+    The administrator or the operator of these processes has written them.
+    """
+    adopted = adopted_parts(desired, observed, present)
+    ports = present.maps.connections.admin_ports
+    admin = {f"{each.rpartition(':')[0]}:{ports[each]}" for each in adopted.storages & {*ports}}
+    registered = adopted.storages | adopted.servers | admin
+    before = present.outside or {}
+    return {address: outside for address, outside in before.items() if address in registered}
+
+
 def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[str]:
     """Return the storages in any of the storage maps that are in no pool of the cluster.
 

@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from tests.support.adoption_world import KEY, NAME, OLD_SERVER, AdoptionWorld
+from tests.support.adoption_world import KEY, NAME, OLD_SERVER, AdoptionWorld, foreign_storage
 from tests.support.operator_world import NAMESPACE, Znodes
 from tests.unit.operator.test_operator_shape_properties import finish
 from waltz.metadata.core import storage_maps
@@ -20,10 +20,11 @@ from waltz_operator.core.adoption import adopted_parts
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete, ClusterMalformed, ClusterPresent
+from waltz_operator.core.outside_steps import WriteOutsideAddresses
 from waltz_operator.core.planning import plan
 from waltz_operator.core.resources import Condition
 from waltz_operator.core.status import cluster_status
-from waltz_operator.core.steps import ClusterPlan, DeleteMetadata, DeleteObject
+from waltz_operator.core.steps import ApplyObject, ClusterPlan, DeleteMetadata, DeleteObject
 
 _NOW = "2026-01-01T12:00:00Z"
 _MOST_ROUNDS = 30
@@ -272,3 +273,50 @@ def test_own_server_with_the_port_of_an_earlier_version_is_not_foreign() -> None
     assert isinstance(observed.metadata, ClusterPresent)
     assert len(observed.metadata.servers) > 1
     assert adopted_parts(world.desired(), observed, observed.metadata).servers == {OLD_SERVER}
+
+
+# ---- outside addresses
+
+
+def written(world: AdoptionWorld) -> list[dict[str, str]]:
+    """Return the outside addresses that the next plan writes, no or one time."""
+    steps = plan(world.desired(), world.observed()).steps
+    return [dict(each.addresses) for each in steps if isinstance(each, WriteOutsideAddresses)]
+
+
+def test_outside_addresses_of_foreign_processes_stay() -> None:
+    world = AdoptionWorld()
+    rounds(world, 4)
+    host = foreign_storage(0).partition(":")[0]
+    foreign = {foreign_storage(0): "old:1", f"{host}:5001": "old:2", OLD_SERVER: "old:3"}
+    assert isinstance(world.znodes, Znodes)
+    world.znodes.outside = foreign | {"gone:1": "old:4"}
+    world.specify(access={"outside": {"type": "NodePort", "host": "node.example"}})
+    assert written(world) == [], "the operator has no Service yet"
+    for step in plan(world.desired(), world.observed()).steps:
+        if isinstance(step, ApplyObject):
+            world.perform(step)
+    assert written(world) == [foreign], "its Services have no ports yet"
+    for key, live in world.objects.items():
+        if key.kind == "Service":
+            for number, port in enumerate(live["spec"]["ports"]):
+                port["nodePort"] = 30_000 + number
+    (addresses,) = written(world)
+    assert foreign.items() < addresses.items()
+    assert addresses[pool_storage("a")] == "node.example:30000"
+    world.znodes.outside = addresses
+    assert written(world) == []
+    world.specify(access={})
+    assert written(world) == [foreign], "the access is removed"
+
+
+def test_outside_addresses_of_storages_with_addresses_of_pools_stay() -> None:
+    world = same_names()
+    rounds(world, 2)
+    assert isinstance(world.znodes, Znodes)
+    world.znodes.outside = {pool_storage("a"): "old:1"}
+    world.specify(access={"outside": {"type": "NodePort", "host": "node.example"}})
+    for step in plan(world.desired(), world.observed()).steps:
+        if isinstance(step, ApplyObject):
+            world.perform(step)
+    assert written(world) == []

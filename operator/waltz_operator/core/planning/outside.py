@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from waltz_operator.core.adoption import foreign_outside_addresses, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import POOL_LABEL, SLOT_LABEL
 from waltz_operator.core.objects import ObjectKey
@@ -62,11 +63,18 @@ def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
 
 
 def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the step that writes changed addresses, and a wait for Services without one."""
+    """Return the step that writes changed addresses, and a wait for Services without one.
+
+    The addresses of foreign storages and servers stay. Addresses that others have written are not
+    replaced before the operator has created a Service, nor while storages run elsewhere.
+    """
     result, present = EMPTY_PLAN, own_metadata(desired, observed)
     addresses = outside_addresses(desired, observed)
-    if present is not None and addresses != present.outside and (addresses or present.outside):
-        result += ClusterPlan((WriteOutsideAddresses(tuple(sorted(addresses.items()))),))
+    if present is not None and not storages_elsewhere(desired, observed, present.maps):
+        wanted = foreign_outside_addresses(desired, observed, present) | addresses
+        has_services = bool(addresses) or any(own_services(desired, observed))
+        if has_services and wanted != (present.outside or {}):
+            result += ClusterPlan((WriteOutsideAddresses(tuple(sorted(wanted.items()))),))
     if pending := pending_services(desired, observed):
         result += wait(f"Services for clients outside have no address yet: {listed(pending)}")
     return result
@@ -102,7 +110,11 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
     present = own_metadata(desired, observed)
     was_given = bool(services or labelled)
     if was_given and present is not None and present.outside is not None:
-        yield DeleteOutsideAddresses()
+        foreign = foreign_outside_addresses(desired, observed, present)
+        if not foreign:
+            yield DeleteOutsideAddresses()
+        elif foreign != present.outside:
+            yield WriteOutsideAddresses(tuple(sorted(foreign.items())))
     yield from _delete(services)
     if present is not None:
         yield from (SetSlot(pod, None) for pod in labelled)
