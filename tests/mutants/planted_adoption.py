@@ -10,7 +10,59 @@ def _adoption(name: str) -> Nodes:
     return nodes(f"unit/operator/test_operator_adoption.py::test_{name}")
 
 
+def _guard(name: str) -> Nodes:
+    """Return the test of storages that run elsewhere with this name."""
+    return nodes(f"unit/operator/test_operator_adoption_guard.py::test_{name}")
+
+
+def _copies(name: str) -> Nodes:
+    """Return the test of what several copies require with this name."""
+    return nodes(f"unit/operator/test_operator_several_copies.py::test_{name}")
+
+
 ADOPTION_BUGS = (
+    Planted(
+        "a cluster is adopted although its storages have the addresses of the pools",
+        Package.OPERATOR,
+        "            if elsewhere := storages_elsewhere(desired, observed, present.maps):\n",
+        "            if elsewhere := dict[str, str]():\n",
+        "New servers take partitions, and find empty storages at the registered addresses.",
+        _guard("cluster_with_addresses_of_pools_is_not_adopted_and_nothing_starts"),
+    ),
+    Planted(
+        "volumes of an adopted cluster are deleted if its metadata are malformed",
+        Package.OPERATOR,
+        "case ZooKeeperUnreachable() | ClusterMalformed() | ClusterIncomplete():\n"
+        "    return True\n",
+        "case ZooKeeperUnreachable() | ClusterMalformed() | ClusterIncomplete():\n"
+        "    return False\n",
+        "When the metadata are restored, partitions lack the copies that quorums need.",
+        _guard("deletion_keeps_volumes_if_metadata_with_foreign_storages_are_damaged"),
+    ),
+    Planted(
+        "volumes of an adopted cluster are deleted if its metadata are gone",
+        Package.OPERATOR,
+        "return desired.may_have_foreign_storages\n",
+        "return False\n",
+        "When the metadata are restored, partitions lack the copies that quorums need.",
+        _guard("deletion_keeps_volumes_if_metadata_with_foreign_storages_are_damaged"),
+    ),
+    Planted(
+        "the budget of the storages does not count pools that leave",
+        Package.OPERATOR,
+        "    if has_several_copies:\n        allowed[Component.STORAGE]",
+        "    if len(spec.pools) > 1:\n        allowed[Component.STORAGE]",
+        "A drain evicts several copies while pools leave.",
+        _copies("budget_stays_while_all_pools_leave_an_adopted_cluster"),
+    ),
+    Planted(
+        "the operator stops a storage while evictions are allowed",
+        Package.OPERATOR,
+        "    if not desired.has_several_copies:\n        return None\n",
+        "    if len(desired.cluster.spec.pools) <= 1:\n        return None\n",
+        "An eviction at the same moment takes a second copy away.",
+        _copies("operator_waits_for_the_budget_while_pools_leave"),
+    ),
     Planted(
         "pools get copies while foreign servers run",
         Package.OPERATOR,

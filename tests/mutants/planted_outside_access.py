@@ -31,16 +31,18 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "outside addresses of an administrator are deleted",
         Package.OPERATOR,
-        "if was_given and has_addresses:\n",
-        "if has_addresses:\n",
+        "if was_given and has_own:\n",
+        "if has_own:\n",
         "Clients of a gateway that the operator does not know lose the cluster.",
         nodes(f"{_OUTSIDE}::test_addresses_of_an_administrator_stay_without_access_in_the_spec"),
     ),
     Planted(
         "Services for clients outside stay open until ZooKeeper answers",
         Package.OPERATOR,
-        'for live in services if live["metadata"]["name"] != sign)\n',
-        'for live in services if present is not None and live["metadata"]["name"] != sign)\n',
+        'yield from _delete(live for live in services if live["metadata"]["name"] != sign)\n',
+        "yield from _delete(\n"
+        '    live for live in services if present is not None and live["metadata"]["name"] != sign\n'
+        ")\n",
         "An administrator cannot close the access to a cluster that fails.",
         nodes(
             f"{_OUTSIDE}::test_services_are_closed_without_zookeeper_and_the_addresses_are_deleted_later"

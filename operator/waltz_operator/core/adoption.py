@@ -2,6 +2,10 @@
 
 A storage is *foreign* if it is registered in ZooKeeper and in no pool of the cluster. A server is
 foreign if it has joined the cluster and is no pod of the cluster.
+
+The address of a storage has the name of its pool and the namespace, but not the Kubernetes cluster.
+So a storage that another operator runs in another Kubernetes may have the address of a storage of a
+pool here. Such a storage *runs elsewhere* (`storages_elsewhere`).
 """
 
 from __future__ import annotations
@@ -11,9 +15,12 @@ from dataclasses import dataclass
 from waltz.admin.core.replicas import ReplicaObservation
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.net.core.addresses import join_address
+from waltz_operator.core import names
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.names import Component
+from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import SIMULATED_SERVER, ClusterPresent, ObservedCluster
+from waltz_operator.core.slots import server_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +33,10 @@ class AdoptedParts:
     def servers_obstacle(self) -> str | None:
         """Return why pools must not get copies yet: foreign servers run. None if none does.
 
-        Servers dial a storage only when a partition is assigned to it. So nothing shows before the
-        first assignment whether a foreign server reaches the storages of the pools, whose names
-        only pods resolve. Replicas that a partition's server does not reach count in quorums.
+        A server dials a storage only when a partition is assigned to it. So the operator cannot
+        find out before an assignment whether a foreign server reaches the storages of the pools.
+        Their names are known only inside the Kubernetes cluster. A replica counts in the quorum of
+        its partition, even if the server of the partition does not reach it.
         """
         if not self.servers:
             return None
@@ -64,12 +72,27 @@ def adopted_parts(
         return NOTHING_ADOPTED
     port = desired.cluster.spec.servers.port
     own = {
-        join_address(address, port)
+        join_address(address, server_port(pod, port))
         for pod in observed.of_kind("Pod", Component.SERVER)
         if (address := (pod.get("status") or {}).get("podIP"))
     }
     servers = present.servers - own - {SIMULATED_SERVER}
     return AdoptedParts(foreign_storages(desired, present.maps), servers)
+
+
+def foreign_outside_addresses(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
+) -> dict[str, str]:
+    """Return the outside addresses in ZooKeeper of foreign storages and servers.
+
+    The administrator or the operator of these processes has written them.
+    """
+    adopted = adopted_parts(desired, observed, present)
+    ports = present.maps.connections.admin_ports
+    admin = {f"{each.rpartition(':')[0]}:{ports[each]}" for each in adopted.storages & {*ports}}
+    registered = adopted.storages | adopted.servers | admin
+    before = present.outside or {}
+    return {address: outside for address, outside in before.items() if address in registered}
 
 
 def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[str]:
@@ -83,3 +106,39 @@ def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[st
     return frozenset(
         storage for storage in known if all(ordinal_of(pool, storage) is None for pool in pools)
     )
+
+
+def storages_elsewhere(
+    desired: DesiredCluster, observed: ObservedCluster, maps: StorageMaps
+) -> dict[str, str]:
+    """Return the pools of storages that have the address of a pool here, but run elsewhere.
+
+    The keys are the storages: they have partitions, and neither the StatefulSet of their pool nor
+    the claim of their data volume exists here. The claims of a WaltzCluster that is created again
+    exist, unless they are lost. Empty without ``spec.adopt``. Empty also during the deletion of a
+    cluster that had no such storage before, because the deletion removes workloads and claims.
+    """
+    if not desired.may_have_foreign_storages and desired.deleting:
+        return {}
+    if desired.cluster.spec.adopt is None:
+        return {}
+    found = {}
+    for pool in (*desired.pools, *desired.leaving_pools):
+        name = pool.metadata.name
+        if _has_own(desired, observed, ObjectKey("StatefulSet", names.storage_set(name))):
+            continue
+        for storage, partitions in sorted(maps.assignments.partitions.items()):
+            claim = f"data-{names.pod_of_storage(storage)}"
+            if (
+                partitions
+                and ordinal_of(pool, storage) is not None
+                and not _has_own(desired, observed, ObjectKey("PersistentVolumeClaim", claim))
+            ):
+                found[storage] = name
+    return found
+
+
+def _has_own(desired: DesiredCluster, observed: ObservedCluster, key: ObjectKey) -> bool:
+    """Whether an object exists and has the labels of the cluster."""
+    live = observed.objects.get(key)
+    return live is not None and is_ours(live, desired.name)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from waltz_operator.core.adoption import foreign_storages
+from waltz_operator.core.adoption import foreign_storages, storages_elsewhere
 from waltz_operator.core.authority import RotationPhase
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.observed import ClusterPresent
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.resources import Condition, ForeignGroups
 from waltz_operator.core.steps import ClusterPlan
 
@@ -69,14 +69,22 @@ def update_available(sentence: str) -> Statement:
     )
 
 
-def foreign(desired: DesiredCluster, present: ClusterPresent | None) -> Statement:
-    """Return the statement of Foreign: whether registered storages are in no pool.
+def foreign(
+    desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent | None
+) -> Statement:
+    """Return the statement of Foreign: whether registered storages run elsewhere.
 
-    Unknown if ``present`` is None, because the storage maps are not observed.
+    Unknown if ``present`` is None, because the storage maps are not observed. Then a deletion keeps
+    the statement: volumes are deleted after the znodes, and only if no storage was foreign.
     """
     if present is None:
+        old = (each for each in desired.cluster.status.conditions if each.type == "Foreign")
+        if desired.deleting and (before := next(old, None)) is not None:
+            holds = {"True": True, "False": False}.get(before.status)
+            return Statement("Foreign", holds, before.reason, before.message)
         return Statement("Foreign", None, "NotObserved", "the storage maps are not observed")
-    storages = sorted(foreign_storages(desired, present.maps))
+    elsewhere = storages_elsewhere(desired, observed, present.maps)
+    storages = sorted(foreign_storages(desired, present.maps) | {*elsewhere})
     if not storages:
         return Statement("Foreign", False, "NoForeignStorages", "")
     adopt = desired.cluster.spec.adopt

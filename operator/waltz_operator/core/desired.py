@@ -82,6 +82,28 @@ class DesiredCluster:
         return tuple(p for p in self.pools if p.metadata.labels.get(CLUSTER_LABEL) == self.name)
 
     @property
+    def may_have_foreign_storages(self) -> bool:
+        """Whether storages may be registered that are in no pool; False without ``spec.adopt``.
+
+        The condition Foreign is False only if the last plan that observed the storage maps, before
+        a deletion of the cluster removed its workloads, has found no such storage.
+        """
+        if self.cluster.spec.adopt is None:
+            return False
+        conditions = self.cluster.status.conditions
+        return not any(each.type == "Foreign" and each.status == "False" for each in conditions)
+
+    @property
+    def has_several_copies(self) -> bool:
+        """Whether a partition may have several copies, so that one storage may be away.
+
+        Pools that leave count while they belong to the cluster, because their storages may still
+        have copies. Foreign storages count as one more.
+        """
+        pools = {*self.cluster.spec.pools, *(each.metadata.name for each in self.leaving_pools)}
+        return len(pools) + self.may_have_foreign_storages > 1
+
+    @property
     def missing_pools(self) -> tuple[str, ...]:
         """The names in ``spec.pools`` for which no StoragePool exists."""
         existing = {pool.metadata.name for pool in self.pools}

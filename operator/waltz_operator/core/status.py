@@ -111,7 +111,7 @@ def cluster_status(
         _spread(desired, observed, present),
         changing(plan),
         rotating(plan),
-        foreign(desired, present),
+        foreign(desired, observed, present),
         update_available(available_update(desired, observed)),
     )
     return ClusterStatus(

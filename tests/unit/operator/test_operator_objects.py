@@ -115,7 +115,11 @@ def desired(case: str) -> DesiredCluster:
 def manifests(case: str) -> list[Manifest]:
     wanted = desired(case)
     cluster = wanted.cluster
-    found = [*server_objects(cluster), server_deployment(cluster), *budgets(cluster, 1)]
+    found = [
+        *server_objects(cluster),
+        server_deployment(cluster),
+        *budgets(cluster, 1, has_several_copies=len(cluster.spec.pools) > 1),
+    ]
     found += network_policies(cluster, wanted.own_pools, "waltz-system")
     found += certificate_requests(cluster)
     for pool in wanted.own_pools:
@@ -251,7 +255,7 @@ def test_disruption_budgets_leave_quorums() -> None:
 
 def allowed_evictions(pools: int, storages: int, **spec: Any) -> dict[str, int]:
     resource = cluster_resource(pools=[f"p{i}" for i in range(pools)], **spec)
-    found = budgets(WaltzCluster.model_validate(resource), storages)
+    found = budgets(WaltzCluster.model_validate(resource), storages, has_several_copies=pools > 1)
     return {each.key.name: each.body["spec"]["maxUnavailable"] for each in found}
 
 

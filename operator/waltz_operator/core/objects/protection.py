@@ -19,7 +19,11 @@ from waltz_operator.core.resources.outside import OutsideAccess
 
 
 def budgets(
-    cluster: WaltzCluster, evictable_storages: int, *, is_zookeeper_rolling: bool = False
+    cluster: WaltzCluster,
+    evictable_storages: int,
+    *,
+    has_several_copies: bool,
+    is_zookeeper_rolling: bool = False,
 ) -> tuple[Manifest, ...]:
     """Return the disruption budgets: how many pods of each component may be evicted at once.
 
@@ -28,12 +32,13 @@ def budgets(
     (tests/unit/operator/test_operator_disruption.py). ``is_zookeeper_rolling``: whether the
     operator replaces ZooKeeper's members, so that no other member may be away.
 
-    With a single pool, every eviction interrupts appends. Then the storages have no budget, because
-    a budget that is always 0 would block every drain.
+    With a single copy, every eviction interrupts appends. Then the storages have no budget, because
+    a budget that is always 0 would block every drain. ``has_several_copies`` is that of
+    `DesiredCluster`: the spec does not name pools that leave, and foreign storages are in no pool.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
     allowed = {}
-    if len(spec.pools) > 1:
+    if has_several_copies:
         allowed[Component.STORAGE] = evictable_storages
     if spec.servers.replicas > 1:
         allowed[Component.SERVER] = 1

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waltz_operator.core import names
-from waltz_operator.core.adoption import foreign_storages
+from waltz_operator.core.adoption import foreign_storages, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import COMPONENT_LABEL, POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import (
+    ClusterAbsent,
     ClusterIncomplete,
+    ClusterMalformed,
     ClusterPresent,
     LiveObject,
     ObservedCluster,
@@ -103,17 +105,22 @@ def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether foreign storages may have the log of this adopted cluster, too.
 
     Then no znodes and no volumes are deleted: the foreign storages need the znodes, and the copies
-    in the pools count in their quorums.
+    in the pools count in their quorums. While the storage maps cannot be read, the answer is True.
+    If there are no metadata, as after the deletion of the znodes, the last observation decides.
     """
     if desired.cluster.spec.adopt is None:
         return False
     match observed.metadata:
-        case ClusterPresent() as present:
-            return bool(foreign_storages(desired, present.maps))
-        case ZooKeeperUnreachable():
+        case ClusterPresent(name, _, key) as present if (name, key) == (
+            desired.metadata_name,
+            desired.key,
+        ):
+            elsewhere = storages_elsewhere(desired, observed, present.maps)
+            return bool(elsewhere or foreign_storages(desired, present.maps))
+        case ZooKeeperUnreachable() | ClusterMalformed() | ClusterIncomplete():
             return True
-        case _:
-            return False
+        case ClusterPresent() | ClusterAbsent():
+            return desired.may_have_foreign_storages
 
 
 def _processes(
@@ -148,6 +155,8 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
             return None
         case ClusterPresent(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
             return ClusterPlan((DeleteMetadata(name, key, complete=True),))
+        case ClusterIncomplete() if desired.may_have_foreign_storages:
+            return None
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
         case ZooKeeperUnreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:

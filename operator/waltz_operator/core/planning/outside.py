@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from waltz_operator.core import names
+from waltz_operator.core.adoption import foreign_outside_addresses, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import POOL_LABEL, SLOT_LABEL
 from waltz_operator.core.objects import ObjectKey
@@ -88,14 +89,21 @@ def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
 
 
 def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the step that writes changed addresses, and a wait for Services without one."""
+    """Return the step that writes changed addresses, and a wait for Services without one.
+
+    The addresses of foreign storages and servers stay. Addresses that others have written are not
+    replaced before the operator has created a Service, nor while storages run elsewhere.
+    """
     result, present = EMPTY_PLAN, own_metadata(desired, observed)
     addresses = outside_addresses(desired, observed)
     if present is not None and present.outside_problem:
         # A newer version may have written them, so they are not replaced.
         result += problem(present.outside_problem)
-    elif present is not None and addresses != present.outside and (addresses or present.outside):
-        result += ClusterPlan((WriteOutsideAddresses(tuple(sorted(addresses.items()))),))
+    elif present is not None and not storages_elsewhere(desired, observed, present.maps):
+        wanted = foreign_outside_addresses(desired, observed, present) | addresses
+        has_services = bool(addresses) or any(own_services(desired, observed))
+        if has_services and wanted != (present.outside or {}):
+            result += ClusterPlan((WriteOutsideAddresses(tuple(sorted(wanted.items()))),))
     if pending := pending_services(desired, observed):
         result += wait(f"Services for clients outside have no address yet: {listed(pending)}")
     return result
@@ -130,17 +138,23 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
     ]
     present = own_metadata(desired, observed)
     was_given = bool(services or labelled)
-    has_addresses = present is not None and (present.outside is not None or present.outside_problem)
-    if was_given and has_addresses:
-        yield DeleteOutsideAddresses()
-    may_have_some = has_addresses or (
-        present is None and not isinstance(observed.metadata, ClusterAbsent)
+    foreign = {} if present is None else foreign_outside_addresses(desired, observed, present)
+    has_own = present is not None and bool(
+        present.outside_problem
+        or (present.outside is not None and (not foreign or present.outside != foreign))
     )
+    if was_given and has_own:
+        yield (
+            WriteOutsideAddresses(tuple(sorted(foreign.items())))
+            if foreign
+            else DeleteOutsideAddresses()
+        )
+    may_have_own = has_own or (present is None and not isinstance(observed.metadata, ClusterAbsent))
     spare = names.outside_server(desired.name, num_slots(desired.cluster.spec.servers.replicas) - 1)
     # The pods, whose labels are a sign, too, may be replaced meanwhile.
-    sign = spare if may_have_some else None
+    sign = spare if may_have_own else None
     yield from _delete(live for live in services if live["metadata"]["name"] != sign)
-    if not may_have_some:
+    if not may_have_own:
         yield from (SetSlot(pod, None) for pod in labelled)
 
 

@@ -21,7 +21,13 @@ from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedClu
 from waltz_operator.core.planning.shape_objects import retired_pools
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.resources.outside import OutsideAccess, OutsideStatus, OutsideType
-from waltz_operator.core.slots import ServerPod, assign_slots, num_slots, server_pod
+from waltz_operator.core.slots import (
+    ServerPod,
+    assign_slots,
+    num_slots,
+    server_pod,
+    server_port,
+)
 
 _MAX_NAMED_SERVICES = 3
 """The number of Services that a text names."""
@@ -193,16 +199,8 @@ def _ports(
     for pod, slot in slots_of_servers(desired, observed).items():
         ip = (pods[pod].get("status") or {}).get("podIP")
         if slot is not None and ip:
-            address = join_address(ip, _server_port(desired, pods[pod]))
+            address = join_address(ip, server_port(pods[pod], desired.cluster.spec.servers.port))
             yield _Port(address, names.outside_server(desired.name, slot), "waltz")
-
-
-def _server_port(desired: DesiredCluster, pod: LiveObject) -> int:
-    """Return the port for clients of a server's pod, which may be of an earlier version."""
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    ports = (port for each in containers for port in each.get("ports") or ())
-    numbers = (port["containerPort"] for port in ports if port.get("name") == "waltz")
-    return int(next(numbers, desired.cluster.spec.servers.port))
 
 
 def _pools(

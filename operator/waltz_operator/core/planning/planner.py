@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz_operator.core.adoption import adopted_parts
+from waltz_operator.core.adoption import adopted_parts, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.observed import (
@@ -13,6 +13,7 @@ from waltz_operator.core.observed import (
     ObservedCluster,
     ZooKeeperUnreachable,
 )
+from waltz_operator.core.planning.adoption_guard import plan_storages_elsewhere
 from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.healing import healed_storages, plan_healing
 from waltz_operator.core.planning.outside import plan_outside
@@ -111,6 +112,8 @@ def _plan_metadata(
                 return root_plan, nothing_starts
             # Every step below changes the metadata of this cluster, and of no other cluster.
             assert (present.name, present.key) == (desired.metadata_name, desired.key)
+            if elsewhere := storages_elsewhere(desired, observed, present.maps):
+                return plan_storages_elsewhere(desired, observed, elsewhere), nothing_starts
             storages = plan_storages(desired, present)
             healed = healed_storages(desired, observed, present)
             capacities = volume_capacities(desired, observed)

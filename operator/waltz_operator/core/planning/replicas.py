@@ -50,10 +50,11 @@ def plan_replicas(
 
     A partition is opened for the first time only with a replica in every pool. A partition that was
     open before needs its servers even if it lacks a replica, because a new replica catches up only
-    while the partition is open. A partition on foreign storages counts as one that was open
-    before: if its metadata are lost, the storages hold a log, and servers keep it closed. If a
-    foreign storage does not answer the operator, servers may not reach it either, and the
-    partitions that they got from foreign servers would be closed: then no server starts.
+    while the partition is open. A partition on foreign storages is always treated as open before.
+    If its metadata in ZooKeeper say that it was never open, they may be lost while the storages
+    still have its log: servers then do not open the partition, and it gets no empty replicas. No
+    server starts while a foreign storage does not answer the operator: servers may not reach it
+    either, and could not open the partitions that they take over from foreign servers.
     """
     placement = _Placement(desired, present)
     missing = []

@@ -183,7 +183,6 @@ def _storages_state(
     present: ClusterPresent | None = None
     if isinstance(observed.metadata, ClusterPresent) and observed.metadata.key == desired.key:
         present = observed.metadata
-    num_copies = len(desired.cluster.spec.pools)
 
     def can_be_repaired(pod: SetPod) -> bool:
         storage = frozenset({addresses[pod.name]})
@@ -204,7 +203,7 @@ def _storages_state(
         # With a single copy, no session opens without its storage: every restart interrupts its
         # partitions. Then the only question is whether all replicas are healthy, which is the
         # answer for the empty set of storages.
-        away = frozenset({addresses[pod.name]} if num_copies > 1 else ())
+        away = frozenset({addresses[pod.name]} if desired.has_several_copies else ())
         return absence_obstacle(present, away)
 
     sets = [pod_set for _, pod_set in pools_and_sets]
@@ -277,9 +276,9 @@ def evictions_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> st
 
     The budget, as it was observed, must allow no eviction. Otherwise the API server could allow an
     eviction at the moment at which the operator deletes another pod, and two copies would be away.
-    With a single pool there is no budget (`objects.protection.budgets`), and no second copy.
+    With a single copy there is no budget (`objects.protection.budgets`).
     """
-    if len(desired.cluster.spec.pools) == 1:
+    if not desired.has_several_copies:
         return None
     key = ObjectKey("PodDisruptionBudget", names.budget(desired.name, Component.STORAGE))
     live = observed.objects.get(key)

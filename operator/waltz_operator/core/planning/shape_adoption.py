@@ -29,9 +29,10 @@ from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem
 def plan_reassignment(present: ClusterPresent, foreign: Set[str]) -> ClusterPlan:
     """Return the plan that assigns partitions to ``foreign`` storages again; mostly empty.
 
-    The last session of a partition may have a foreign replica that was unassigned since. If another
-    replica fails then, the partition opens only with the foreign one. This comes before everything
-    else, and does not depend on ``adopt.foreignGroups``, which a user may have changed meanwhile.
+    A foreign replica may have been unassigned after the last session of its partition began. Then
+    it still counts in the quorum of that session. If another replica fails, the partition opens
+    only with the foreign replica. So this plan comes before all others. It does not depend on
+    ``adopt.foreignGroups``, because a user may have changed that field in the meantime.
     """
     views = [present.replicas.partitions[each] for each in sorted(present.replicas.partitions)]
     step = next_removal_step(present.replicas, views, frozenset(foreign)) if foreign else None

@@ -137,6 +137,7 @@ def _unconditional_objects(
     yield from budgets(
         cluster,
         _evictable_storages(desired, observed),
+        has_several_copies=desired.has_several_copies,
         is_zookeeper_rolling=is_rolling(desired, observed, Component.ZOOKEEPER),
     )
     pools = _pools(desired, observed)
