@@ -39,8 +39,8 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "Services for clients outside stay open until ZooKeeper answers",
         Package.OPERATOR,
-        'for live in services if live["metadata"]["name"] != sign)\n',
-        'for live in services if present is not None and live["metadata"]["name"] != sign)\n',
+        'yield from _delete(live for live in services if live["metadata"]["name"] != sign)\n',
+        "yield from _delete(services if present is not None else [])\n",
         "An administrator cannot close the access to a cluster that fails.",
         nodes(
             f"{_OUTSIDE}::test_services_are_closed_without_zookeeper_and_the_addresses_are_deleted_later"
@@ -75,8 +75,8 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "the certificate is issued forever if the host is the name of the cluster",
         Package.OPERATOR,
-        "tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))\n",
-        "tuple(sorted(found))\n",
+        "return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))\n",
+        "return tuple(sorted(found))\n",
         "Every reconcile issues a certificate, and nothing else changes any more.",
         nodes(
             "unit/operator/test_operator_outside_certificates.py::test_certificate_of_the_processes_is_issued_again_when_the_outside_names_change"
