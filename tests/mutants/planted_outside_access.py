@@ -41,7 +41,8 @@ OUTSIDE_ACCESS_BUGS = (
         Package.OPERATOR,
         'yield from _delete(live for live in services if live["metadata"]["name"] != sign)\n',
         "yield from _delete(\n"
-        '    live for live in services if present is not None and live["metadata"]["name"] != sign\n'
+        "    live for live in services "
+        'if present is not None and live["metadata"]["name"] != sign\n'
         ")\n",
         "An administrator cannot close the access to a cluster that fails.",
         nodes(
