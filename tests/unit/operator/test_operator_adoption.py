@@ -458,14 +458,6 @@ def test_spare_foreign_storage_is_unregistered_with_its_group() -> None:
 
 # ---- deletion, and clusters without adoption
 
-_NO_FOREIGN_STORAGES = {
-    "type": "Foreign",
-    "status": "False",
-    "reason": "NoForeignStorages",
-    "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
-"""The condition that the last reconcile before the deletion has written."""
-
 
 @pytest.mark.parametrize("retired", [False, True])
 def test_deletion_keeps_znodes_and_volumes_while_foreign_storages_are_registered(
@@ -476,7 +468,7 @@ def test_deletion_keeps_znodes_and_volumes_while_foreign_storages_are_registered
     if retired:
         world.retire()
         finish(world)
-        world.cluster["status"] = {"conditions": [_NO_FOREIGN_STORAGES]}
+    world.cluster["status"] = status(world)[0].to_json()
     for pool in world.pools.values():
         pool["spec"]["volumes"]["onDeletion"] = "Delete"
     claim = ObjectKey("PersistentVolumeClaim", "data-a-storage-0")
