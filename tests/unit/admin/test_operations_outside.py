@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support.outside import OUTSIDE_HOST, Outside, metadata, set_outside
-from waltz.admin.core.health import Severity
+from waltz.admin.core.health import Health, Severity
 from waltz.admin.debug_bundle import BundleCollector
 from waltz.admin.diagnosis import OpenCluster, diagnose
 from waltz.metadata.cluster import Cluster
@@ -25,18 +25,23 @@ def opener(running: InProcessCluster) -> OpenCluster:
     return open_cluster
 
 
+async def diagnosed(running: InProcessCluster, outside: Outside) -> Health:
+    """Diagnose ``running`` as a client outside its network does."""
+    return await diagnose(
+        opener(running),
+        "no-zookeeper.invalid:1",
+        PLAINTEXT,
+        timeout_seconds=5.0,
+        access="outside",
+        network=outside,
+    )
+
+
 async def test_diagnosis_outside_reaches_all_processes_by_outside_addresses() -> None:
     async with InProcessCluster(partitions=2, servers=2) as running:
         outside = Outside(running)
         await set_outside(running, outside.forward_all())
-        health = await diagnose(
-            opener(running),
-            "no-zookeeper.invalid:1",
-            PLAINTEXT,
-            timeout_seconds=5.0,
-            access="outside",
-            network=outside,
-        )
+        health = await diagnosed(running, outside)
         assert [statement.text for statement in health.statements] == []
         assert {address.partition(":")[0] for address in outside.dialed} == {OUTSIDE_HOST}
 
@@ -67,14 +72,7 @@ async def test_diagnosis_outside_does_not_call_a_refused_outside_address_critica
         outside = Outside(running)
         addresses = outside.forward_all()
         await set_outside(running, {**addresses, "server-0:55180": "lb.example:9"})
-        health = await diagnose(
-            opener(running),
-            "no-zookeeper.invalid:1",
-            PLAINTEXT,
-            timeout_seconds=5.0,
-            access="outside",
-            network=outside,
-        )
+        health = await diagnosed(running, outside)
         silent = [each for each in health.statements if "does not answer" in each.text]
         assert [each.severity for each in silent] == [Severity.WARNING]
         assert Severity.CRITICAL not in {each.severity for each in health.statements}
