@@ -234,8 +234,8 @@ OPERATOR_BUGS = (
     Planted(
         "znodes of another cluster are deleted",
         Package.OPERATOR,
-        "if (name, key) == (desired.metadata_name, desired.key)",
-        "if name == desired.metadata_name",
+        "return (present.name, present.key) == (desired.metadata_name, desired.key)\n",
+        "return present.name == desired.metadata_name\n",
         "The deletion of a cluster destroys one that has taken its name.",
         nodes(
             "unit/operator/test_operator_plan_guards.py::test_deletion_keeps_znodes_of_another_cluster_of_the_same_name"

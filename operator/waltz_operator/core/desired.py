@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from waltz_operator.core import names
 from waltz_operator.core.names import CLUSTER_LABEL
 from waltz_operator.core.objects import connect_string
+from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 
@@ -108,6 +109,17 @@ class DesiredCluster:
         """The names in ``spec.pools`` for which no StoragePool exists."""
         existing = {pool.metadata.name for pool in self.pools}
         return tuple(name for name in self.cluster.spec.pools if name not in existing)
+
+
+def is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
+    """Whether the metadata are those of this cluster, and not of another one at the same root."""
+    return (present.name, present.key) == (desired.metadata_name, desired.key)
+
+
+def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
+    """Return the metadata of this cluster; None if it is not observed, or another cluster's."""
+    present = observed.metadata
+    return present if isinstance(present, ClusterPresent) and is_own(desired, present) else None
 
 
 def address_of(pool: StoragePool, ordinal: int) -> str:

@@ -19,7 +19,7 @@ from waltz_operator.core.planning.znodes import groups_of
 from waltz_operator.core.pods_of_sets import is_ready
 from waltz_operator.core.rebalance import answered_request
 from waltz_operator.core.resources import LostVolume, PoolStatus, StoragePool
-from waltz_operator.core.status import own_metadata
+from waltz_operator.core.status import metadata_with_key
 from waltz_operator.core.volume_growth import (
     refusal_text,
     refused_kinds,
@@ -37,7 +37,7 @@ def pool_status(
     ``now`` is the present time in UTC, as in a condition.
     """
     generation, old = pool.metadata.generation, pool.status
-    present = own_metadata(desired, observed)
+    present = metadata_with_key(desired, observed)
     name = pool.metadata.name
     ready_pods = _count_ready_pods(observed, name)
     ready = ready_pods >= pool.spec.storages

@@ -92,7 +92,7 @@ def cluster_status(
     is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
-    present = own_metadata(desired, observed)
+    present = metadata_with_key(desired, observed)
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     num_servers = 0 if present is None else len(present.servers)
     message = _message(plan, observed, failure)
@@ -162,10 +162,11 @@ def _rotated_for(observed: ObservedCluster) -> str:
     return authority.rotated_for
 
 
-def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
-    """Return the metadata of this cluster; None if it is not observed, or another cluster's.
+def metadata_with_key(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
+    """Return the metadata that have the key of this cluster; None if none are observed.
 
-    The partitions and servers of another cluster at this root say nothing about this cluster.
+    Unlike `desired.own_metadata`, it does not compare the name in ZooKeeper. The partitions and
+    servers of another cluster at this root say nothing about this cluster.
     """
     match observed.metadata:
         case ClusterPresent() as present if present.key == desired.key:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from waltz_operator.core import names
 from waltz_operator.core.adoption import foreign_storages, storages_elsewhere
-from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.desired import DesiredCluster, is_own
 from waltz_operator.core.names import COMPONENT_LABEL, POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import (
@@ -111,10 +111,7 @@ def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     if desired.cluster.spec.adopt is None:
         return False
     match observed.metadata:
-        case ClusterPresent(name, _, key) as present if (name, key) == (
-            desired.metadata_name,
-            desired.key,
-        ):
+        case ClusterPresent() as present if is_own(desired, present):
             elsewhere = storages_elsewhere(desired, observed, present.maps)
             return bool(elsewhere or foreign_storages(desired, present.maps))
         case ZooKeeperUnreachable() | ClusterMalformed() | ClusterIncomplete():
@@ -153,8 +150,8 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
     match observed.metadata:
         case ClusterPresent(foreign_znodes=True):
             return None
-        case ClusterPresent(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
-            return ClusterPlan((DeleteMetadata(name, key, complete=True),))
+        case ClusterPresent() as present if is_own(desired, present):
+            return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
             return None
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):

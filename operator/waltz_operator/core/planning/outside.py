@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 
 from waltz_operator.core import names
 from waltz_operator.core.adoption import foreign_outside_addresses, storages_elsewhere
-from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.desired import DesiredCluster, own_metadata
 from waltz_operator.core.names import POOL_LABEL, SLOT_LABEL
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterAbsent, LiveObject, ObservedCluster
@@ -31,7 +31,6 @@ from waltz_operator.core.outside_steps import (
 from waltz_operator.core.planning.outside_addresses import (
     listed,
     outside_addresses,
-    own_metadata,
     own_services,
     pending_services,
     server_pods,

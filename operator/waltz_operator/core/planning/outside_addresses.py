@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from waltz.net.core.addresses import join_address
 from waltz_operator.core import names
-from waltz_operator.core.desired import DesiredCluster, address_of
+from waltz_operator.core.desired import DesiredCluster, address_of, own_metadata
 from waltz_operator.core.names import OUTSIDE_LABEL, POOL_LABEL, Component
 from waltz_operator.core.objects import (
     Manifest,
@@ -17,7 +17,7 @@ from waltz_operator.core.objects import (
     outside_storage_services,
     outside_zookeeper_service,
 )
-from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
+from waltz_operator.core.observed import LiveObject, ObservedCluster
 from waltz_operator.core.planning.shape_objects import retired_pools
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.resources.outside import OutsideAccess, OutsideStatus, OutsideType
@@ -66,6 +66,11 @@ def own_services(desired: DesiredCluster, observed: ObservedCluster) -> Iterator
             yield live
 
 
+def _services_by_name(desired: DesiredCluster, observed: ObservedCluster) -> dict[str, LiveObject]:
+    """Return the Services of `own_services` by name."""
+    return {live["metadata"]["name"]: live for live in own_services(desired, observed)}
+
+
 def server_pods(desired: DesiredCluster, observed: ObservedCluster) -> dict[str, LiveObject]:
     """Return the pods of the cluster's servers by name."""
     return {
@@ -88,7 +93,7 @@ def outside_addresses(desired: DesiredCluster, observed: ObservedCluster) -> dic
     access = desired.cluster.spec.access.outside
     if access is None:
         return {}
-    services = {live["metadata"]["name"]: live for live in own_services(desired, observed)}
+    services = _services_by_name(desired, observed)
     found = {}
     for port in _ports(desired, observed, access):
         address = _address(services.get(port.service), access, port.name)
@@ -126,7 +131,7 @@ def pending_services(desired: DesiredCluster, observed: ObservedCluster) -> tupl
     access = desired.cluster.spec.access.outside
     if access is None:
         return ()
-    services = {live["metadata"]["name"]: live for live in own_services(desired, observed)}
+    services = _services_by_name(desired, observed)
     return tuple(
         wanted.key.name
         for wanted in wanted_services(desired, observed)
@@ -161,16 +166,6 @@ def listed(services: tuple[str, ...]) -> str:
     return ", ".join(services[:_MAX_NAMED_SERVICES]) + others
 
 
-def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
-    """Return the metadata of this cluster; None if it is not observed, or another cluster's."""
-    present = observed.metadata
-    is_own = isinstance(present, ClusterPresent) and (present.name, present.key) == (
-        desired.metadata_name,
-        desired.key,
-    )
-    return present if isinstance(present, ClusterPresent) and is_own else None
-
-
 def _connect_string(
     desired: DesiredCluster, observed: ObservedCluster, access: OutsideAccess
 ) -> str:
@@ -179,7 +174,7 @@ def _connect_string(
     if external is not None:
         return external.connect_string
     service = names.outside_zookeeper(desired.name)
-    services = {live["metadata"]["name"]: live for live in own_services(desired, observed)}
+    services = _services_by_name(desired, observed)
     return _address(services.get(service), access, "client") or ""
 
 

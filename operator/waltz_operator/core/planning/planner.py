@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waltz_operator.core.adoption import adopted_parts, storages_elsewhere
-from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.desired import DesiredCluster, is_own
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.observed import (
     ClusterAbsent,
@@ -111,7 +111,7 @@ def _plan_metadata(
             if root_plan.problems:
                 return root_plan, nothing_starts
             # Every step below changes the metadata of this cluster, and of no other cluster.
-            assert (present.name, present.key) == (desired.metadata_name, desired.key)
+            assert is_own(desired, present)
             if elsewhere := storages_elsewhere(desired, observed, present.maps):
                 return plan_storages_elsewhere(desired, observed, elsewhere), nothing_starts
             storages = plan_storages(desired, present)

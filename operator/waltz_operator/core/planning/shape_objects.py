@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from waltz_operator.core import names
-from waltz_operator.core.desired import DesiredCluster, address_of
+from waltz_operator.core.desired import DesiredCluster, address_of, own_metadata
 from waltz_operator.core.names import POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
-from waltz_operator.core.observed import ClusterPresent, LiveObject, ObservedCluster
+from waltz_operator.core.observed import LiveObject, ObservedCluster
 from waltz_operator.core.planning.shape_removal import registered_storages
 from waltz_operator.core.pods_of_sets import is_orphaned
 from waltz_operator.core.resources import Disposal, StoragePool
@@ -26,8 +26,8 @@ _POOL_KINDS = ("StatefulSet", "Service")
 
 def retired_pools(desired: DesiredCluster, observed: ObservedCluster) -> frozenset[str]:
     """Return the pools that leave the cluster and of which no storage is registered any more."""
-    present = observed.metadata
-    if not isinstance(present, ClusterPresent) or not _is_own(desired, present):
+    present = own_metadata(desired, observed)
+    if present is None:
         return frozenset()
     return frozenset(
         pool.metadata.name
@@ -101,10 +101,10 @@ def _unused_claims(
     desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
 ) -> Iterator[DeleteObject]:
     """Yield the deletion of a removed storage's volume claims, if the pool does not keep them."""
-    present, name = observed.metadata, pool.metadata.name
+    present, name = own_metadata(desired, observed), pool.metadata.name
     if pool.spec.volumes.on_scale_down is Disposal.KEEP:
         return
-    if not isinstance(present, ClusterPresent) or not _is_own(desired, present):
+    if present is None:
         return
     registered = registered_storages(pool, present)
     workload = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
@@ -134,8 +134,3 @@ def _of_pool(observed: ObservedCluster, kind: str, pool: str) -> list[LiveObject
 def _delete(kind: str, live: LiveObject) -> DeleteObject:
     metadata = live["metadata"]
     return DeleteObject(ObjectKey(kind, metadata["name"]), metadata.get("uid", ""))
-
-
-def _is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
-    """Whether the metadata is that of this cluster, not of another one at the same root."""
-    return (present.name, present.key) == (desired.metadata_name, desired.key)
