@@ -73,8 +73,8 @@ TRANSPORT_BUGS = (
     Planted(
         "a declaration is written whatever the version is",
         Package.METADATA,
-        "await cluster.store.set(path, after.encode(), stored.version)\n",
-        "await cluster.store.set(path, after.encode(), -1)\n",
+        "await store.set(path, data, read.version)\n",
+        "await store.set(path, data, -1)\n",
         "Of two servers that declare at once, the declaration of one is lost.",
         nodes(
             _TRANSPORT + "test_plaintext_server_that_read_the_members_before_does_not_turn_tls_off"

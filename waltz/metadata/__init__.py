@@ -11,6 +11,7 @@ modules beside `core` are not pure:
 * `zookeeper_access`, `kazoo_security`: TLS, authentication and ACLs
 * `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster
+* `optional_znodes`: reads and writes the znodes that a cluster may lack, for the next three
 * `access`: reads, follows and changes the access rules of one cluster
 * `transport`: whether the servers of one cluster use TLS, as they declare in ZooKeeper
 * `outside`: reads, follows and changes the outside addresses of servers and storages

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.optional_znodes import read_optional
 from waltz.metadata.retry import compare_and_set, until_answered
 from waltz.metadata.store import NodeExists, NodeMissing, OnChange, VersionConflict
 
@@ -26,16 +27,10 @@ async def read_access_rules(
 
     ``on_change`` is called once after a change, also if the znode is created or deleted.
     """
-    path = cluster.paths.access
-    node = await until_answered(cluster.store, lambda: cluster.store.get(path, on_change))
-    if node is None:
-        return None
-    try:
-        return VersionedValue(AccessRules.decode(node.data or b""), node.version)
-    except MalformedMetadata as problem:
-        raise MalformedMetadata(
-            f"{problem.kind} at {path} in ZooKeeper", problem.reason
-        ) from problem
+    path, decode = cluster.paths.access, AccessRules.decode
+    return await until_answered(
+        cluster.store, lambda: read_optional(cluster.store, path, decode, on_change)
+    )
 
 
 async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | None]:

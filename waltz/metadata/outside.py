@@ -14,8 +14,9 @@ from collections.abc import AsyncGenerator, Callable
 from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.outside_addresses import OutsideAddresses
+from waltz.metadata.optional_znodes import read_optional, try_write
 from waltz.metadata.retry import until_answered
-from waltz.metadata.store import NodeExists, NodeMissing, OnChange, VersionConflict
+from waltz.metadata.store import NodeMissing, OnChange
 
 log = logging.getLogger(__name__)
 
@@ -105,34 +106,18 @@ async def _try_change(
     after = change(before)
     if after == before:
         return after
-    path, data = cluster.paths.outside, after.encode()
-    try:
-        if stored is None:
-            await cluster.store.create(path, data)
-        else:
-            await cluster.store.set(path, data, stored.version)
-    except (NodeExists, VersionConflict):
-        return None
-    except NodeMissing:
-        if stored is None:
-            raise  # There is no cluster: the parent is missing.
-        return None
-    return after
+    is_written = await try_write(cluster.store, cluster.paths.outside, after.encode(), stored)
+    return after if is_written else None
 
 
 async def _read_once(
     cluster: Cluster, on_change: OnChange | None = None
 ) -> VersionedValue[OutsideAddresses] | None:
     """Read the outside addresses, without retries."""
-    path = cluster.paths.outside
-    node = await cluster.store.get(path, on_change)
-    if node is None:
-        return None
-    try:
-        return VersionedValue(OutsideAddresses.decode(node.data or b""), node.version)
-    except MalformedMetadata as problem:
-        raise MalformedMetadata(
-            f"{problem.kind} at {path} in ZooKeeper",
-            f"{problem.reason}; correct the znode, or delete it with: waltz cluster outside remove "
-            "--all",
-        ) from problem
+    return await read_optional(
+        cluster.store,
+        cluster.paths.outside,
+        OutsideAddresses.decode,
+        on_change,
+        remedy="correct the znode, or delete it with: waltz cluster outside remove --all",
+    )

@@ -14,8 +14,9 @@ from collections.abc import Collection
 from waltz.metadata.cluster import Cluster, NoCluster, VersionedValue
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.server_transport import ServerTransport, Transport, declare, for_clients
+from waltz.metadata.optional_znodes import read_optional, try_write
 from waltz.metadata.retry import until_answered
-from waltz.metadata.store import NodeExists, NodeMissing, VersionConflict
+from waltz.metadata.store import NodeExists
 from waltz.net.tls import PLAINTEXT, TlsConfig
 
 log = logging.getLogger(__name__)
@@ -119,18 +120,8 @@ async def _try_declare(
     after = declare(before, server, declaration, {member.address for member in members})
     if after == before and not must_write:
         return True
-    path = cluster.paths.transport
-    try:
-        if stored is None:
-            await cluster.store.create(path, after.encode())
-        else:
-            await cluster.store.set(path, after.encode(), stored.version)
-    except (NodeExists, VersionConflict):
+    if not await try_write(cluster.store, cluster.paths.transport, after.encode(), stored):
         return False
-    except NodeMissing:
-        if stored is None:
-            raise  # The root of the cluster is missing.
-        return False  # The znode was deleted meanwhile.
     if before is None or before.clients is not after.clients:
         log.info("server %s: declared that clients use %s", server, after.clients.value)
     return True
@@ -138,15 +129,10 @@ async def _try_declare(
 
 async def _read_once(cluster: Cluster) -> VersionedValue[ServerTransport] | None:
     """Read what the servers have declared, without retries."""
-    path = cluster.paths.transport
-    node = await cluster.store.get(path)
-    if node is None:
-        return None
-    try:
-        return VersionedValue(ServerTransport.decode(node.data or b""), node.version)
-    except MalformedMetadata as problem:
-        raise MalformedMetadata(
-            f"{problem.kind} at {path} in ZooKeeper",
-            f"{problem.reason}; say by tls, WALTZ_TLS or --tls whether servers use TLS, or delete "
-            "the znode and restart the servers",
-        ) from problem
+    return await read_optional(
+        cluster.store,
+        cluster.paths.transport,
+        ServerTransport.decode,
+        remedy="say by tls, WALTZ_TLS or --tls whether servers use TLS, or delete the znode and "
+        "restart the servers",
+    )

@@ -88,8 +88,8 @@ def foreign_outside_addresses(
     The administrator or the operator of these processes has written them.
     """
     adopted = adopted_parts(desired, observed, present)
-    ports = present.maps.connections.admin_ports
-    admin = {f"{each.rpartition(':')[0]}:{ports[each]}" for each in adopted.storages & {*ports}}
+    ports = present.maps.admin_addresses()
+    admin = {ports[each] for each in adopted.storages & ports.keys()}
     registered = adopted.storages | adopted.servers | admin
     before = present.outside or {}
     return {address: outside for address, outside in before.items() if address in registered}

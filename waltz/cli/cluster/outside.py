@@ -25,7 +25,6 @@ from waltz.metadata.outside import (
     delete_outside_addresses,
     read_outside_addresses,
 )
-from waltz.net import join_address, split_address
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -205,10 +204,11 @@ async def _registered(cluster: Cluster) -> Mapping[str, str]:
     servers = (await cluster.membership()).servers().values()
     maps = await cluster.storage_maps()
     used = {server.address: SERVER for server in servers}
-    for storage in sorted({*maps.groups.groups, *maps.connections.admin_ports}):
+    admin = maps.admin_addresses()
+    for storage in sorted({*maps.groups.groups, *admin}):
         used[storage] = STORAGE
-        if (port := maps.connections.admin_ports.get(storage)) is not None:
-            used[join_address(split_address(storage)[0], port)] = ADMIN_PORT
+        if storage in admin:
+            used[admin[storage]] = ADMIN_PORT
     return used
 
 

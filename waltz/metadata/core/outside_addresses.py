@@ -84,10 +84,8 @@ class OutsideAddresses:
 
 def storage_addresses(maps: StorageMaps) -> frozenset[str]:
     """Return the registered addresses of both ports of all storages."""
-    ports = maps.connections.admin_ports
-    # The host of an IPv6 address keeps its brackets.
-    admin = {f"{storage.rpartition(':')[0]}:{port}" for storage, port in ports.items()}
-    return frozenset({*maps.groups.groups, *ports, *admin})
+    admin = maps.admin_addresses()
+    return frozenset({*maps.groups.groups, *admin.keys(), *admin.values()})
 
 
 def _text(value: Any) -> str:

@@ -40,6 +40,12 @@ class StorageMaps:
         """Return the storages of ``group``, in stored order."""
         return tuple(s for s, g in self.groups.groups.items() if g == group)
 
+    def admin_addresses(self) -> dict[str, str]:
+        """Return the address of the admin port, ``host:port``, of each storage that has one."""
+        # The host of an IPv6 address keeps its brackets.
+        ports = self.connections.admin_ports.items()
+        return {storage: f"{storage.rpartition(':')[0]}:{port}" for storage, port in ports}
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
