@@ -60,15 +60,6 @@ def healthy(log: Kubectl) -> str:
     return str(conditions["Healthy"])
 
 
-def await_healthy(log: Kubectl) -> None:
-    until(
-        lambda: healthy(log) == "True",
-        _HEALTHY_SECONDS,
-        "the cluster is Healthy",
-        show=log.describe,
-    )
-
-
 def drain(node: str, seconds: float) -> None:
     """Evict the pods of a node. Raises CommandFailed if that is not possible in time."""
     options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={seconds:g}s")
@@ -110,7 +101,7 @@ def test_drain_takes_one_copy_away_and_a_second_drain_waits(
         appending.await_progress(_PAUSE_SECONDS)
     finally:
         run("kubectl", "uncordon", nodes.first, nodes.second)
-    await_healthy(log)
+    log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
     appending.await_progress(_PAUSE_SECONDS)
 
 
@@ -132,7 +123,7 @@ def test_dead_node_comes_back_and_no_append_is_lost(
         appending.await_progress(_PAUSE_SECONDS)
     finally:
         run(*command, "start", nodes.second, seconds=180)
-    await_healthy(log)
+    log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
     appending.await_progress(_PAUSE_SECONDS)
     assert storage_nodes(log) == storages
     assert {each["metadata"]["uid"] for each in log.find("pvc")} == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from waltz.local.core.plan import HOST
 
@@ -35,14 +36,33 @@ NO_FAULTS = LinkFaults()
 
 
 class Proxy:
-    """A proxy that listens on one port and dials another one."""
+    """A proxy that listens on one port and dials another one; 0: the system chooses the port.
+
+    As a context it runs until the context ends.
+    """
 
     def __init__(self, port: int, behind: int) -> None:
+        self.accepted = 0
+        """How many connections were accepted."""
         self._port = port
         self._behind = behind
         self._faults = NO_FAULTS
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, HOST, self._port)
@@ -71,6 +91,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.accepted += 1
         writers = [writer]
         try:
             there, back = await asyncio.open_connection(HOST, self._behind)

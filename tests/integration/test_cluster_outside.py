@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import waltz
+from tests.chaos.proxies import Proxy
 from tests.integration.secured import SecuredCluster
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
-from tests.support.forwarder import Forwarder
 from waltz.cli.app import app
 from waltz.client.opening import Opening
 
@@ -71,7 +71,7 @@ async def test_cluster_is_reached_by_outside_addresses_only(
     await eventually(lambda: "server 1: joined" in cluster.log_of("server"))
     with pytest.raises(waltz.ClusterUnreachable, match=f"{registered} has no outside address"):
         await connect(cluster, authority, 0.5)
-    async with Forwarder(port) as first, Forwarder(port) as second:
+    async with Proxy(0, port) as first, Proxy(0, port) as second:
         pair = f"{registered}={OUTSIDE}:{first.port}"
         done = await command(cluster, "cluster", "outside", "set", pair)
         assert done.exit_code == 0, done.output
@@ -83,7 +83,7 @@ async def test_cluster_is_reached_by_outside_addresses_only(
         pair = f"{registered}={OUTSIDE}:{second.port}"
         assert (await command(cluster, "cluster", "outside", "set", pair)).exit_code == 0
         assert not second.accepted
-        await first.close()
+        await first.stop()
         assert await client.append(0, b"b") == 1
         assert second.accepted
         await client.close()

@@ -18,6 +18,7 @@ from tests.support.adoption_world import (
     foreign_storage,
 )
 from tests.support.operator_world import NAMESPACE, Znodes, pool_resource
+from tests.support.planned import follow_until, next_plan
 from tests.support.shape_world import ShapeWorld
 from tests.unit.operator.test_operator_shape_properties import check_shape, finish
 from waltz.admin.core.steps import (
@@ -32,7 +33,6 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 from waltz_operator.core.names import FINALIZER
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete
-from waltz_operator.core.planning import plan
 from waltz_operator.core.preview import Ending, preview, report
 from waltz_operator.core.resources import ClusterStatus, Condition, WaltzCluster
 from waltz_operator.core.status import cluster_status
@@ -44,16 +44,11 @@ from waltz_operator.core.steps import (
 )
 
 _NOW = "2026-01-01T12:00:00Z"
-_MANY_ROUNDS = 100
 _SERVERS = ObjectKey("Deployment", "log-server")
 
 
 def pool_storage(pool: str) -> str:
     return f"{pool}-storage-0.{pool}-storage.{NAMESPACE}.svc:6000"
-
-
-def next_plan(world: ShapeWorld) -> ClusterPlan:
-    return plan(world.desired(), world.observed())
 
 
 def rounds(world: AdoptionWorld, count: int = 30) -> ClusterPlan:
@@ -63,18 +58,6 @@ def rounds(world: AdoptionWorld, count: int = 30) -> ClusterPlan:
             world.perform(step)
         world.settle()
     return next_plan(world)
-
-
-def until(world: AdoptionWorld, kind: type) -> ClusterPlan:
-    """Perform plans until one has a step of ``kind``; return it without performing it."""
-    for _ in range(_MANY_ROUNDS):
-        world.settle()
-        decided = next_plan(world)
-        if any(isinstance(step, kind) for step in decided.steps):
-            return decided
-        for step in decided.steps:
-            world.perform(step)
-    raise AssertionError(f"no plan has a step {kind.__name__}: {decided}")
 
 
 def adopted(**more: Any) -> AdoptionWorld:
@@ -231,7 +214,7 @@ def test_single_foreign_copy_becomes_three_at_once() -> None:
     world = AdoptionWorld(groups=(1,), partitions=1)
     rounds(world)
     world.old_servers = frozenset()
-    decided = until(world, ChangeAssignment)
+    decided = follow_until(world, ChangeAssignment)
     (change,) = (each for each in decided.steps if isinstance(each, ChangeAssignment))
     assert len(change.changes[0].wanted) == 3
     finish(world)
@@ -266,7 +249,7 @@ def test_pools_removed_half_way_return_the_cluster_to_the_foreign_groups(num_cha
     rounds(world)
     world.old_servers = frozenset()
     for _ in range(num_changes):
-        for step in until(world, ChangeAssignment).steps:
+        for step in follow_until(world, ChangeAssignment).steps:
             world.perform(step)
     world.specify(pools=[])
     finish(world)
@@ -280,7 +263,7 @@ def test_pools_removed_half_way_return_the_cluster_to_the_foreign_groups(num_cha
 def test_retired_groups_leave_one_after_the_other_and_keep_their_files() -> None:
     world = adopted()
     world.retire()
-    decided = until(world, ChangeAssignment)
+    decided = follow_until(world, ChangeAssignment)
     assert decided.change is not None
     assert decided.change.progress == "foreign group 0: partition 1 of 3"
     found, conditions = status(world)
@@ -288,9 +271,9 @@ def test_retired_groups_leave_one_after_the_other_and_keep_their_files() -> None
     assert conditions["Changing"].reason == "RetiringForeignGroup"
     assert "of 5 copies, 3 are a quorum and 2 may fail" in conditions["Changing"].message
     assert conditions["Foreign"].reason == "RetiringForeignStorages"
-    (drop,) = until(world, DropReplicas).steps
+    (drop,) = follow_until(world, DropReplicas).steps
     assert drop == DropReplicas(foreign_storage(0), (0, 1, 2), delete_files=False)
-    (unregister,) = until(world, UnregisterStorage).steps
+    (unregister,) = follow_until(world, UnregisterStorage).steps
     assert unregister == UnregisterStorage(foreign_storage(0))
     assert {foreign_storage(1), foreign_storage(2)} < {*world.maps.groups.groups}
     finish(world)
@@ -309,7 +292,7 @@ def test_groups_are_not_retired_before_every_pool_has_its_copy() -> None:
     for _ in range(9):
         (change,) = (
             each
-            for each in until(world, ChangeAssignment).steps
+            for each in follow_until(world, ChangeAssignment).steps
             if isinstance(each, ChangeAssignment)
         )
         assert change.changes[0].expected < change.changes[0].wanted
@@ -352,7 +335,7 @@ def test_unreached_foreign_storage_stops_the_retirement_and_is_named() -> None:
 def test_storage_that_leaves_and_does_not_answer_stays_registered() -> None:
     world = adopted()
     world.retire()
-    until(world, DropReplicas)
+    follow_until(world, DropReplicas)
     world.down.add(foreign_storage(0))
     decided = rounds(world, 10)
     assert foreign_storage(0) in world.maps.groups.groups
@@ -379,7 +362,7 @@ def test_copy_that_differs_stops_the_retirement() -> None:
 def test_retirement_that_is_withdrawn_stops_where_it_is() -> None:
     world = adopted()
     world.retire()
-    for step in until(world, ChangeAssignment).steps:
+    for step in follow_until(world, ChangeAssignment).steps:
         world.perform(step)
     world.retire("Keep")
     decided = finish(world)
@@ -391,7 +374,7 @@ def test_foreign_copy_is_assigned_again_if_a_partition_opens_only_with_it() -> N
     """The user has withdrawn the retirement directly after a copy was given up."""
     world = adopted(groups=(1,), partitions=1)
     world.retire()
-    for step in until(world, ChangeAssignment).steps:
+    for step in follow_until(world, ChangeAssignment).steps:
         world.perform(step)
     world.retire("Keep")
     world.old_servers = frozenset()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.support.operator_world import World, Znodes, cluster_resource, pool_resource
+from tests.support.planned import next_plan
 from waltz.admin.core.steps import ChangeAssignment
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.planning import plan
-from waltz_operator.core.steps import ApplyObject, ClusterPlan, DeleteObject, Step
+from waltz_operator.core.steps import ApplyObject, DeleteObject, Step
 
 MAX_ROUNDS = 20
 
@@ -34,10 +34,6 @@ def run(world: World) -> list[Step]:
         if world.cluster is None:
             return taken
     raise AssertionError(f"not done after {MAX_ROUNDS} rounds; last: {decided}")
-
-
-def next_plan(world: World) -> ClusterPlan:
-    return plan(world.desired(), world.observed())
 
 
 def started(**spec: Any) -> World:

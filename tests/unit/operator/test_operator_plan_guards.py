@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.operator_world import World, Znodes, cluster_resource, pool_resource
+from tests.support.planned import next_plan
 from waltz.admin.core.replicas import StorageReplicas
 from waltz.metadata.core.storage_maps import add_storage_node
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
@@ -22,7 +23,6 @@ from waltz_operator.core.steps import (
     AddFinalizer,
     ApplyObject,
     ClaimPool,
-    ClusterPlan,
     CreateMetadata,
     DeleteMetadata,
     IssueCertificates,
@@ -45,10 +45,6 @@ def started(**spec: Any) -> World:
             world.perform(step)
     assert next_plan(world).done
     return world
-
-
-def next_plan(world: World) -> ClusterPlan:
-    return plan(world.desired(), world.observed())
 
 
 def deleted_with_volumes() -> World:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.operator_world import World, Znodes, cluster_resource, pool_resource
-from tests.unit.operator.test_operator_plan import delete, next_plan, run, started
+from tests.support.planned import next_plan
+from tests.unit.operator.test_operator_plan import delete, run, started
 from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.metadata.core import storage_maps
 from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor

@@ -8,9 +8,10 @@ from fractions import Fraction
 import pytest
 
 from tests.support.operator_world import Znodes, cluster_resource, pool_resource
+from tests.support.planned import follow_until, next_plan
 from tests.support.rebalance_world import RebalanceWorld
 from tests.unit.operator.test_operator_replacement_steps import Scene
-from tests.unit.operator.test_operator_shape import follow_until, next_plan, status, storage
+from tests.unit.operator.test_operator_shape import status, storage
 from tests.unit.operator.test_operator_shape_properties import finish
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas
 from waltz_operator.core.balance import Balancing, PlannedMove

@@ -7,19 +7,18 @@ from typing import Any
 import pytest
 
 from tests.support.operator_world import NAMESPACE, Znodes, cluster_resource, pool_resource
+from tests.support.planned import follow_until, next_plan
 from tests.support.shape_world import ShapeWorld
 from tests.unit.operator.test_operator_plan_properties import reach
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, DropReplicas, SwitchOff
 from waltz_operator.core import names
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.planning import plan
 from waltz_operator.core.resources import ClusterStatus, Condition
 from waltz_operator.core.status import cluster_status
 from waltz_operator.core.steps import ClusterPlan, DeleteObject, ReleasePool
 
 _NOW = "2026-01-01T12:00:00Z"
-_MANY_ROUNDS = 60
 
 
 def storage(pool: str, ordinal: int = 0) -> str:
@@ -38,22 +37,6 @@ def specify(world: ShapeWorld, *pools: str, **spec: Any) -> None:
     assert world.cluster is not None
     world.cluster["spec"] |= {"pools": list(pools)} | spec
     world.cluster["metadata"]["generation"] += 1
-
-
-def next_plan(world: ShapeWorld) -> ClusterPlan:
-    return plan(world.desired(), world.observed())
-
-
-def follow_until(world: ShapeWorld, kind: type) -> ClusterPlan:
-    """Perform plans until one has a step of ``kind``; return it without performing it."""
-    for _ in range(_MANY_ROUNDS):
-        world.settle()
-        decided = next_plan(world)
-        if any(isinstance(step, kind) for step in decided.steps):
-            return decided
-        for step in decided.steps:
-            world.perform(step)
-    raise AssertionError(f"no plan has a step {kind.__name__}: {decided}")
 
 
 def status(world: ShapeWorld, decided: ClusterPlan) -> tuple[ClusterStatus, dict[str, Condition]]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.operator_world import Znodes, cluster_resource, pool_resource
+from tests.support.planned import follow_until
 from tests.support.shape_world import ShapeWorld
-from tests.unit.operator.test_operator_shape import follow_until, storage
+from tests.unit.operator.test_operator_shape import storage
 from tests.unit.operator.test_operator_shape_properties import finish
 from waltz.admin.core.steps import ChangeAssignment, DropReplicas
 from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor
