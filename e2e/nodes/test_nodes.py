@@ -45,19 +45,13 @@ def storage_nodes(log: Kubectl) -> dict[str, str]:
     }
 
 
-def is_ready(log: Kubectl, pod: str) -> bool:
-    found = log.get("pod", pod)
-    assert found is not None, f"{pod} does not exist"
-    return {"Ready": "True"}.items() <= {
-        each["type"]: each["status"] for each in found["status"]["conditions"]
-    }.items()
-
-
-def healthy(log: Kubectl) -> str:
-    cluster = log.get("waltzcluster", "log")
-    assert cluster is not None
-    conditions = {each["type"]: each["status"] for each in cluster["status"]["conditions"]}
-    return str(conditions["Healthy"])
+def condition(log: Kubectl, kind: str, name: str, condition_type: str) -> str:
+    """Return the status of a condition of an object: True, False or Unknown."""
+    found = log.get(kind, name)
+    assert found is not None, f"{kind} {name} does not exist"
+    return {each["type"]: str(each["status"]) for each in found["status"]["conditions"]}[
+        condition_type
+    ]
 
 
 def drain(node: str, seconds: float) -> None:
@@ -97,7 +91,7 @@ def test_drain_takes_one_copy_away_and_a_second_drain_waits(
         appending.await_progress(_PAUSE_SECONDS)
         with pytest.raises(CommandFailed, match=f"(?s)pod.*{kept}"):
             drain(nodes.second, _REFUSED_SECONDS)
-        assert is_ready(log, kept)
+        assert condition(log, "pod", kept, "Ready") == "True"
         appending.await_progress(_PAUSE_SECONDS)
     finally:
         run("kubectl", "uncordon", nodes.first, nodes.second)
@@ -115,7 +109,7 @@ def test_dead_node_comes_back_and_no_append_is_lost(
     try:
         appending.await_progress(_PAUSE_SECONDS)
         until(
-            lambda: healthy(log) != "True",
+            lambda: condition(log, "waltzcluster", "log", "Healthy") != "True",
             _NOTICED_SECONDS,
             "the operator notices the dead node",
             show=log.describe,
