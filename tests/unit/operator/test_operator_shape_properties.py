@@ -179,8 +179,10 @@ def test_random_changes_of_shape_give_copies_up_and_copy() -> None:
         copied += world.copied
     assert given_up > 10
     assert copied > 10
-    # Rebalances are those of test_operator_rebalance_properties.
-    assert kinds == {*ShapeChangeKind} - {ShapeChangeKind.REBALANCING}
+    # Rebalances are those of test_operator_rebalance_properties, foreign groups those of
+    # test_operator_adoption_properties.
+    elsewhere = {ShapeChangeKind.REBALANCING, ShapeChangeKind.RETIRING_FOREIGN_GROUP}
+    assert kinds == {*ShapeChangeKind} - elsewhere
 
 
 def test_replaced_pool_leaves_after_the_new_one_has_its_copy() -> None:
