@@ -76,6 +76,16 @@ OUTSIDE_ACCESS_BUGS = (
         nodes(f"{_OUTSIDE}::test_slots_are_not_given_after_one_was_not_taken"),
     ),
     Planted(
+        "outside addresses that an administrator has changed meanwhile are replaced",
+        Package.OPERATOR,
+        "                    if before.addresses == expected\n",
+        "                    if before is not None\n",
+        "The addresses that an administrator of an adopted cluster has set are lost.",
+        nodes(
+            "unit/operator/test_operator_outside_shell.py::test_addresses_that_changed_since_the_observation_are_not_replaced"
+        ),
+    ),
+    Planted(
         "the certificate is issued forever if the host is the name of the cluster",
         Package.OPERATOR,
         "return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))\n",

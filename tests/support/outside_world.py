@@ -163,7 +163,7 @@ class OutsideWorld(World):
                 labels.pop(SLOT_LABEL, None)
                 if slot is not None:
                     labels[SLOT_LABEL] = str(slot)
-            case WriteOutsideAddresses(addresses):
+            case WriteOutsideAddresses(addresses, _):
                 assert isinstance(self.znodes, Znodes)
                 self.znodes.outside = dict(addresses)
             case DeleteOutsideAddresses():

@@ -27,12 +27,15 @@ class SetSlot:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutsideAddresses:
-    """Write the outside addresses into ZooKeeper, in place of those before.
+    """Write the outside addresses into ZooKeeper, in place of those that were observed.
 
-    ``addresses`` has pairs of a registered address and its outside address, in order.
+    ``addresses`` and ``observed`` have pairs of a registered address and its outside address, in
+    order; ``observed`` is empty if ZooKeeper has none. If an administrator has changed the
+    addresses since the observation, the step does nothing: the next plan sees the change.
     """
 
     addresses: tuple[tuple[str, str], ...]
+    observed: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
         return f"addresses for clients outside are written into ZooKeeper: {len(self.addresses)}"

@@ -179,9 +179,14 @@ class Executor:
                         "nothing was deleted."
                     )
                 await delete_cluster(cluster.store, root, name)
-            case WriteOutsideAddresses(addresses):
-                written = OutsideAddresses(dict(addresses))
-                await change_outside_addresses(cluster, lambda _before: written)
+            case WriteOutsideAddresses(addresses, observed):
+                wanted, expected = dict(addresses), dict(observed)
+                await change_outside_addresses(
+                    cluster,
+                    lambda before: OutsideAddresses(wanted)
+                    if before.addresses == expected
+                    else before,
+                )
             case DeleteOutsideAddresses():
                 await delete_outside_addresses(cluster)
 

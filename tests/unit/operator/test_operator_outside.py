@@ -382,7 +382,7 @@ def test_pods_are_replaced_while_the_api_server_refuses_the_services() -> None:
 
 
 def test_slots_are_not_given_after_one_was_not_taken() -> None:
-    take, give, write = SetSlot("a", None), SetSlot("b", 0), WriteOutsideAddresses(())
+    take, give, write = SetSlot("a", None), SetSlot("b", 0), WriteOutsideAddresses((), ())
     world = outside_world(NODE_PORT)
     world.settle()
     services = list(plan_outside(world.desired(), world.observed()).steps)

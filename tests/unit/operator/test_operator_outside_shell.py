@@ -214,11 +214,21 @@ async def test_written_addresses_replace_those_before() -> None:
     scene = await opened()
     old = OutsideAddresses({"10.0.0.9:6100": "gone.example:1"})
     await change_outside_addresses(scene.cluster, lambda _before: old)
-    await scene.executor.perform(WriteOutsideAddresses((("10.0.0.1:6100", "node:30001"),)))
+    new, observed = (("10.0.0.1:6100", "node:30001"),), (("10.0.0.9:6100", "gone.example:1"),)
+    await scene.executor.perform(WriteOutsideAddresses(new, observed))
     assert await scene.outside() == {"10.0.0.1:6100": "node:30001"}
     for _ in range(2):
         await scene.executor.perform(DeleteOutsideAddresses())
         assert await scene.outside() is None
+
+
+async def test_addresses_that_changed_since_the_observation_are_not_replaced() -> None:
+    scene = await opened()
+    changed = OutsideAddresses({"10.0.0.9:6100": "new.example:1"})
+    await change_outside_addresses(scene.cluster, lambda _before: changed)
+    for observed in ((), (("10.0.0.9:6100", "old.example:1"),)):
+        await scene.executor.perform(WriteOutsideAddresses((("a:1", "node:30001"),), observed))
+        assert await scene.outside() == changed.addresses
 
 
 async def test_slot_of_a_pod_is_one_label_of_several() -> None:
@@ -243,4 +253,4 @@ async def test_malformed_addresses_do_not_stop_the_operator_and_are_named() -> N
     assert getattr(observed.metadata, "outside", "absent") is None
     assert "malformed OutsideAddresses" in getattr(observed.metadata, "outside_problem", "")
     with pytest.raises(StepFailed, match="OutsideAddresses"):
-        await scene.executor.perform(WriteOutsideAddresses((("10.0.0.1:6100", "node:1"),)))
+        await scene.executor.perform(WriteOutsideAddresses((("10.0.0.1:6100", "node:1"),), ()))

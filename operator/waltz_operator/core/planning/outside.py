@@ -15,14 +15,14 @@ last slot, which usually no server has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from waltz_operator.core import names
 from waltz_operator.core.adoption import foreign_outside_addresses, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster, own_metadata
 from waltz_operator.core.names import POOL_LABEL, SLOT_LABEL
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import ClusterAbsent, LiveObject, ObservedCluster
+from waltz_operator.core.observed import ClusterAbsent, ClusterPresent, LiveObject, ObservedCluster
 from waltz_operator.core.outside_steps import (
     DeleteOutsideAddresses,
     SetSlot,
@@ -102,7 +102,7 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
         wanted = foreign_outside_addresses(desired, observed, present) | addresses
         has_services = bool(addresses) or any(own_services(desired, observed))
         if has_services and wanted != (present.outside or {}):
-            result += ClusterPlan((WriteOutsideAddresses(tuple(sorted(wanted.items()))),))
+            result += ClusterPlan((_write(wanted, present),))
     if pending := pending_services(desired, observed):
         result += wait(f"Services for clients outside have no address yet: {listed(pending)}")
     return result
@@ -143,11 +143,8 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
         or (present.outside is not None and (not foreign or present.outside != foreign))
     )
     if was_given and has_own:
-        yield (
-            WriteOutsideAddresses(tuple(sorted(foreign.items())))
-            if foreign
-            else DeleteOutsideAddresses()
-        )
+        assert present is not None, "has_own is computed from it"
+        yield _write(foreign, present) if foreign else DeleteOutsideAddresses()
     may_have_own = has_own or (present is None and not isinstance(observed.metadata, ClusterAbsent))
     spare = names.outside_server(desired.name, num_slots(desired.cluster.spec.servers.replicas) - 1)
     # The pods, whose labels are a sign, too, may be replaced meanwhile.
@@ -155,6 +152,12 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
     yield from _delete(live for live in services if live["metadata"]["name"] != sign)
     if not may_have_own:
         yield from (SetSlot(pod, None) for pod in labelled)
+
+
+def _write(wanted: Mapping[str, str], present: ClusterPresent) -> WriteOutsideAddresses:
+    """Return the step that writes the wanted addresses in place of the present ones."""
+    before = present.outside or {}
+    return WriteOutsideAddresses(tuple(sorted(wanted.items())), tuple(sorted(before.items())))
 
 
 def _delete(services: Iterable[LiveObject]) -> Iterator[DeleteObject]:
