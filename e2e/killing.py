@@ -52,7 +52,6 @@ def _program_config_map() -> dict[str, Any]:
 
 def _pod(steps: int) -> dict[str, Any]:
     """Return the pod of `killed_operators`."""
-    script = f"while :; do python3 /programs/{_PROGRAM.name} {steps}; echo killed; done"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,7 +67,7 @@ def _pod(steps: int) -> dict[str, Any]:
                     "name": "operator",
                     "image": f"waltz-operator:{resources.version()}",
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["sh", "-c", script],
+                    "command": ["python3", f"/programs/{_PROGRAM.name}", f"{steps}"],
                     "env": [
                         {"name": "WALTZ_OPERATOR_NAMESPACE", "value": "waltz-system"},
                         {"name": "WALTZ_OPERATOR_POD", "value": _POD},
