@@ -354,7 +354,7 @@ async def test_invalid_batch_or_range_is_refused(client: LogClient[bytes]) -> No
         await client.bulk.append(2, [Draft(b"x", mark=1)])
     with pytest.raises(ValueError, match="begin at 0"):
         await client.bulk.records(2, -1)
-    with pytest.raises(ValueError, match="max_headers is 0: it must be a number from 1"):
+    with pytest.raises(ValueError, match="max_headers is 0: it must be a whole number from 1"):
         await client.bulk.headers(2, 0, max_headers=0)
     with pytest.raises(waltz.PartitionUnknown):
         await client.bulk.append(99, [Draft(b"x")])

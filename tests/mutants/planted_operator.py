@@ -437,8 +437,8 @@ OPERATOR_BUGS = (
     Planted(
         "a full queue of events fails the step",
         Package.OPERATOR,
-        "if not self._queue.full():\n    self._queue.put_nowait(event)\n",
-        "self._queue.put_nowait(event)\n",
+        "if self._queue.full():\n    return False\n",
+        "",
         "The operator fails because Kubernetes does not answer.",
         nodes(
             "unit/operator/test_operator_process.py::test_events_that_do_not_fit_the_queue_are_dropped_and_fail_no_step"

@@ -238,7 +238,7 @@ WAL_BUGS = (
     Planted(
         "segments read without their log",
         Package.STORAGE,
-        "if key is not None and header.key != key and is_partly_inverted(header.key, key):\n",
+        "if key is not None and header.key != key and is_key_or_inverse(header.key, key):\n",
         "if False:\n",
         "waltz disk export prints a log without its last transactions.",
         nodes(

@@ -62,9 +62,10 @@ class Monitor:
             storage.close()
 
     async def sample(self) -> Sample:
-        """Read ZooKeeper, then query every server and storage concurrently.
+        """Read from ZooKeeper which processes there are; then query them all concurrently.
 
-        Raises NoCluster, MalformedMetadata.
+        The metadata of the partitions are read at the same time, so an answer may be older or newer
+        than they are. Raises NoCluster, MalformedMetadata.
         """
         params = await self._cluster.store_params()
         membership, maps = await self._cluster.membership(), await self._cluster.storage_maps()
@@ -89,10 +90,14 @@ class Monitor:
     async def _query_servers(
         self, members: Mapping[int, ServerDescriptor]
     ) -> Mapping[int, ServerSample]:
-        samples = await asyncio.gather(
-            *(self._query_server(member.host, member.port) for member in members.values())
-        )
-        return dict(zip(members, samples, strict=True))
+        # Two members may have the same address: a server that was killed remains a member until its
+        # ZooKeeper session times out, and its successor may use the same port. One query serves
+        # both, because a `ServerQuery` takes one request at a time.
+        endpoints = {server: (member.host, member.port) for server, member in members.items()}
+        distinct = tuple(dict.fromkeys(endpoints.values()))
+        samples = await asyncio.gather(*(self._query_server(*endpoint) for endpoint in distinct))
+        by_endpoint = dict(zip(distinct, samples, strict=True))
+        return {server: by_endpoint[endpoint] for server, endpoint in endpoints.items()}
 
     async def _query_server(self, host: str, port: int) -> ServerSample:
         """Query a server; after an error, close its connection and return the problem."""

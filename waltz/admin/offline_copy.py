@@ -1,8 +1,12 @@
 """Fill a switched-off replica from a peer (spec/behaviour.md section 11). Touches the network.
 
 The copy ends where the source's present store session began: all transactions before that point are
-committed. Servers copy the rest when the replica is switched on. An interrupted copy must be
-repeated before the replica is switched on; the repetition continues at the destination's mark.
+committed. Servers copy the rest when the replica is switched on.
+
+Before the first copy, the destination's log is cut to its low-water mark. Until the copy is
+complete, the log may lack records that the replica has acknowledged, and recovery would count it as
+a voter that never had them. So repeat an interrupted copy before you switch the replica on. The
+repetition continues at the low-water mark that the destination has persisted.
 
 The destination reads the records from the source itself. A destination that cannot do so, because
 of its version or because it does not reach the source, gets them from this process.
@@ -81,9 +85,11 @@ async def copy_offline(
     transactions may be committed, and only the servers' recovery can decide that. Waltz 0.13.2 cuts
     these transactions off.
 
-    With ``overwrite``, the destination is always cut to its low-water mark first. Transactions
-    above the mark that the replica has acknowledged are then lost. So ``overwrite`` is safe only if
-    no committed transaction needs this replica for its quorum.
+    With ``overwrite``, such a destination is cut to its low-water mark, too, and filled again.
+    Transactions above the start of the source's session that the replica has acknowledged are then
+    lost. So ``overwrite`` is safe only if no committed transaction needs this replica for its
+    quorum. Without ``overwrite`` nothing is lost: all records that the cut removes are below that
+    start, and are copied again.
 
     The destination itself reads from the admin port ``source_address``. If ``source_address`` is
     None, or if the destination cannot read there and ``relay`` is set, this process reads the
@@ -185,8 +191,9 @@ class _OfflineWriter:
     async def _set_mark(self, mark: int) -> None:
         """Persist ``mark``, up to which all records are written, as the low-water mark.
 
-        A server may have cut the log below the persisted mark. Then nothing is persisted until the
-        copy reaches that mark again: ``mark`` is smaller, and a storage refuses a smaller mark.
+        The log may end below the persisted mark: a recovery cuts it there if the mark was written
+        by a session that never opened (`replica_roles` of the server). Then nothing is persisted
+        until the copy reaches that mark again, because a storage refuses a smaller mark.
         """
         if mark >= self._mark:
             await self._call(messages.SetLowWaterMarkRequest, mark)

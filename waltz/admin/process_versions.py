@@ -93,8 +93,8 @@ async def _query(
 def _build_info(answer: bytes) -> Version:
     """Return the values of an answer to ``GET /buildinfo``. Raises ValueError."""
     info = json.loads(answer.partition(b"\r\n\r\n")[2])
-    if not isinstance(info, dict):
-        raise ValueError("not an object")
+    if not isinstance(info, dict) or "version" not in info:
+        raise ValueError("not an object with a version")
     return {name: str(info[name]) for name in ("service_name", "version") if name in info}
 
 

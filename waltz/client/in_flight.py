@@ -67,7 +67,10 @@ class InFlightLimit:
         self._admit()
 
     def unbound(self) -> None:
-        """Remove the limits: present and later calls of `enter` do not wait."""
+        """Remove the limits: present and later calls of `enter` do not wait.
+
+        Called when the client closes: no outcome will follow that could admit the waiting calls.
+        """
         self._unbounded = True
         self._admit()
 

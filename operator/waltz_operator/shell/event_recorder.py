@@ -82,10 +82,12 @@ class KubeEventRecorder:
         """See EventRecorder.
 
         One event describes all steps of a kind: a plan may have a step per partition and storage,
-        and the API server limits the rate of events. A change of shape has the same steps for one
-        partition after the other, so only the first step of each kind is posted.
+        and the API server limits the rate of events. A *change of shape* adds, removes or
+        rebalances storages or pools (`ShapeChange`). It has the same steps for one partition after
+        the other, so only the first step of each kind is posted.
         """
         uid = cluster.metadata.uid
+        # Called also without steps: it forgets a change that has ended.
         posted = self._posted_reasons(uid, change)
         if not steps:
             return
@@ -97,11 +99,11 @@ class KubeEventRecorder:
         for reason, texts in by_reason.items():
             if reason in posted:
                 continue
-            posted.add(reason)
             message = "; ".join(texts[:_SHOWN_STEPS])
             if len(texts) > _SHOWN_STEPS:
                 message = f"{len(texts)} steps, the first {_SHOWN_STEPS}: {message}"
-            self._enqueue(cluster.metadata, "Normal", reason, message)
+            if self._enqueue(cluster.metadata, "Normal", reason, message):
+                posted.add(reason)
 
     def _posted_reasons(self, uid: str, change: ShapeChange | None) -> set[str]:
         """Return the reasons of the events that were posted about ``change``.
@@ -129,16 +131,24 @@ class KubeEventRecorder:
 
     def _warn(self, cluster: ObjectMeta, reason: str, message: str) -> None:
         """Post a failure, unless the last failure of the cluster has the same message."""
-        if self._last_failure.get(cluster.uid) != message:
+        if self._last_failure.get(cluster.uid) == message:
+            return
+        if self._enqueue(cluster, "Warning", reason, message):
             # Inserted at the end, so that the first entry is the failure that was posted first.
             self._last_failure.pop(cluster.uid, None)
             self._last_failure[cluster.uid] = message
             if len(self._last_failure) > _MAX_LAST_FAILURES:
                 del self._last_failure[next(iter(self._last_failure))]
-            self._enqueue(cluster, "Warning", reason, message)
 
-    def _enqueue(self, metadata: ObjectMeta, kind: str, reason: str, message: str) -> None:
-        """Queue an event of the kind Normal or Warning about a WaltzCluster."""
+    def _enqueue(self, metadata: ObjectMeta, kind: str, reason: str, message: str) -> bool:
+        """Queue an event of the kind Normal or Warning about a WaltzCluster.
+
+        Returns False if the queue is full. The event is then dropped, because a slow API server
+        must not stop reconciles. The caller does not count it as posted, so that the next event of
+        this content is posted.
+        """
+        if self._queue.full():
+            return False
         now = utc_now().strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "apiVersion": "v1",
@@ -162,9 +172,8 @@ class KubeEventRecorder:
             "lastTimestamp": now,
             "count": 1,
         }
-        # When the queue is full, the event is dropped: a slow API server must not stop reconciles.
-        if not self._queue.full():
-            self._queue.put_nowait(event)
+        self._queue.put_nowait(event)
+        return True
 
     async def _post(self) -> None:
         """Post the queued events until the task is cancelled."""

@@ -1,7 +1,8 @@
-"""Test that samples of a cluster recover when a process does."""
+"""Test that samples of a cluster recover when a process does, and query each address once."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -93,3 +94,36 @@ async def test_mark_that_the_server_does_not_know_is_sampled_as_none(
     async with Monitor(cluster, PLAINTEXT, timeout_seconds=10) as monitor:
         assert (await monitor.sample()).servers[server_id].marks == {0: 7, 1: None}
     await server.leave()
+
+
+async def test_members_with_the_same_address_are_sampled_by_one_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[Server] = []
+
+    async def open_server(*_: object, **__: object) -> Server:
+        await asyncio.sleep(0)  # Both queries would find no connection, and open one.
+        opened.append(Server())
+        return opened[-1]
+
+    monkeypatch.setattr(ServerQuery, "open", open_server)
+    zookeeper = MemoryZooKeeper()
+    cluster = Cluster(zookeeper.connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "log", 2, key=uuid.UUID(int=1))
+    # The first member was killed: its session has not timed out when its successor joins.
+    members = [
+        ServerMembership(Cluster(zookeeper.connect(), ROOT), ("s", 1), lambda _: None)
+        for _ in range(2)
+    ]
+    server_ids = [await member.join() for member in members]
+    await eventually(lambda: all(member.has_joined for member in members))
+    async with Monitor(cluster, PLAINTEXT, timeout_seconds=10) as monitor:
+        for _ in range(2):
+            servers = (await monitor.sample()).servers
+            assert {server: servers[server].marks for server in server_ids} == {
+                server: {0: 7, 1: None} for server in server_ids
+            }
+    assert len(set(server_ids)) == 2
+    assert len(opened) == 1
+    for member in members:
+        await member.leave()

@@ -153,3 +153,16 @@ async def test_version_of_zookeeper_is_in_its_answer() -> None:
         found = await query_versions(address, [], timeout_seconds=5)
     version = "3.9.3-x, built on y"
     assert found == {address: {"service_name": "zookeeper", "version": version}}
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"service_name": "other"}', b"[7]", b"7"])
+async def test_answer_without_a_version_is_a_problem(content: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + content)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        found = await query_versions("", [address], timeout_seconds=5)
+    assert found == {address: {"problem": "the answer has no version"}}

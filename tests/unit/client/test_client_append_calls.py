@@ -707,7 +707,7 @@ async def test_invalid_arguments_raise_named_errors() -> None:
             await client.append(3, b"")
         with pytest.raises(PartitionUnknown):
             await client.append(-1, b"")
-        with pytest.raises(TypeError, match="partition is '1': it must be a number"):
+        with pytest.raises(TypeError, match="partition is '1': it must be a whole number"):
             await client.append("1", b"")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="data is str, not bytes"):
             await client.append(0, "text")

@@ -30,9 +30,9 @@ LOCK = Lock("seat", 1)
         ({"append_locks": [LOCK, None]}, "^append_locks has None: it must be a list of waltz.Lock"),
         ({"write_locks": LOCK}, "^write_locks is one lock: put it into a list"),
         ({"write_locks": 7}, "^write_locks is 7: it must be a list of waltz.Lock"),
-        ({"header": "7"}, "^header is '7': it must be a number of 32 bits"),
-        ({"header": 1.5}, "^header is 1.5: it must be a number"),
-        ({"header": True}, "^header is True: it must be a number"),
+        ({"header": "7"}, "^header is '7': it must be a whole number of 32 bits"),
+        ({"header": 1.5}, "^header is 1.5: it must be a whole number"),
+        ({"header": True}, "^header is True: it must be a whole number"),
     ],
 )
 def test_argument_of_a_wrong_type_is_named(arguments: dict[str, Any], message: str) -> None:
@@ -127,13 +127,13 @@ WRONG_CALLS: list[tuple[str, Call, type[Exception], str]] = [
         "stream from a text",
         lambda client: client.stream(0, after="x"),
         TypeError,
-        "^after is 'x': it must be the id of a transaction, a number$",
+        "^after is 'x': it must be the id of a transaction, a whole number$",
     ),
     (
         "stream of a text",
         lambda client: client.stream("0"),
         TypeError,
-        "^partitions is '0': it must be one partition, a number, or a dict from each partition to",
+        "^partitions is '0': it must be one partition, a whole number, or a dict from each",
     ),
     (
         "stream of a list",
@@ -151,7 +151,7 @@ WRONG_CALLS: list[tuple[str, Call, type[Exception], str]] = [
         "stream of a partition named by a text",
         lambda client: client.stream({"0": -1}),
         TypeError,
-        "^partitions has the key '0': its keys must be partitions, which are numbers$",
+        "^partitions has the key '0': its keys must be partitions, which are whole numbers$",
     ),
     (
         "stream of a partition from None",
@@ -169,7 +169,7 @@ WRONG_CALLS: list[tuple[str, Call, type[Exception], str]] = [
         "stream until a text",
         lambda client: client.stream(0, until="x"),
         TypeError,
-        "^until is 'x': it must be the last transaction, a number, or a dict from partition",
+        "^until is 'x': it must be the last transaction, a whole number, or a dict from partition",
     ),
     (
         "stream until beyond 64 bits",
@@ -193,19 +193,19 @@ WRONG_CALLS: list[tuple[str, Call, type[Exception], str]] = [
         "read a text",
         lambda client: client.read(0, "1"),
         TypeError,
-        "^transaction_id is '1': it must be the id of a transaction, a number$",
+        "^transaction_id is '1': it must be the id of a transaction, a whole number$",
     ),
     (
         "read in a bool",
         lambda client: client.read(False, 1),
         TypeError,
-        "^partition is False: it must be a number; partitions begin at 0$",
+        "^partition is False: it must be a whole number; partitions begin at 0$",
     ),
     (
         "mount at a text",
         lambda client: client.mount(0, "1"),
         TypeError,
-        "^mark is '1': it must be the id of a transaction, a number$",
+        "^mark is '1': it must be the id of a transaction, a whole number$",
     ),
     (
         "mount at below -1",
@@ -259,7 +259,7 @@ WRONG_CALLS: list[tuple[str, Call, type[Exception], str]] = [
         "records from a text",
         lambda client: client.bulk.records(0, "0"),
         TypeError,
-        "^first_id is '0': it must be the id of a transaction, a number$",
+        "^first_id is '0': it must be the id of a transaction, a whole number$",
     ),
     (
         "records from beyond 64 bits",
@@ -271,13 +271,13 @@ WRONG_CALLS: list[tuple[str, Call, type[Exception], str]] = [
         "records of a size beyond 32 bits",
         lambda client: client.bulk.records(0, 0, max_bytes=2**31),
         ValueError,
-        "^max_bytes is 2147483648: it must be a number from 1 to 2147483647$",
+        "^max_bytes is 2147483648: it must be a whole number from 1 to 2147483647$",
     ),
     (
         "records of a text",
         lambda client: client.bulk.records(0, 0, max_records="5"),
         TypeError,
-        "^max_records is '5': it must be a number from 1 to 2147483647$",
+        "^max_records is '5': it must be a whole number from 1 to 2147483647$",
     ),
     (
         "records after waiting for a text",
@@ -289,7 +289,7 @@ WRONG_CALLS: list[tuple[str, Call, type[Exception], str]] = [
         "headers of None",
         lambda client: client.bulk.headers(0, 0, max_headers=None),
         TypeError,
-        "^max_headers is None: it must be a number from 1",
+        "^max_headers is None: it must be a whole number from 1",
     ),
 ]
 
@@ -336,8 +336,8 @@ CALLS_WITH_TIMEOUT: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize(
     ("seconds", "kind", "message"),
     [
-        ("x", TypeError, "^timeout is 'x': it must be a number of seconds$"),
-        (True, TypeError, "^timeout is True: it must be a number of seconds$"),
+        ("x", TypeError, "^timeout is 'x': it must be a number of seconds, or None$"),
+        (True, TypeError, "^timeout is True: it must be a number of seconds, or None$"),
         (-1, ValueError, "^timeout is -1: it must be a number of seconds, from 0 on$"),
         (float("nan"), ValueError, "^timeout is nan: it must be a number of seconds, from 0 on$"),
     ],
@@ -377,9 +377,13 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "^unreadable is 'foo': it must be 'raise', 'skip' or 'raw'$",
     ),
-    ({"max_in_flight": 0}, ValueError, "^max_in_flight is 0: it must be a number from 1 on$"),
-    ({"max_in_flight": "5"}, TypeError, "^max_in_flight is '5': it must be a number from 1 on$"),
-    ({"stream_buffer": 0}, ValueError, "^stream_buffer is 0: it must be a number from 1 on$"),
+    ({"max_in_flight": 0}, ValueError, "^max_in_flight is 0: it must be a whole number from 1 on$"),
+    (
+        {"max_in_flight": "5"},
+        TypeError,
+        "^max_in_flight is '5': it must be a whole number from 1 on$",
+    ),
+    ({"stream_buffer": 0}, ValueError, "^stream_buffer is 0: it must be a whole number from 1 on$"),
     ({"append_timeout": "x"}, TypeError, "^append_timeout is 'x': .* or None for no limit$"),
     ({"answer_timeout": -1}, ValueError, "^answer_timeout is -1: it must be a number of seconds, "),
     (
@@ -399,7 +403,7 @@ WRONG_CONNECT_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"session_timeout_ms": -1},
         ValueError,
-        "^session_timeout_ms is -1: it must be a number from 1 to 2147483647$",
+        "^session_timeout_ms is -1: it must be a whole number from 1 to 2147483647$",
     ),
     ({"connect_timeout": "x"}, TypeError, "^connect_timeout is 'x': .* or None for no limit$"),
     ({"connect_timeout": -1}, ValueError, "^connect_timeout is -1: it must be a number of seconds"),
@@ -457,9 +461,21 @@ def test_unknown_option_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"max_in_flight": 0}, ValueError, "^max_in_flight is 0: it must be a number from 1 on$"),
-        ({"apply_threads": 0}, ValueError, "^apply_threads is 0: it must be a number from 1 on$"),
-        ({"retry_threads": "1"}, TypeError, "^retry_threads is '1': it must be a number from 1"),
+        (
+            {"max_in_flight": 0},
+            ValueError,
+            "^max_in_flight is 0: it must be a whole number from 1 on$",
+        ),
+        (
+            {"apply_threads": 0},
+            ValueError,
+            "^apply_threads is 0: it must be a whole number from 1 on$",
+        ),
+        (
+            {"retry_threads": "1"},
+            TypeError,
+            "^retry_threads is '1': it must be a whole number from 1",
+        ),
         ({"submit_timeout": -1}, ValueError, "^submit_timeout is -1: it must be a number of sec"),
     ],
 )

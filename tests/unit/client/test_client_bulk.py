@@ -111,7 +111,7 @@ async def test_invalid_bulk_arguments_are_refused() -> None:
             await client.bulk.records(1, 0)
         with pytest.raises(ValueError, match="begin at 0"):
             await client.bulk.headers(0, -1)
-        with pytest.raises(ValueError, match="max_bytes is 0: it must be a number from 1"):
+        with pytest.raises(ValueError, match="max_bytes is 0: it must be a whole number from 1"):
             await client.bulk.records(0, 0, max_bytes=0)
         with pytest.raises(ValueError, match="at most"):
             await client.bulk.append(0, [Draft(b"")] * (MAX_BATCH_APPENDS + 1))

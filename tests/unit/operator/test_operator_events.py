@@ -15,7 +15,7 @@ from waltz.admin.core.steps import ChangeAssignment, SwitchOn
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
 from waltz_operator.core.steps import AddFinalizer
-from waltz_operator.shell.event_recorder import KubeEventRecorder
+from waltz_operator.shell.event_recorder import MAX_QUEUED_EVENTS, KubeEventRecorder
 from waltz_operator.shell.kube_api import KubeError
 
 CLUSTER = WaltzCluster.model_validate(cluster_resource())
@@ -103,3 +103,21 @@ async def test_change_of_shape_posts_one_event_for_each_kind_of_step() -> None:
     reasons = [event["reason"] for event in events]
     assert reasons == ["SwitchOn", "ChangeAssignment", "ChangeAssignment"]
     assert recorder.steps == 129
+
+
+async def test_event_dropped_at_a_full_queue_is_posted_when_it_occurs_again() -> None:
+    world, recorder = new()
+    change = ShapeChange(ShapeChangeKind.ADDING_POOL, "d", "pool d: partition 1 of 64", 4)
+    for number in range(MAX_QUEUED_EVENTS):
+        recorder.record_failed_step(CLUSTER, f"failure {number}")
+    # The queue is full now: these two events are dropped.
+    recorder.record_steps(CLUSTER, [ChangeAssignment(())], change)
+    recorder.record_failed_step(CLUSTER, "last")
+    await posted(recorder, world, MAX_QUEUED_EVENTS)
+    for _ in range(2):
+        recorder.record_failed_step(CLUSTER, "last")
+    for _ in range(2):
+        recorder.record_steps(CLUSTER, [ChangeAssignment(())], change)
+    events = await posted(recorder, world, MAX_QUEUED_EVENTS + 2)
+    reasons = [event["reason"] for event in events[MAX_QUEUED_EVENTS:]]
+    assert reasons == ["StepFailed", "ChangeAssignment"]

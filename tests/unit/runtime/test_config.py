@@ -295,13 +295,17 @@ def test_flatten_gives_the_same_names_for_any_split_of_dots_and_maps(
 @pytest.mark.parametrize(
     ("convert", "good", "bad"),
     [
-        (integer, {"12": 12, -3: -3, 4.0: 4}, ("", "x", None, 1.5, True, "1.5")),
+        (
+            integer,
+            {"12": 12, " +7\n": 7, "-0012": -12, -3: -3, 4.0: 4},
+            ("", "x", None, 1.5, True, "1.5", "1_000", "１２", b"12", float("inf"), "9" * 5000),
+        ),
         (path_type, {"a/b": Path("a/b")}, (None, "", 5, "\0")),
         (positive, {1: 1, "7": 7}, (0, -1, "0")),
         (not_negative, {0: 0, "7": 7}, (-1, "x")),
         (port, {0: 0, 65535: 65535}, (-1, 65536)),
         (boolean, {True: True, False: False, "TRUE": True, "false": False}, (1, "yes", None, "")),
-        (text, {"x": "x", 5: "5"}, (None, "", "  ")),
+        (text, {"x": "x", 5: "5"}, (None, "", "  ", True, ["x"], b"x")),
         (
             names,
             {"a, b": ("a", "b"), "a": ("a",)},

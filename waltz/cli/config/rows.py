@@ -39,7 +39,10 @@ class ExplainedSetting:
 
 
 class ProcessSettings(TypedDict):
-    """The settings of a process; ``problems`` are why it would reject them."""
+    """The settings of a process.
+
+    ``problems`` are why it would reject them. ``warnings`` name settings that have no effect.
+    """
 
     process: str
     file: str | None

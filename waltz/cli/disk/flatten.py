@@ -22,7 +22,12 @@ app = typer.Typer()
 
 @dataclass(frozen=True, slots=True)
 class Flattened:
-    """The result for the storage in ``directory``; see `FlattenResult`."""
+    """The result for the storage in ``directory``.
+
+    ``transactions`` were in the log and are now in the segment files. ``interrupted``: the log
+    ended in a transaction that a crash had cut short. It was dropped; its appends had never been
+    answered.
+    """
 
     directory: str
     transactions: int
@@ -61,9 +66,9 @@ def flatten_command(
 ) -> None:
     """Write the write-ahead log of a stopped storage to the segment files, and remove the log.
 
-    The directory is then one of the engine files and of Waltz 0.13.2, also after a crash of the
-    storage. If the command fails or is interrupted, it may be repeated. The exit status is 1 if a
-    start of the storage would not serve a partition.
+    Afterwards a storage with storage.engine: files, or Waltz 0.13.2, can use the directory. The
+    storage may have crashed before. If the command fails or is interrupted, repeat it. The exit
+    status is 1 if a start of the storage would not serve a partition.
     """
     with inspecting(directory) as place:
         if not place.whole:

@@ -8,7 +8,11 @@ from waltz.cli.disk.rows import CheckedSegment, FlawRow, SegmentHeader
 
 
 class FileChange(TypedDict):
-    """What a start of the storage would do to a file."""
+    """What a start of the storage would do to a file.
+
+    ``would`` completes "a start would ...", such as "cut off 12 bytes, at byte 340". A size is in
+    bytes, or None if the file does not exist then.
+    """
 
     file: str
     size_before: int | None
@@ -17,7 +21,11 @@ class FileChange(TypedDict):
 
 
 class Start(TypedDict):
-    """What a start of the storage would do to a partition; ``refused`` is why it refuses it."""
+    """What a start of the storage would do to a partition.
+
+    If the storage would serve it, the next record gets ``next_id``. Otherwise ``next_id`` is None,
+    and ``refused`` is the reason.
+    """
 
     partition: int
     refused: str | None
@@ -34,7 +42,7 @@ class VerifiedFiles(TypedDict):
 
 
 class DumpedRecord(TypedDict):
-    """One record of a segment; it has ``data`` if its text was wanted, or a serializer named."""
+    """One record of a segment. It has ``data`` if the options asked for text or a serializer."""
 
     id: int
     offset: int

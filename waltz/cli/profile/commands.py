@@ -127,7 +127,11 @@ def list_command(output: Output = Format.TABLE) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise Failed for a name that could not be typed as an option's value later."""
+    """Raise Failed for a name that is hard to type as the value of an option.
+
+    Such a name is empty, begins with -, begins or ends with a blank, or has unprintable characters.
+    The message recommends more than this rule demands.
+    """
     if not name or name.startswith("-") or not name.isprintable() or name.strip() != name:
         raise Failed(f"{name!r} cannot be the name of a profile: use letters, digits, - and _")
 
@@ -139,9 +143,10 @@ def _tls_text(option: str | None) -> str:
     in ZooKeeper. Raises ClusterNotNamed or TlsConfigError if the file at the path, or a file that
     it names, cannot be used now.
     """
-    config = tls_from_option(option)
-    if option is None or config is None:
+    if option is None:
         return AS_DECLARED
+    config = tls_from_option(option)
+    assert config is not None, "only a missing option has no configuration"
     if option.lower() in ("on", "off"):
         return option.lower()
     config.dialing_context()  # Reads the files that the settings name, as a connection would.

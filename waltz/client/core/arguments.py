@@ -31,12 +31,13 @@ def checked_header(header: int) -> int:
     """Return ``header``. Raises TypeError, or ValueError if it has more than 32 bits."""
     if not is_int(header):
         raise TypeError(
-            f"header is {shown(header)}: it must be a number of 32 bits; encode more in the data"
+            f"header is {shown(header)}: it must be a whole number of 32 bits; encode more in "
+            "the data"
         )
     if not -_HEADER_LIMIT <= header < _HEADER_LIMIT:
         raise ValueError(
             f"header is {header}: it must be from {-_HEADER_LIMIT} to {_HEADER_LIMIT - 1}, a "
-            "number of 32 bits; encode more in the data"
+            "whole number of 32 bits; encode more in the data"
         )
     return header
 
@@ -75,17 +76,20 @@ def _wrong_lock(name: str, locks: object) -> str:
 
 
 def check_partition(partition: object) -> None:
-    """Raise TypeError if ``partition`` is not a number."""
+    """Raise TypeError if ``partition`` is not a whole number."""
     if not is_int(partition):
         raise TypeError(
-            f"partition is {shown(partition)}: it must be a number; partitions begin at 0"
+            f"partition is {shown(partition)}: it must be a whole number; partitions begin at 0"
         )
 
 
 def checked_id(name: str, transaction_id: object) -> int:
-    """Return ``transaction_id``, the argument ``name``. Raises TypeError if it is not a number."""
+    """Return ``transaction_id``, the argument ``name``.
+
+    Raises TypeError if it is not a whole number.
+    """
     if not is_int(transaction_id):
-        raise TypeError(f"{name} is {shown(transaction_id)}: it must be {_ID}, a number")
+        raise TypeError(f"{name} is {shown(transaction_id)}: it must be {_ID}, a whole number")
     return transaction_id
 
 
@@ -110,8 +114,9 @@ def check_bounds(partitions: object, after: object, until: object) -> None:
         _check_positions("partitions", partitions, check_position)
     elif not is_int(partitions):
         raise TypeError(
-            f"partitions is {shown(partitions)}: it must be one partition, a number, or a dict "
-            "from each partition to the transaction after which its stream begins, such as {0: -1}"
+            f"partitions is {shown(partitions)}: it must be one partition, a whole number, or "
+            "a dict from each partition to the transaction after which its stream begins, such as "
+            "{0: -1}"
         )
     check_position("after", after)
     if isinstance(until, Mapping):
@@ -119,8 +124,8 @@ def check_bounds(partitions: object, after: object, until: object) -> None:
     elif until is not None:
         if not is_int(until):
             raise TypeError(
-                f"until is {shown(until)}: it must be the last transaction, a number, or a dict "
-                "from partition to its last transaction, or None for a stream without an end"
+                f"until is {shown(until)}: it must be the last transaction, a whole number, or a "
+                "dict from partition to its last transaction, or None for a stream without an end"
             )
         _check_end("until", until)
 
@@ -139,7 +144,7 @@ def _check_positions(
         if not is_int(partition):
             raise TypeError(
                 f"{name} has the key {shown(partition)}: its keys must be partitions, which are "
-                "numbers"
+                "whole numbers"
             )
         check(f"{name}[{partition}]", position)
 
@@ -156,8 +161,8 @@ def check_req_id(req_id: object) -> None:
 def check_range(first_id: object, **limits: object) -> None:
     """Check a range of transactions that begins at ``first_id``.
 
-    ``limits`` are those of its length, numbers of 32 bits on the wire. Raises TypeError or
-    ValueError.
+    ``limits`` are the arguments that limit its length, by name. Each must be from 1 to `MOST_INT`,
+    because it has 32 bits on the wire. Raises TypeError or ValueError.
     """
     if not 0 <= checked_id("first_id", first_id) < _ID_LIMIT:
         raise ValueError(f"first_id is {first_id}: transaction ids begin at 0, and are below 2**63")
@@ -185,39 +190,48 @@ def check_build(build: object) -> None:
 
 
 def check_timeout(timeout: object) -> None:
-    """Check the argument ``timeout`` of a call; None is allowed. Raises TypeError or ValueError."""
+    """Check the argument ``timeout`` of a call. Raises TypeError or ValueError.
+
+    None is allowed. For most calls it stands for a timeout in the client's options, for some it
+    means that there is no limit.
+    """
     if timeout is not None:
-        check_seconds("timeout", timeout)
+        _check_seconds("timeout", timeout, ", or None")
 
 
 def check_seconds(name: str, seconds: object, *, optional: bool = False) -> None:
-    """Check that the argument ``name`` is a number of seconds from 0 on, or None if ``optional``.
+    """Check that the argument ``name`` is a number of seconds from 0 on.
 
-    Raises TypeError or ValueError.
+    If ``optional``, None is allowed and means no limit. Raises TypeError or ValueError.
     """
-    if optional and seconds is None:
-        return
+    if not optional:
+        _check_seconds(name, seconds, "")
+    elif seconds is not None:
+        _check_seconds(name, seconds, ", or None for no limit")
+
+
+def _check_seconds(name: str, seconds: object, or_none: str) -> None:
+    """Check a number of seconds; ``or_none`` says in the error that None is allowed, too."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
-        or_none = ", or None for no limit" if optional else ""
         raise TypeError(f"{name} is {shown(seconds)}: it must be a number of seconds{or_none}")
     if seconds < 0 or math.isnan(seconds):
         raise ValueError(f"{name} is {seconds}: it must be a number of seconds, from 0 on")
 
 
 def check_count(name: str, number: object, limit: int | None = None) -> None:
-    """Check that the argument ``name`` is a number above 0, and at most ``limit``.
+    """Check that the argument ``name`` is a whole number above 0, and at most ``limit``.
 
     Raises TypeError or ValueError.
     """
     bound = "from 1 on" if limit is None else f"from 1 to {limit}"
     if not is_int(number):
-        raise TypeError(f"{name} is {shown(number)}: it must be a number {bound}")
+        raise TypeError(f"{name} is {shown(number)}: it must be a whole number {bound}")
     if number < 1 or (limit is not None and number > limit):
-        raise ValueError(f"{name} is {number}: it must be a number {bound}")
+        raise ValueError(f"{name} is {number}: it must be a whole number {bound}")
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Whether ``value`` is a number without a fraction. A bool is not one."""
+    """Whether ``value`` is an int, but not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

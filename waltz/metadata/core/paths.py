@@ -108,7 +108,10 @@ class Paths:
 
     @property
     def outside(self) -> str:
-        """The outside addresses of servers and storages. The node is missing if none was set."""
+        """The addresses that clients outside the cluster's network use, not the registered ones.
+
+        The node is missing if none was set.
+        """
         return f"{self.root}/outside"
 
     @property

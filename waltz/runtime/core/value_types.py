@@ -6,6 +6,7 @@ true, true for 1, "1.0" for 1), and their error texts differ from those of Spark
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 _LARGEST = (1 << 63) - 1
 """The largest absolute value of a whole number: that of a signed 64-bit integer."""
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,18 @@ class ValueType:
 
 def _integer(value: Any) -> int:
     expected = "expected a whole number"
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+    if isinstance(value, str):
+        # `int` also accepts underscores, and the digits of other scripts.
+        is_whole = _WHOLE_NUMBER.fullmatch(value) is not None
+    elif isinstance(value, float):
+        is_whole = value.is_integer()
+    else:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole:
         raise ValueError(expected)
     try:
         number = int(value)
-    except (ValueError, TypeError, OverflowError):
+    except ValueError:  # A text of thousands of digits.
         raise ValueError(expected) from None
     if abs(number) > _LARGEST:
         raise ValueError(f"expected a whole number up to {_LARGEST}")
@@ -74,16 +83,18 @@ def _boolean(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
+    # YAML has values that look like text, but are not: ``on`` is true, and ``[x]`` is a list.
+    if isinstance(value, bool | list | bytes):
+        raise ValueError("expected text")
     if value is None or not str(value).strip():
         raise ValueError("must not be empty")
     return str(value)
 
 
 def _file(value: Any) -> Path:
-    path = _text(value)
-    if not isinstance(value, str | Path) or "\0" in path:
+    if not isinstance(value, str | Path | None) or "\0" in str(value):
         raise ValueError("expected a path")
-    return Path(path)
+    return Path(_text(value))
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -32,6 +32,10 @@ callbacks for its end:
         client.submit(Add())
         client.flush()
 
+A partition is *active* while the client applies its log. All partitions are, unless ``connect`` got
+``auto_mount=False``: then `CallbackClient.set_partitions` chooses them. A context appends to the
+partition that its method ``partition_id`` returns, by default 0.
+
 For each active partition:
 
 * Every transaction after the application's mark is applied once, in order.

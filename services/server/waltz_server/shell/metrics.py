@@ -159,11 +159,11 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
         "response-latency",
         lambda hosted: hosted.latency,
     ),
+    # Counters for Prometheus; Waltz 0.13.2 shows them as gauges in its JSON.
     MetricFamily(
         "waltz_server_partition_feeds_added_total",
         Kind.COUNTER,
-        "feeds that began at this distance from the log's end, or came to it: near is real-time, "
-        "far is catch-up",
+        "feeds that became real-time (near) or catch-up (far) feeds: new feeds and changes of kind",
         (
             gauge_source(
                 "total-real-time-feed-context-added",
@@ -181,8 +181,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
     MetricFamily(
         "waltz_server_partition_feeds_removed_total",
         Kind.COUNTER,
-        "feeds that ended at this distance from the log's end, or left it: near is real-time, "
-        "far is catch-up",
+        "feeds that stopped being real-time (near) or catch-up (far) feeds: they ended or changed",
         (
             gauge_source(
                 "total-real-time-feed-context-removed",

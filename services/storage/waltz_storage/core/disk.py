@@ -1,8 +1,8 @@
 """Pure. The interface between the storage's core and the disk, and a rule for its errors.
 
 The core uses a disk only through `Disk` and `DiskFile`; `shell.posix_disk` implements both with the
-operating system. Paths are relative to the storage directory. Tests and simulations supply disks
-that fail.
+operating system. Paths are relative to the directory of the `Disk`. Tests and simulations supply
+disks that fail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DiskFile(Protocol):
         """Write all of ``data`` at ``offset``; raises NoSpace (part may be written), DiskFailed."""
 
     def write_durably(self, offset: int, data: bytes) -> None:
-        """Write and flush while the lock of `one_flush` is held; raises NoSpace, DiskFailed."""
+        """Take the lock of `one_flush`, write and flush; raises NoSpace, DiskFailed."""
 
     def one_flush(self) -> AbstractContextManager[object]:
         """Return the lock under which a thread flushes a file that other threads flush, too.
@@ -62,7 +62,7 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """A storage directory."""
+    """A directory of the storage: that of the partitions, or a separate one."""
 
     def exists(self, path: str) -> bool:
         """Return whether a file or directory of this name exists; raises OSError if unknown."""

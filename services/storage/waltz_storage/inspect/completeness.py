@@ -15,7 +15,7 @@ from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
     HEADER_BYTES,
     ControlHeader,
-    is_partly_inverted,
+    is_key_or_inverse,
 )
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, Damage, FileHeader
 from waltz_storage.core.log.segment_format import HEADER_BYTES as SEGMENT_HEADER_BYTES
@@ -50,7 +50,7 @@ def check_marked_complete(root: Path, header: ControlHeader) -> None:
     some of the bytes inverted; such a key is a mark, too. Raises OSError.
     """
     key = cluster_key(root)
-    if key is not None and header.key != key and is_partly_inverted(header.key, key):
+    if key is not None and header.key != key and is_key_or_inverse(header.key, key):
         raise CannotInspect(_incomplete(root))
 
 

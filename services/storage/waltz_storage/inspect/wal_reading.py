@@ -58,7 +58,7 @@ def read_wal(root: Path, limit: int) -> WalContent:
 
 
 def read_wal_key(root: Path) -> uuid.UUID:
-    """Return the key in the header of the log in ``root``. Raises CannotInspect."""
+    """Return the cluster key in the header of the log in ``root``. Raises CannotInspect."""
     with _scanning(root) as (header, _):
         return header.key
 

@@ -7,13 +7,13 @@ until it is refused, resolved or dropped.
 
 Appends of one client are never reordered: when an append is committed, its client regards every
 earlier open append as failed (spec/behaviour.md section 8). A *lock* is open while a granted append
-may hold it (`lock_table`). An append that wants an open lock waits for it, first come first served.
-A waiting append delays only appends of its own client and appends that want the same locks.
+may hold it; `lock_table` represents each lock by three *slots*. An append that wants an open lock
+waits for it, first come first served. A waiting append delays only appends of its own client and
+appends that want the same locks.
 
 A batch waits like one append that wants all the locks of its appends; locks that its own appends
-take do not count. Then each of its appends is granted or refused, all at the same instant. If the
-queue granted first the appends whose locks are free, the batch would be decided at two instants
-(transcripts/clients/batches_and_locks.txt).
+take do not count. Then each append is granted or refused, at the same instant: if those with free
+locks were granted first, there would be two instants (transcripts/clients/batches_and_locks.txt).
 """
 
 from __future__ import annotations
@@ -230,11 +230,11 @@ class AppendQueue:
         # Only clients that know LOG_MARK and AHEAD send appends that have an ``answer_to``.
         if append.answer_to is not None:
             self._replace_log_mark(append)
-            # No lock could refuse the append: no transaction is after a mark beyond the log's end.
+            # The client's state is not of this log. The locks would not refuse the append, because
+            # no transaction has an id above a mark that is beyond the log's end.
             if append.client_mark > self._mark:
                 refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
                 return
-        # The slots that a grant takes, and those that are checked against the client's mark.
         append.taken = append.checked = locks.slots(append.write_locks)
         if append.append_locks:
             append.taken += locks.slots(append.append_locks)
@@ -345,8 +345,8 @@ class AppendQueue:
     def _park(self, locks: LockTable, waiter: Waiter[_Item]) -> None:
         """Park a waiter at one of its open locks, until that lock may be free."""
         wanted = chain.from_iterable(_slots_of(waiter.item))
-        slots = next(of_lock for of_lock in wanted if locks.any_open((of_lock,)))
-        self._waiting.park(waiter, slots)
+        open_lock = next(lock for lock in wanted if locks.any_open((lock,)))
+        self._waiting.park(waiter, open_lock)
 
     def _replace_log_mark(self, append: Append) -> None:
         """Replace a client's mark `LOG_MARK` by the log's mark."""

@@ -31,7 +31,7 @@ from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession
 
 METADATA_BACKOFF = Backoff(0.1, 1.0)
-"""The delays after a failed operation that should begin a session: none is open meanwhile."""
+"""The delays after a failed operation that should begin a session: no session is open meanwhile."""
 _OPEN_BACKOFF = Backoff(0.1, 10.0)
 """The delays after a failed operation of an open session: longer, because appends go on."""
 

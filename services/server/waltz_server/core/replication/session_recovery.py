@@ -1,9 +1,9 @@
 """Recover the replicas of a partition at the beginning of a store session. Pure.
 
-Recovery votes for the mark R: the highest transaction id that a quorum of the last session's
-replicas may have committed. It cuts the records above R from each replica, and copies records until
-each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6). `replica_roles`
-decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
+Recovery decides the mark R by a vote: the highest transaction id that a quorum of the last
+session's replicas may have committed. It cuts the records above R from each replica, and copies
+records until each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6).
+`replica_roles` decides how a replica may be used. The .txt files are in tests/transcripts.
 
 A replica's *position* is its last transaction id. A log is *right* up to an id if its records up to
 this id are those of the partition. With the id of its last session, a storage keeps two marks. The
@@ -11,10 +11,11 @@ this id are those of the partition. With the id of its last session, a storage k
 is where the log of this storage ended then. A *closing mark*, in the metadata in ZooKeeper, is the
 mark at which a replica left its session.
 
-A *clean* replica has certainly acknowledged no record beyond its log. So its position counts, also
-after it has received copies. If its log must be cut first, the new session id is written to its
-disk after the cut, and copies count only after that. R is not resolved then, so the session id is
-written with an *interim mark*: where the log was cut, or the mark on the disk if that is higher.
+A *clean* replica has certainly acknowledged no record that its log lacks. So its position counts,
+also after it has received copies. If its log must be cut, the order is: cut it, write the new
+session id to its disk, copy. Without the id on the disk, copies do not count: the next session
+would cut them off. A storage writes a session id only together with a low-water mark. While R is
+unresolved, this is an *interim mark*: where the log was cut, or the mark on the disk if higher.
 
 The session reports each replica that connects with `introduced`. It takes steps with `take_steps`,
 performs them, and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While
@@ -153,8 +154,9 @@ class SessionRecovery:
             self._vote()
             return
         if max_id < r.low_water_mark:
-            # The replica never reached the mark of its last session, and its disk is intact: it
-            # has acknowledged no record beyond its log (lagging_replica.txt).
+            # The replica never reached the mark of its last session. A replica whose disk was
+            # emptied or restored is cut and never measured (`classify`), so this disk is intact.
+            # So the replica has acknowledged no record beyond its log (lagging_replica.txt).
             r.role, r.case = VoteRole.CLEAN, RecoveryCase.LAGGING
         r.position = max_id
         self._vote()
@@ -355,8 +357,9 @@ class SessionRecovery:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
             r.trimmed = True
-            # Without ``_last_replicas`` the metadata may be lost, and the mark on the disk right.
-            # With -1, `Truncate.unconfirmed_mark` is None: a storage refuses a cut below its mark.
+            # A storage cuts below the low-water mark on its disk only if `cut_log` gets that mark.
+            # Without ``_last_replicas`` the metadata may be lost, and that mark may be right. So it
+            # is not passed (-1), and the storage refuses a cut below its mark.
             return cut_log(mark, r.low_water_mark if self._last_replicas else -1)
         return Mark(mark)
 

@@ -1,4 +1,4 @@
-"""Pure. The control file: session, marks and switches of every partition.
+"""Pure. The control file: session, marks and flags of every partition.
 
 * `control_format`: the bytes of the file, and which of a partition's two structs is current
 * `control_file`: the open file, and the checks that the file belongs to this cluster

@@ -30,7 +30,7 @@ from waltz_storage.core.control.control_format import (
     entry_offset,
     fresh_entry,
     inverted,
-    is_partly_inverted,
+    is_key_or_inverse,
     reset_steps,
     struct_offset,
 )
@@ -139,8 +139,9 @@ class ControlFile:
             "a local mark is not above the mark"
         )
         entry = before.updated(info)
-        # A flushed mark counts only together with the struct whose checksum it has. So the mark is
-        # written for the new struct first: a crash in between must leave a mark that counts.
+        # A flushed mark counts only together with the struct whose checksum it has. `before_update`
+        # adds a mark for the new struct and keeps the one for the old struct. So after a crash in
+        # between, the struct that is on the disk has a mark that counts, whichever it is.
         self.flushed_marks.before_update(partition, entry.checksum)
         self._write(partition, entry)
         self._entries[partition] = entry
@@ -238,7 +239,8 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bo
     """Do what `open_control` does; raises OSError, too.
 
     The directories are locked and checked before anything is written: a storage that refuses to
-    start must not change a directory that belongs to another storage.
+    start must not change a directory that belongs to another storage. The exception is a control
+    file that ends inside its header, which belongs to no storage: it is removed first.
     """
     with ExitStack() as held:
         # The control file and the flushed marks are in the directory `home`.
@@ -288,7 +290,7 @@ def _lock_pair(data: Disk, meta: Disk) -> Pair:
 
 def _check_owner(header: ControlHeader, expected: ControlHeader, can_replay: bool) -> None:
     """Raise DirectoryRefused if the directory belongs to another cluster, or needs its log."""
-    if not is_partly_inverted(header.key, expected.key):
+    if not is_key_or_inverse(header.key, expected.key):
         raise DirectoryRefused(
             "the cluster key does not match: the storage directory belongs to the cluster "
             f"{header.key}, this node to {expected.key}; use the directory of this cluster, or an "

@@ -82,7 +82,7 @@ def inverted(key: uuid.UUID) -> uuid.UUID:
     return uuid.UUID(bytes=bytes(byte ^ 0xFF for byte in key.bytes))
 
 
-def is_partly_inverted(stored_key: uuid.UUID, key: uuid.UUID) -> bool:
+def is_key_or_inverse(stored_key: uuid.UUID, key: uuid.UUID) -> bool:
     """Return whether each byte of ``stored_key`` is the byte of ``key``, as it is or inverted.
 
     A crash may tear the write of an inverted key, so that only some of its bytes are inverted.

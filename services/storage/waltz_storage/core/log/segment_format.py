@@ -1,7 +1,9 @@
 """Pure. The bytes of data and index files (spec/disk.md sections 3 and 4).
 
-Callers pass and get records in *wire form*, as messages contain them. Files have records in *disk
-form*: the checksum of the data precedes the data, and a checksum of the whole record follows.
+Files have records in *disk form*. Messages, and the rest of the storage, have them in *wire form*.
+In disk form the checksum of the data precedes the data, and a checksum of the whole record follows.
+`SegmentEncoder` converts from wire form, and `decode_records` to it. The parameter ``raw`` of the
+functions that read records is in disk form, as read from a file.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES
 
 HEADER_BYTES = 128
 RECORD_OVERHEAD_BYTES = STORED_OVERHEAD_BYTES
+"""How many bytes longer a record in disk form is than its data."""
 RECORD_PREFIX_BYTES = STORED_HEAD_BYTES
 """Size of the part of a record before its data."""
 
