@@ -78,8 +78,8 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "outside addresses that an administrator has changed meanwhile are replaced",
         Package.OPERATOR,
-        "                    if before.addresses == expected\n",
-        "                    if before is not None\n",
+        "OutsideAddresses(wanted) if before.addresses == expected else before\n",
+        "OutsideAddresses(wanted)\n",
         "The addresses that an administrator of an adopted cluster has set are lost.",
         nodes(
             "unit/operator/test_operator_outside_shell.py::test_addresses_that_changed_since_the_observation_are_not_replaced"
