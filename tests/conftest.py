@@ -1,4 +1,4 @@
-"""The profile of Hypothesis for all tests, and the order and groups of tests that run in parallel.
+"""The profile of Hypothesis, the options of Spark, and the order and groups of parallel tests.
 
 Changes the settings of this process.
 """
@@ -6,6 +6,7 @@ Changes the settings of this process.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -102,3 +103,24 @@ def _group(name: str) -> str:
 
 def _rank(name: str) -> int:
     return next((n for n, prefix in enumerate(_LONGEST) if name.startswith(prefix)), len(_LONGEST))
+
+
+@pytest.fixture(scope="session")
+def spark_starts_quickly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Make the processes of Spark start in half the time, also those that a program starts.
+
+    Killed processes leave files behind; these lie in a directory of the tests.
+    """
+    # Only here, because it imports pyspark.
+    from tests.support.spark_java import java_options
+
+    files = tmp_path_factory.mktemp("java")
+    options = java_options()
+    java = f"{options} -Djava.io.tmpdir={files}"
+    with pytest.MonkeyPatch.context() as patch:
+        # For sessions of Python programs; the next two are for ``spark-submit``.
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{java}' pyspark-shell")
+        patch.setenv("SPARK_SUBMIT_OPTS", java)
+        patch.setenv("SPARK_LAUNCHER_OPTS", options)
+        patch.setenv("SPARK_LOCAL_DIRS", str(files))
+        yield

@@ -24,6 +24,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("spark_starts_quickly")
 @pytest.mark.parametrize(
     "page", ["README.md", "docs/quickstart.md", "docs/tutorial.md", "examples/README.md"]
 )

@@ -69,22 +69,8 @@ def known_log(cluster: LocalCluster) -> KnownLog:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def lightly_compiled_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Limit Java's compiler: Spark's processes run too briefly to gain from it.
-
-    The first variable is for sessions of Python programs, the next two for ``spark-submit``.
-
-    Killed processes leave files behind; these lie in a directory of the tests.
-    """
-    files = tmp_path_factory.mktemp("java")
-    brief = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    java = f"{brief} -Djava.io.tmpdir={files}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{java}' pyspark-shell")
-        patch.setenv("SPARK_SUBMIT_OPTS", java)
-        patch.setenv("SPARK_LAUNCHER_OPTS", brief)
-        patch.setenv("SPARK_LOCAL_DIRS", str(files))
-        yield
+def quick_java(spark_starts_quickly: None) -> None:
+    """All tests of this folder start Spark, with the options of `tests.support.spark_java`."""
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyspark
 
 from tests.spark.conftest import wait_until
+from tests.support.spark_java import java_options
 
 HOME = Path(pyspark.__file__).parent
 DRIVER_HOST = "127.0.0.1"
@@ -24,13 +25,11 @@ _START_SECONDS = 120
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _URL = re.compile(r"Starting Spark master at (spark://\S+)")
-_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Limit Java's compiler: these processes run too briefly to gain from it."""
 
 
 def environment(**more: str) -> dict[str, str]:
     """Return the environment of all processes of Spark."""
-    return os.environ | {"SPARK_HOME": str(HOME)} | _JAVA | more
+    return os.environ | {"SPARK_HOME": str(HOME)} | {"JAVA_TOOL_OPTIONS": java_options()} | more
 
 
 @contextmanager
