@@ -163,6 +163,8 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
 
     With ``amounts``, the values are quantities: different texts of one amount are the same value.
     """
+    if not amounts and live == wanted:
+        return True  # also implied by what follows, but far quicker for the usual equal parts
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             _has_field(live, key, value, amounts=amounts) for key, value in wanted.items()
@@ -178,7 +180,7 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
         )
     if amounts:
         return amount(str(live)) == amount(str(wanted))
-    return bool(live == wanted)
+    return False
 
 
 def _has_field(live: Mapping[str, Any], key: str, wanted: Any, *, amounts: bool) -> bool:
