@@ -183,9 +183,9 @@ class Executor:
                 wanted, expected = dict(addresses), dict(observed)
                 await change_outside_addresses(
                     cluster,
-                    lambda before: OutsideAddresses(wanted)
-                    if before.addresses == expected
-                    else before,
+                    lambda before: (
+                        OutsideAddresses(wanted) if before.addresses == expected else before
+                    ),
                 )
             case DeleteOutsideAddresses():
                 await delete_outside_addresses(cluster)
