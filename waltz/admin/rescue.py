@@ -78,7 +78,7 @@ class PartitionRescue:
 async def back_up(cluster: Cluster) -> ClusterBackup:
     """Return a backup of the cluster's metadata in ZooKeeper.
 
-    Each read is repeated until ZooKeeper answers it. Raises NoCluster, MalformedMetadata, StoreError.
+    Each read is repeated until ZooKeeper answers. Raises NoCluster, MalformedMetadata, StoreError.
     """
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
