@@ -217,7 +217,7 @@ SESSION_BUGS = (
     Planted(
         "commits of another owner leave no mark in the lock table",
         Package.SERVER,
-        "self._queue.assume(mark)\n",
+        "self._queue.take_every_lock(mark)\n",
         "pass\n",
         "A server that gets its partition back misses the locks that were taken meanwhile.",
     ),

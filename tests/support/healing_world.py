@@ -24,6 +24,7 @@ from waltz_operator.core.steps import (
     DeleteObject,
     EmptyVolume,
     RecordReplacement,
+    ReplacePod,
     Step,
 )
 from waltz_operator.core.volume_replacement import Replacement, record_annotations
@@ -42,6 +43,8 @@ class HealingWorld(RollingWorld):
         """The replicas that were compared: storage and partition."""
         self.long_logs = False
         """Whether a new replica lacks so much that it must be copied."""
+        self.slow_shutdowns = False
+        """Whether the pods that the operator deletes run until `end_pods`."""
 
     @override
     def observed(self) -> ObservedCluster:
@@ -70,6 +73,17 @@ class HealingWorld(RollingWorld):
         text = annotations.get(REPLACEMENT_ANNOTATION)
         return None if text is None else Replacement.from_json(text)
 
+    def end_pods(self) -> None:
+        """Let all pods that are being deleted end."""
+        for pod in list(self.pods()):
+            if pod["metadata"].get("deletionTimestamp"):
+                self.stop_pod(pod["metadata"]["name"])
+
+    @override
+    def settle(self) -> None:
+        self.end_pods()
+        super().settle()
+
     @override
     def create_pods(self) -> None:
         self._remove_unused_claims()
@@ -96,6 +110,11 @@ class HealingWorld(RollingWorld):
                 assert claim is not None
                 assert claim["metadata"]["uid"] == uid
                 self.delete_claim(name.removeprefix("data-"))
+            case ReplacePod(pod, uid) if self.slow_shutdowns:
+                metadata = self.objects[ObjectKey("Pod", pod)]["metadata"]
+                assert metadata["uid"] == uid
+                metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                self.replaced.append(pod)
             case RecordReplacement(pool, replacement, request):
                 self._record(pool, replacement, request)
             case CompareReplica(pool, storage, at):

@@ -14,6 +14,7 @@ from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import PartitionMetadata, ServerDescriptor, StoreParams
+from waltz.metadata.retry import until_answered
 from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 
 
@@ -94,7 +95,8 @@ async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata 
 
 
 async def _read_node(cluster: Cluster, partition: int) -> PartitionNode | None:
-    node = await cluster.store.get(cluster.paths.partition(partition))
+    path = cluster.paths.partition(partition)
+    node = await until_answered(cluster.store, lambda: cluster.store.get(path))
     if node is None or node.data is None:
         return None
     return PartitionNode(PartitionMetadata.decode(node.data, partition), node.changed_at)

@@ -1,4 +1,6 @@
-"""Rebuild the partition metadata of a cluster, and back it up. Touches ZooKeeper and the network.
+"""Back up and restore the metadata of a cluster, and rebuild the metadata of its partitions.
+
+Touches ZooKeeper and the network.
 
 `core.rescue` decides what to write. A partition's metadata are written by compare-and-set with the
 version that was read, so metadata that a server wrote after that read are kept.
@@ -33,6 +35,7 @@ from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.outside import change_outside_addresses, read_outside_addresses
+from waltz.metadata.retry import until_answered
 from waltz.metadata.store import VersionConflict
 from waltz.metadata.transport import read_transport, restore_transport
 from waltz.net import (
@@ -75,7 +78,7 @@ class PartitionRescue:
 async def back_up(cluster: Cluster) -> ClusterBackup:
     """Return a backup of the cluster's metadata in ZooKeeper.
 
-    Raises NoCluster, MalformedMetadata.
+    Each read is repeated until ZooKeeper answers. Raises NoCluster, MalformedMetadata, StoreError.
     """
     params, store = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
@@ -280,6 +283,8 @@ async def write_rescue(cluster: Cluster, plans: list[PartitionRescue]) -> list[P
         if wanted is None:
             continue
         present = await cluster.partition_metadata(plan.partition)
+        # A plan writes metadata only if ZooKeeper named no replicas. If it names some now, or has
+        # this session or a newer one, a server or another rescue has written since.
         if present.value.replicas or present.value.session_id >= wanted.session_id:
             changed.append(plan)
             continue
@@ -377,5 +382,5 @@ async def _checksum(admin: StorageAdmin, partition: int, transaction_id: int) ->
 
 async def _last_id(cluster: Cluster, path: str) -> int:
     """Return the last id that the znode ``path`` has given out, 0 without such a znode."""
-    node = await cluster.store.get(path)
+    node = await until_answered(cluster.store, lambda: cluster.store.get(path))
     return 0 if node is None or node.data is None else decode_id(node.data)

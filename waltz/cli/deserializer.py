@@ -10,8 +10,9 @@ def find_deserializer(name: str) -> Callable[[bytes], object]:
     """Return the method ``deserialize`` of the serializer that ``name`` names.
 
     ``name`` is ``MODULE:NAME`` of a `waltz.Serializer` object, or of a serializer class whose
-    constructor needs no arguments. Raises ValueError if the module or the name is not found, or is
-    not of a serializer; other errors of the module's code pass unchanged.
+    constructor needs no arguments. Raises ValueError if there is no such serializer, or if the code
+    of the module or the constructor raises ImportError, AttributeError or TypeError; its other
+    errors pass unchanged.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:

@@ -184,8 +184,10 @@ class RequestClient:
         """See LinkUser."""
         touched = set()
         for message in decode_received(parse, bodies, link.version):
+            # No feed arrives here, because no partition is mounted; but `parse` can return one.
             if not isinstance(message, FeedRun):
                 partition = message.req_id.partition
+                # An answer on the link of an earlier server is out of date.
                 if partition in self._partitions and self._links.is_at(partition, link):
                     self._partitions[partition].received(message)
                     touched.add(partition)
@@ -237,6 +239,7 @@ class RequestClient:
         requests = self._partitions[partition]
         messages = requests.effects.take_messages()
         link = self._link_of.get(partition)
+        # Without a link the messages are dropped: `attach` produces again those still needed.
         if messages and link is not None:
             link.send(messages)
         for answer in requests.effects.take_results():

@@ -24,6 +24,7 @@ from waltz.testing.network import MemoryNetwork
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.node import ServerEnvironment, ServerNode
+from waltz_storage.core.errors import DiskFailed
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
@@ -46,7 +47,11 @@ With the default of a storage, writing zeros to memory would take longer than al
 
 @dataclass(slots=True)
 class SharedEnvironment:
-    """What all nodes of one cluster use. ``failures`` are the errors that ended a node."""
+    """What all nodes of one cluster use.
+
+    ``failures`` are the errors that ended a node, and unexpected errors in callbacks. Failures of
+    the disk of a storage are not included: tests inject them, and the cluster tolerates them.
+    """
 
     network: MemoryNetwork
     zookeeper: MemoryZooKeeper
@@ -89,7 +94,12 @@ class InProcessServer:
             self._shared.network.host(self.host), self._open_store, self._shared.random.shuffle
         )
         self.node = self.new_node(config, environment)
-        await self.node.start()
+        try:
+            await self.node.start()
+        except BaseException:
+            # Also after a cancellation, nothing of the node may be left: it can be started again.
+            await self.stop()
+            raise
         self._watching = asyncio.create_task(self._watch(self.node))
 
     def new_node(self, config: ServerConfig, environment: ServerEnvironment) -> ServerNode:
@@ -104,7 +114,7 @@ class InProcessServer:
         assert self.store is not None
         self._shared.network.take_down(self.host)
         self._shared.zookeeper.abandon(self.store, expire=expire)
-        # The other nodes do not notice how this node stops: it has no network and no session now.
+        # The other nodes do not notice how this node stops: it reaches neither them nor ZooKeeper.
         await self.stop()
 
     async def stop(self) -> None:
@@ -112,9 +122,11 @@ class InProcessServer:
         node, self.node = self.node, None
         if node is None:
             return
-        assert self._watching is not None
-        self._watching.cancel()
-        await asyncio.wait([self._watching])
+        # A node whose start has not ended is not watched.
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+            self._watching = None
         await node.stop()
 
     async def _open_store(
@@ -143,7 +155,8 @@ class InProcessStorage:
         self.versions: tuple[ProtocolSpec, ProtocolSpec] = (STORAGE, ADMIN)
         """The protocol versions that the next `start` offers to servers and to administrators: all
         versions, or fewer to act as an older storage."""
-        # Made only once, for speed: they are the same for every process, and take milliseconds.
+        # Made only once, because parsing takes milliseconds. All processes of the storage have the
+        # same settings.
         self._config = StorageConfig(
             zookeeper=_ZOOKEEPER,
             session_timeout_ms=SESSION_MS,
@@ -178,7 +191,13 @@ class InProcessStorage:
             checkpoint_thread=False,
         )
         node = self.new_node(config, environment)
-        await node.start(await learn_cluster(config, environment))
+        try:
+            await node.start(await learn_cluster(config, environment))
+        except BaseException:
+            # As in `InProcessServer.start`. The node may hold the lock of its disk.
+            await node.stop()
+            self.disk = self.disk.restarted()
+            raise
         self.node = node
 
     def new_node(self, config: StorageConfig, environment: StorageEnvironment) -> StorageNode:
@@ -198,15 +217,17 @@ class InProcessStorage:
         )
         _, num_partitions = cluster
         partitions = tuple(range(num_partitions))
-        await connection.call(
-            lambda seq: admin.PartitionAssignmentRequest(
-                seq, partitions, assigned=True, delete_files=False
+        try:
+            await connection.call(
+                lambda seq: admin.PartitionAssignmentRequest(
+                    seq, partitions, assigned=True, delete_files=False
+                )
             )
-        )
-        await connection.call(
-            lambda seq: admin.PartitionAvailableRequest(seq, partitions, available=True)
-        )
-        connection.close()
+            await connection.call(
+                lambda seq: admin.PartitionAvailableRequest(seq, partitions, available=True)
+            )
+        finally:
+            connection.close()
 
     def kill(self, *, power_loss: bool) -> None:
         """End the process at once; with ``power_loss`` the disk loses what was not flushed."""
@@ -240,4 +261,16 @@ class InProcessStorage:
     def _failed(self, error: BaseException) -> None:
         """End the process because of ``error``, such as a failed flush."""
         log.error("%s: process ended by error: %s", self.host, error)
+        if not _is_disk_failure(error):
+            self._shared.failures.append(error)
         self.kill(power_loss=False)
+
+
+def _is_disk_failure(error: BaseException) -> bool:
+    """Whether ``error`` is a failure of a disk, not a bug.
+
+    The write-ahead log converts all its errors to DiskFailed, also a broken invariant.
+    """
+    if isinstance(error, DiskFailed):
+        return error.__cause__ is None or _is_disk_failure(error.__cause__)
+    return isinstance(error, OSError)

@@ -134,6 +134,31 @@ def volume_losses(
     return [loss for loss in losses if loss is not None]
 
 
+def storages_without_replicas(losses: list[VolumeLoss]) -> frozenset[str]:
+    """Return the storages whose replicas are lost already; see `VolumeLoss`."""
+    return frozenset(loss.pool_pod.storage for loss in losses if loss.is_without_replicas)
+
+
+def must_yield(
+    observed: ObservedCluster,
+    pool_pod: PoolPod,
+    replacement: Replacement,
+    losses: list[VolumeLoss],
+) -> bool:
+    """Whether a replacement is cancelled, because another storage has lost its replicas since.
+
+    It is cancelled only while its storage works with the old volume. Once the deletion of the pod
+    has begun, the deletion of the old volume cannot be stopped, and the record must stay: without
+    it, an old copy on the new volume would not be emptied before it votes.
+    """
+    pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
+    is_kept = pod is not None and not pod["metadata"].get("deletionTimestamp")
+    has_old_volume = any(uid in replacement.claims for uid in pool_pod.claim_uids)
+    lost = storages_without_replicas(losses)
+    still_works = is_kept and has_old_volume and pool_pod.storage not in lost
+    return replacement.phase is Phase.EMPTY and still_works and bool(lost)
+
+
 def _loss(pool_pod: PoolPod, present: ClusterPresent) -> VolumeLoss | None:
     """Return the loss of a storage's volume, None if there is no sign of one.
 

@@ -15,7 +15,7 @@ import sys
 
 from waltz.runtime.process import set_up_logging
 from waltz_operator.core.names import FINALIZER
-from waltz_operator.shell.kube_api import Conflict, Kube, KubeError, connected_api_server
+from waltz_operator.shell.kube_api import Conflict, Kube, KubeError, NotFound, connected_api_server
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,12 @@ async def _remove_from_kind(kube: Kube, kind: str, namespace: str) -> None:
             "finalizers": [each for each in finalizers if each != FINALIZER],
         }
         resource = metadata["namespace"], metadata["name"]
-        await kube.patch(kind, *resource, {"metadata": change})
+        try:
+            await kube.patch(kind, *resource, {"metadata": change})
+        except NotFound:
+            # The operator, which may still run, has removed the finalizer since the list.
+            log.info("%s %s/%s: already deleted", kind, *resource)
+            continue
         log.info("%s %s/%s: finalizer removed", kind, *resource)
 
 

@@ -46,6 +46,10 @@ class Conflict(KubeError):
     """The object has changed since it was read, or exists already: read it again."""
 
 
+class NotFound(KubeError):
+    """The object does not exist."""
+
+
 class Refused(KubeError):
     """The API server refused the request by its rules or rights; ``reason`` is its message."""
 
@@ -83,7 +87,7 @@ class Kube(Protocol):
         """Merge ``change`` into an object, or into its subresource ``part``, such as ``status``.
 
         If ``change`` contains a ``resourceVersion``, the patch is a compare-and-set: it raises
-        Conflict if the object has another version.
+        Conflict if the object has another version. Raises NotFound.
         """
 
     async def patch_refusal(
@@ -250,7 +254,7 @@ class ApiServer:
         """Send a request; return the status and the decoded answer.
 
         The error statuses in ``allowed`` raise no error: the answer is then None. Otherwise raises
-        Conflict, Refused or another KubeError.
+        Conflict, NotFound, Refused or another KubeError.
         """
         headers = {"Accept": "application/json", "Content-Type": content_type}
         try:
@@ -272,6 +276,8 @@ class ApiServer:
             return response.status, None
         if response.status == 409:
             raise Conflict(f"{method} {path}: {_message(text)}")
+        if response.status == 404:
+            raise NotFound(f"{method} {path}: 404 {_message(text)}")
         if response.status in _REFUSALS:
             raise Refused(f"{method} {path}: {response.status} {_message(text)}", _message(text))
         if response.status >= 300:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from waltz.admin.core.rescue import RebuildDecision, Verdict
-from waltz.admin.rescue import ID_ROOM, PartitionRescue, restore_cluster, write_rescue
+from waltz.admin.rescue import (
+    ID_ROOM,
+    PartitionRescue,
+    back_up,
+    plan_rescue,
+    restore_cluster,
+    write_rescue,
+)
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.store import Node, OnChange
+from waltz.net import PLAINTEXT
 from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT = "/log"
@@ -56,3 +67,29 @@ async def test_restored_cluster_gives_no_id_that_was_given_after_the_backup() ->
     await restore_cluster(cluster, ClusterBackup("log", ROOT, KEY, 1, 41, 7, maps, {}, {}))
     assert await cluster.next_client_id() == 41 + ID_ROOM + 1
     assert await cluster.next_server_id() == 7 + ID_ROOM + 1
+
+
+async def test_back_up_and_plan_repeat_each_read_whose_answer_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryZooKeeper().connect()
+    cluster = Cluster(store, ROOT)
+    await create_cluster(store, ROOT, "log", 2, key=KEY)
+    assert await cluster.next_client_id() == 1
+    version = (await cluster.partition_metadata(0)).version
+    await cluster.write_partition_metadata(0, metadata(3), version)
+    get, read_before = store.get, set[str]()
+
+    async def lose_first_answer(path: str, on_change: OnChange | None = None) -> Node | None:
+        if path not in read_before:
+            read_before.add(path)
+            store.lose_next_answer()
+        return await get(path, on_change)
+
+    monkeypatch.setattr(store, "get", lose_first_answer)
+    backup = await back_up(cluster)
+    assert (backup.last_client_id, backup.partitions[0]) == (1, metadata(3))
+    read_before.clear()
+    maps, params = await cluster.storage_maps(), await cluster.store_params()
+    plans = await plan_rescue(cluster, maps, params, PLAINTEXT, backup, timeout_seconds=5)
+    assert plans[0].decision.verdict is Verdict.KEPT

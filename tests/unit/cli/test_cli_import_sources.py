@@ -40,12 +40,16 @@ def test_import_into_empty_log_keeps_ids(tmp_path: Path) -> None:
     check_ids(sources, record_of(sources, -1))
 
 
-@pytest.mark.parametrize(("ids", "was", "becomes"), [((0, 1, 3, 4), 3, 2), ((5, 6), 5, 0)])
-def test_gap_of_ids_is_detected_before_append(
+@pytest.mark.parametrize(
+    ("ids", "was", "becomes"),
+    [((0, 1, 3, 4), 3, 2), ((5, 6), 5, 0), ((0, 1, 1), 1, 2), ((0, 2, 1), 2, 1)],
+)
+def test_wrong_ids_are_detected_before_append(
     tmp_path: Path, ids: tuple[int, ...], was: int, becomes: int
 ) -> None:
     sources = find_sources(lines(tmp_path, [(2, n) for n in ids]), None, None)
-    with pytest.raises(BadArchive, match=f"transaction {was} would become transaction {becomes} "):
+    message = f"transaction {was} would become transaction {becomes} .* do not rise by 1"
+    with pytest.raises(BadArchive, match=message):
         check_ids(sources, record_of(sources, -1))
     check_ids(sources, record_of(sources, 17))
 
@@ -54,7 +58,7 @@ def test_import_of_directory_without_first_piece_is_refused(tmp_path: Path) -> N
     write_piece(tmp_path, Form.JSONL, [Transaction(4, n, WHO, 0, b"") for n in (2, 3)])
     sources = find_sources(tmp_path, None, 7)
     assert [(s.target, s.displaced) for s in sources] == [(7, (2, 0))]
-    with pytest.raises(BadArchive, match="of partition 7: the files lack transactions"):
+    with pytest.raises(BadArchive, match="of partition 7: the ids in the files do not begin at 0"):
         check_ids(sources, record_of(sources, -1))
 
 
@@ -71,5 +75,7 @@ def test_row_without_a_partition_is_refused_beside_rows_that_name_one(tmp_path: 
     file.write_text('{"data": "a"}\n{"data": "b", "partition": 1}\n')
     with pytest.raises(BadArchive, match="rows without a partition: name one with --to"):
         find_sources(file, None, None)
+    with pytest.raises(BadArchive, match="omit --partitions to append all rows to partition 3"):
+        find_sources(file, (1,), 3)
     (source,) = find_sources(file, None, 3)
     assert (source.target, source.count) == (3, 2)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.console_world import MEMBERS, NO_SERVER, SILENT, metadata, sample, storage
-from waltz.admin.core.sample import Sample, ServerSample
+from waltz.admin.core.sample import Sample, ServerSample, sessions_since
 from waltz.console.core.changes import ChangeKind, changes
 from waltz.console.core.history import History
-from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, ReplicaAssignments
+from waltz.metadata.core.formats import (
+    NEW_PARTITION,
+    OwnedPartition,
+    PartitionAssignment,
+    ReplicaAssignments,
+)
 from waltz.protocol.damaged_ranges import DamagedRange
 
 ALL = ("a:1", "b:1", "c:1")
@@ -34,6 +39,15 @@ def test_begin_and_end_of_a_recovery_are_entries() -> None:
         "Partition 0 began a recovery: store session 5",
         "Partition 0 has recovered in session 5: 2 of 3 replicas take part",
     ]
+
+
+def test_partition_whose_first_session_has_not_begun_makes_no_entry() -> None:
+    """Its server has written the znode already."""
+    unknown = replace(sample(), metadata={})
+    acquired = replace(sample(), metadata={0: NEW_PARTITION})
+    assert acquired.session(0) is None
+    assert texts(unknown, acquired) == []
+    assert sessions_since(acquired, sample(), 0) == 5
 
 
 def test_replica_that_leaves_and_joins_a_session_makes_an_entry_each() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from waltz_operator.core.names import FINALIZER
 from waltz_operator.shell.finalizer_removal import remove_finalizers
-from waltz_operator.shell.kube_api import Conflict
+from waltz_operator.shell.kube_api import Conflict, NotFound
 
 
 def resource(kind: str, namespace: str, name: str, *finalizers: str) -> dict[str, Any]:
@@ -22,6 +22,8 @@ class Resources:
     def __init__(self, *resources: dict[str, Any], conflicts: int = 0) -> None:
         self.resources = resources
         self.patched: list[tuple[str, str]] = []
+        self.deleted: set[str] = set()
+        """The names of the resources that were deleted after they were listed."""
         self._conflicts = conflicts
 
     async def find(self, kind: str, namespace: str, _: Any) -> list[dict[str, Any]]:
@@ -30,6 +32,8 @@ class Resources:
         return [each for each in found if each["metadata"]["namespace"] in wanted]
 
     async def patch(self, kind: str, namespace: str, name: str, change: dict[str, Any]) -> None:
+        if name in self.deleted:
+            raise NotFound("the resource does not exist")
         if self._conflicts:
             self._conflicts -= 1
             raise Conflict("the resource has changed")
@@ -63,6 +67,13 @@ async def test_removal_takes_our_finalizer_from_every_resource_and_no_other() ->
 async def test_removal_in_one_namespace_leaves_the_others_unchanged() -> None:
     finalizers = await remove(Resources(*some()), "a")
     assert finalizers == [["others/finalizer"], [], [FINALIZER], []]
+
+
+async def test_resource_that_is_deleted_meanwhile_does_not_stop_the_removal() -> None:
+    resources = Resources(*some())
+    resources.deleted = {"log", "p"}
+    await remove(resources)
+    assert resources.patched == [("b", "q")]
 
 
 async def test_conflicts_are_retried_a_bounded_number_of_times() -> None:

@@ -270,6 +270,23 @@ def test_replacement_whose_old_volume_is_deleted_continues_when_another_volume_i
     assert world.emptied == ["a-storage-0", "b-storage-0"]
 
 
+def test_replacement_whose_pod_shuts_down_continues_when_another_volume_is_lost() -> None:
+    """The deletion of its volume can no longer be stopped, although its storage still answers."""
+    world = started("abcde", onLoss="Replace", lossDelaySeconds=0)
+    world.slow_shutdowns = True
+    world.request("a-storage-0")
+    while world.replaced != ["a-storage-0"]:
+        world.settle()
+        step(world)
+    world.delete_claim("b-storage-0")
+    world.stop_pod("b-storage-0")
+    decided = step(world)
+    assert world.replacement("a") is not None
+    assert any(each.startswith("pod a-storage-0 shuts down") for each in decided.waits)
+    finish(world)
+    assert sorted(world.emptied) == ["a-storage-0", "b-storage-0"]
+
+
 def test_of_five_copies_two_that_are_lost_together_are_replaced() -> None:
     world = started("abcde", onLoss="Replace", lossDelaySeconds=0)
     for pod in ("b-storage-0", "d-storage-0"):

@@ -38,6 +38,7 @@ def running_cluster(dice: random.Random) -> HealingWorld:
         resource, [pool_resource(name, storages=storages, volumes=volumes) for name in pools]
     )
     reach(world)
+    world.slow_shutdowns = dice.random() < 0.5
     if dice.random() < 0.5:
         world.lengthen_logs(4 * LAG_ALLOWED)
     return world
@@ -119,6 +120,7 @@ EVENTS: tuple[Event, ...] = (
     lambda world, dice: world.process_sets(),
     lambda world, dice: world.create_pods(),
     lambda world, dice: world.start_pods(),
+    lambda world, dice: world.end_pods(),
     lambda world, dice: world.run_servers(),
     lambda world, dice: world.run_servers(),
     reconcile,

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from waltz_operator.shell.http import serve_http
-from waltz_operator.shell.kube_api import ApiServer, Conflict, KubeError, path_of
+from waltz_operator.shell.kube_api import ApiServer, Conflict, KubeError, NotFound, path_of
 
 _PODS = "/api/v1/namespaces/logs/pods"
 
@@ -128,6 +128,14 @@ async def test_refusal_of_a_patch_is_asked_for_without_changing_anything(
     recorder.status = 500
     with pytest.raises(KubeError):
         await kube.patch_refusal("PersistentVolumeClaim", "logs", "x", change)
+
+
+async def test_patch_of_an_object_that_does_not_exist_raises_not_found(
+    kube: ApiServer, recorder: Recorder
+) -> None:
+    recorder.status, recorder.answer = 404, {"message": "pods x not found"}
+    with pytest.raises(NotFound, match="pods x not found"):
+        await kube.patch("Pod", "logs", "x", {"metadata": {}})
 
 
 async def test_patch_of_status_uses_the_subresource(kube: ApiServer, recorder: Recorder) -> None:

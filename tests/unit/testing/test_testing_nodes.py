@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import waltz
+from tests.support.eventually import eventually
 from waltz.testing import InProcessCluster, run
+from waltz_storage.core.errors import DiskFailed
 
 Scenario = Callable[[InProcessCluster, waltz.LogClient[bytes]], Awaitable[None]]
 
@@ -22,6 +24,59 @@ def play(scenario: Scenario, **options: Any) -> None:
             await scenario(cluster, client)
 
     run(work())
+
+
+def hold_next_start(process: Any) -> None:
+    """Let the next start of a server or storage open its ports, and then not end."""
+    new_node = process.new_node
+
+    def new_held_node(*arguments: Any) -> Any:
+        process.new_node = new_node
+        node = new_node(*arguments)
+        start = node.start
+
+        async def start_and_wait(*arguments: Any) -> None:
+            await start(*arguments)
+            await asyncio.Event().wait()
+
+        node.start = start_and_wait
+        return node
+
+    process.new_node = new_held_node
+
+
+@pytest.mark.parametrize("kind", ["servers", "storages"])
+def test_cluster_whose_first_start_is_cancelled_stops_all_nodes(kind: str) -> None:
+    async def work() -> None:
+        cluster = InProcessCluster(servers=2)
+        hold_next_start(getattr(cluster, kind)[1])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60):
+                await cluster.__aenter__()
+        assert all(server.node is None for server in cluster.servers)
+        assert all(storage.node is None for storage in cluster.storages)
+        assert asyncio.get_running_loop().get_exception_handler() is None
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(work())
+
+
+@pytest.mark.parametrize("kind", ["server", "storage"])
+def test_node_whose_start_was_cancelled_starts_again(kind: str) -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        assert await client.append(0, b"before") == 0
+        await getattr(cluster, f"kill_{kind}")(0)
+        process = getattr(cluster, f"{kind}s")[0]
+        hold_next_start(process)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60):
+                await process.start()
+        assert process.node is None
+        await process.start()
+        await cluster.ready()
+        assert await client.append(0, b"after") == 1
+
+    play(scenario, storages=2)
 
 
 def test_killed_server_is_replaced_by_another() -> None:
@@ -94,6 +149,32 @@ def test_storage_with_a_failed_flush_ends_and_recovers_after_its_restart() -> No
         assert await client.append(0, b"y") == 1
 
     play(scenario)
+
+
+@pytest.mark.parametrize("engine", ["files", "wal"])
+def test_storage_with_a_broken_invariant_fails_the_test(engine: str) -> None:
+    cluster = InProcessCluster()
+    num_changes = 0
+
+    def break_invariant() -> None:
+        nonlocal num_changes
+        num_changes += 1
+        # The second change of the disk is one that the write-ahead log makes.
+        if num_changes == 2:
+            raise AssertionError("an invariant is broken")
+
+    async def work() -> None:
+        new_node = cluster.storages[1].new_node
+        vars(cluster.storages[1])["new_node"] = lambda config, environment: new_node(
+            config.model_copy(update={"engine": engine}), environment
+        )
+        async with cluster, cluster.connect() as client:
+            cluster.storages[1].disk.observer = break_invariant
+            assert await client.append(0, b"x") == 0
+            await eventually(lambda: cluster.storages[1].node is None)
+
+    with pytest.raises((AssertionError, DiskFailed), match="an invariant is broken"):
+        run(work())
 
 
 def test_storage_with_a_full_disk_is_no_part_of_the_majority() -> None:

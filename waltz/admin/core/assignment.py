@@ -1,9 +1,10 @@
 """Orders: assign some partitions to one storage, or all partitions to a group of storages. Pure.
 
 In an `Assignment` the storage creates the replicas before ZooKeeper assigns them, so that a server
-never finds an assigned replica that the storage does not hold. A `GroupAssignment` first assigns
-all partitions by one change in ZooKeeper; then the storages create the replicas. In both cases
-servers fill the new replicas.
+never finds an assigned replica that the storage does not hold. A `GroupAssignment` does the
+opposite: it first assigns all partitions by one change in ZooKeeper, then the storages create the
+replicas. After this change the order cannot be started again, because its storages have partitions
+now: a `Synchronization` of each storage completes it. In both cases servers fill the new replicas.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class GroupAssignment(Order):
     def next_step(self, observation: ReplicaObservation) -> Next:
         """Return the next step; all storages must answer before anything is changed."""
         members = observation.maps.group_members(self.group)
+        # The same distribution as that of `auto_assign`.
         wanted = {
             member: tuple(range(first, observation.num_partitions, len(members)))
             for first, member in enumerate(members)

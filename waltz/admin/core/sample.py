@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from waltz.admin.core.replicas import HeldPartition
 from waltz.admin.core.storage_figures import StorageFigures
-from waltz.metadata.core.formats import PartitionMetadata
+from waltz.metadata.core.formats import NO_SESSION, PartitionMetadata
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -89,9 +89,15 @@ class Sample:
         return self.servers[server].marks.get(partition)
 
     def session(self, partition: int) -> int | None:
-        """Return the partition's store session id, None if the partition was never opened."""
+        """Return the id of the partition's newest store session, which may not be open yet.
+
+        None if no session has begun.
+        """
         metadata = self.metadata.get(partition)
-        return None if metadata is None else metadata.session_id
+        # A server writes the znode before the first session begins.
+        if metadata is None or metadata.session_id == NO_SESSION:
+            return None
+        return metadata.session_id
 
     def in_session(self, partition: int, storage: str) -> bool:
         """Return whether the replica on ``storage`` takes part in the store session."""

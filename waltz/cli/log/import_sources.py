@@ -15,7 +15,7 @@ from waltz.protocol import NO_TRANSACTION
 
 
 class DisplacedId(NamedTuple):
-    """The id of a transaction in the files, and the id that it would become in an empty log."""
+    """The id of a transaction in the files, and the id that it would get in an empty log."""
 
     was: int
     becomes: int
@@ -44,8 +44,8 @@ def check_ids(sources: Iterable[Source], import_record: ImportRecord) -> None:
         was, becomes = source.displaced
         raise BadArchive(
             f"transaction {was} would become transaction {becomes} of partition {source.target}: "
-            f"the files lack transactions before transaction {was}. The marks of clients would "
-            "mean other transactions; if that is intended, use --new-ids"
+            "the ids in the files do not begin at 0, or do not rise by 1. The marks of clients "
+            "would mean other transactions; if that is intended, use --new-ids"
         )
 
 
@@ -86,6 +86,7 @@ def _source_of_pieces(path: Path, partition: int, pieces: list[Piece]) -> Source
         for piece in pieces:
             yield from read_piece(path, piece)
 
+    # The pieces have no gap (`find_pieces`), so all ids change if the first one does.
     first = pieces[0].first_id
     displaced = None if first == 0 else DisplacedId(first, 0)
     return Source(partition, sum(piece.count for piece in pieces), rows, displaced)
@@ -116,7 +117,10 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
         partition: count for partition, count in counts.items() if partition is not None
     }
     if None in counts:
-        raise BadArchive(f"{path} has rows without a partition: name one with --to")
+        remedy = "name one with --to"
+        if to is not None:
+            remedy = f"omit --partitions to append all rows to partition {to}"
+        raise BadArchive(f"{path} has rows without a partition: {remedy}")
 
     def source(partition: int, count: int) -> Source:
         return Source(

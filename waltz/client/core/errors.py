@@ -172,8 +172,9 @@ class ClientAhead(WaltzError):
 
 
 class LockFailed(WaltzError):
-    """Another transaction took a lock after the mark of the append. The append is not in the log.
+    """A lock was taken after the mark of the append. The append is not in the log.
 
+    Another transaction took it, or rarely a lock with the same hash.
     The caller must apply the log up to ``transaction_id`` before it appends again.
     """
 

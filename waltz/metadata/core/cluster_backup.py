@@ -40,8 +40,9 @@ class BadBackup(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterBackup:
-    """The contents of a cluster's znodes at one moment.
+    """The contents of a cluster's znodes.
 
+    They were read one after the other, so a znode may be newer than one that was read before it.
     ``preferred`` are the preferred partitions of the running servers, by their addresses for
     clients; a restore prints them and does not write them. ``access`` is None if the cluster had no
     access rules, ``transport`` if no server had declared whether it uses TLS, ``outside`` if it had

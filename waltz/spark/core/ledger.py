@@ -82,7 +82,8 @@ class Ledger:
     """The newest epoch of a write.
 
     ``marks`` are by partition, ``attempts`` by client id. ``runs`` are the ids of the epoch's runs,
-    in the order of their start. The marks in the znode are text: see `waltz.spark.core.offsets`.
+    in the order of their start. The marks in the znode are text, because some implementations of
+    JSON round numbers of more than 53 bits.
     """
 
     write_id: str

@@ -110,7 +110,7 @@ def _outside_peers(access: OutsideAccess | None) -> list[dict[str, Any]]:
     Without the traffic policy Local, connections from outside seem to come from nodes, so a rule
     with the source ranges would refuse all clients.
     """
-    if access is None or not access.sees_clients:
+    if access is None or not access.policies_restrict_clients:
         return []
     return [{"ipBlock": {"cidr": each}} for each in access.networks]
 

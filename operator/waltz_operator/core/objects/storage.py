@@ -57,10 +57,11 @@ def storage_set(
 ) -> Manifest:
     """Return the StatefulSet of a pool with ``replicas`` storages.
 
-    ``sizes`` are the sizes in its claim templates, by kind of volume; those of the pool if missing.
-    Kubernetes does not change the templates of an existing StatefulSet.
+    ``sizes`` are the sizes in the claim templates, by kind of volume; a missing one is that of the
+    pool. Kubernetes refuses to change the claim templates of an existing StatefulSet, so its caller
+    passes the sizes that they have.
 
-    Its pods start in parallel. A changed template takes effect only when a pod is deleted: a
+    The pods start in parallel. A changed pod template takes effect only when a pod is deleted: a
     rolling update by Kubernetes does not check quorums and could stop two replicas of a partition.
     The StatefulSet never deletes a volume.
     """

@@ -56,10 +56,12 @@ from waltz_operator.core.volume_replacement import (
     PoolPod,
     Replacement,
     VolumeLoss,
+    must_yield,
     pool_pods,
     pools_with_obsolete_record,
     replacement_of,
     requested_pod,
+    storages_without_replicas,
     volume_losses,
 )
 
@@ -106,6 +108,7 @@ def plan_healing(
             result += _report(loss, "it is not replaced before the malformed annotation is removed")
         return result
     if not running:
+        # A pool was made smaller during a replacement. Its record would forbid evictions forever.
         if obsolete := pools_with_obsolete_record(desired, observed):
             removals = (RecordReplacement(pool, None, pod_has_left=True) for pool in obsolete)
             return result + ClusterPlan(tuple(removals))
@@ -113,20 +116,16 @@ def plan_healing(
     pool_pod, replacement = running[0]
     obstacle = _obstacle(present, pool_pod, losses) or evictions_obstacle(desired, observed)
     result += _continue(observed, present, pool_pod, replacement, obstacle)
-    why = f"the volume of storage {pool_pod.storage} is being replaced"
-    others = [loss for loss in losses if loss.pool_pod.storage != pool_pod.storage]
-    has_old_volume = any(uid in replacement.claims for uid in pool_pod.claim_uids)
-    still_works = has_old_volume and pool_pod.storage not in _storages_without_replicas(losses)
-    if replacement.phase is Phase.EMPTY and still_works and _storages_without_replicas(others):
-        # This storage still works with its old volume, and another storage has lost its replicas
-        # since. The other storage comes first: this replacement is cancelled, and its request is
-        # written back, so that it begins again later. Once the old volume is deleted, the record
-        # stays: without it, an old copy on the new volume would not be emptied before it votes.
+    if must_yield(observed, pool_pod, replacement, losses):
+        # This replacement is cancelled, and its request is written back, so that it begins again
+        # later.
         assert obstacle is not None, "another storage is unhealthy: the volume is not deleted"
         step = RecordReplacement(pool_pod.pool.metadata.name, None, request=pool_pod.pod)
         return result + ClusterPlan((step,))
-    for loss in others:
-        result += _report(loss, why)
+    why = f"the volume of storage {pool_pod.storage} is being replaced"
+    for loss in losses:
+        if loss.pool_pod.storage != pool_pod.storage:
+            result += _report(loss, why)
     return result
 
 
@@ -175,7 +174,7 @@ def _plan_begin(
     """
     result = EMPTY_PLAN
     lost = {loss.pool_pod.pod: loss for loss in losses}
-    without_replicas = _storages_without_replicas(losses)
+    without_replicas = storages_without_replicas(losses)
     pods = list(pool_pods(desired, observed))
     for pool_pod in (
         *(each for each in pods if each.storage in without_replicas),
@@ -234,19 +233,14 @@ def _obstacle(present: ClusterPresent, pool_pod: PoolPod, losses: list[VolumeLos
     storages of this kind need not be healthy, if the partitions open without all of them. Without
     the exception each of them would wait until the others are healthy, forever.
     """
-    storages = _storages_without_replicas(losses)
+    storages = storages_without_replicas(losses)
     if pool_pod.storage not in storages:
         storages = frozenset({pool_pod.storage})
     return repair_obstacle(present, storages)
 
 
-def _storages_without_replicas(losses: list[VolumeLoss]) -> frozenset[str]:
-    """Return the storages whose replicas are lost already; see `VolumeLoss`."""
-    return frozenset(loss.pool_pod.storage for loss in losses if loss.is_without_replicas)
-
-
 def _report(loss: VolumeLoss, why: str) -> ClusterPlan:
-    """Return the plan that waits with the replacement of a lost volume; ``why`` is the reason."""
+    """Return the plan that postpones the replacement of a lost volume, with the reason ``why``."""
     return wait(f"storage {loss.pool_pod.storage} has lost its volume: {loss.reason}; {why}")
 
 
@@ -285,9 +279,6 @@ def _plan_claim_deletion(
     }
     if not old:
         return None
-    if obstacle is not None:
-        # Another storage may have failed since the beginning.
-        return wait(f"the volume of storage {pool_pod.storage} is not deleted yet: {obstacle}")
     steps: list[Step] = [
         DeleteObject(ObjectKey("PersistentVolumeClaim", name), claim["metadata"]["uid"])
         for name, claim in old.items()
@@ -296,6 +287,9 @@ def _plan_claim_deletion(
     pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
     if pod is not None and not pod["metadata"].get("deletionTimestamp"):
         steps.append(ReplacePod(pool_pod.pod, pod["metadata"]["uid"]))
+    if steps and obstacle is not None:
+        # Another storage may have failed since the beginning.
+        return wait(f"the volume of storage {pool_pod.storage} is not deleted yet: {obstacle}")
     if steps:
         return ClusterPlan(tuple(steps))
     return wait(
@@ -381,8 +375,9 @@ def _plan_comparison(
     remaining = [partition for partition in partitions if partition >= replacement.partition]
     if not remaining:
         return ClusterPlan((RecordReplacement(pool_pod.pool.metadata.name, None),))
-    # After each compared partition, the record has the next number, whether or not this storage has
-    # that partition. If it has not, the next one is compared from its beginning.
+    # The record may name a partition that was compared in part and is no longer assigned to this
+    # storage. Then ``next_id`` belongs to that partition, and the next one is compared from its
+    # beginning.
     first_id = replacement.next_id if remaining[0] == replacement.partition else 0
     at = replace(replacement, partition=remaining[0], next_id=first_id)
     step = CompareReplica(pool_pod.pool.metadata.name, pool_pod.storage, at)

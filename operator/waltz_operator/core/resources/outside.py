@@ -107,8 +107,9 @@ class OutsideAccess(Model):
     `loadBalancerSourceRanges` of the Services of type LoadBalancer. This does not limit connections
     to the ports of nodes that such a Service has, too. With externalTrafficPolicy Local and
     `networkPolicies`, the NetworkPolicies of servers, storages and ZooKeeper limit all connections
-    to these ranges and to pods. A managed ZooKeeper and type NodePort require both. If empty,
-    clients may connect from everywhere."""
+    to these ranges and to pods. With type NodePort or a managed ZooKeeper, `sourceRanges` requires
+    externalTrafficPolicy Local and `networkPolicies`. If empty, clients may connect from
+    everywhere."""
 
     external_traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
     """With `Cluster`, every node forwards connections to the pod, which does not see the address of
@@ -153,13 +154,16 @@ class OutsideAccess(Model):
     )
 
     @property
-    def sees_clients(self) -> bool:
-        """Whether the addresses of clients are restricted, and NetworkPolicies can see them."""
+    def policies_restrict_clients(self) -> bool:
+        """Whether NetworkPolicies restrict clients to the source ranges.
+
+        They can only with the policy Local: otherwise pods see the addresses of nodes.
+        """
         return bool(self.source_ranges) and self.external_traffic_policy is TrafficPolicy.LOCAL
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The source ranges without bits of hosts, which an API server may refuse."""
+        """The source ranges with all host bits 0: an API server may refuse a range with others."""
         return tuple(str(ipaddress.ip_network(each, strict=False)) for each in self.source_ranges)
 
 

@@ -85,10 +85,8 @@ class Partition:
         self.generation = -1
         self.counters = PartitionCounters()
         self._ready = ready = Ready()
-        self._reports = StoreReports()
-        self.store = StorePartition(
-            partition, settings.replication, settings.retry, ready, self._reports
-        )
+        self._reports = reports = StoreReports()
+        self.store = StorePartition(partition, settings.replication, settings.retry, ready, reports)
         """The store. The shell passes answers of storages and metadata to the store directly."""
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
@@ -183,6 +181,7 @@ class Partition:
             # The client knows of a change of owner that has not reached this server yet.
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.NOT_READY))
             return
+        # Of two connections of a client, the older one gets no answer.
         if self._clients.register(peer, request):
             self._queue.add_barrier(Barrier(peer, request))
             self._release_barriers()
@@ -218,7 +217,8 @@ class Partition:
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark
-        if mark is None or position > mark or position < NO_TRANSACTION:  # None: no mount answered
+        # Without a mark, no mount was answered: no client may request a feed yet.
+        if mark is None or position > mark or position < NO_TRANSACTION:
             reason = f"feed request from {position}, the log ends at {mark}"
             self._ready.add(DisconnectClient(peer, reason))
             return
@@ -312,11 +312,11 @@ class Partition:
             # Another server wrote, and its transactions took locks that the lock table has not
             # seen. Grants by the table's old marks would commit appends decided on stale data: see
             # the planted bug "commits of another owner leave no mark in the lock table".
-            self._queue.assume(mark)
+            self._queue.take_every_lock(mark)
         self._mark = mark
         self._confirmed = True
         self._feeding.opened(mark)
-        self._queue.open(mark)
+        self._queue.open(mark)  # The first session makes the lock table; then appends are decided.
         self._submit()
         self._feeding.serve()
         self._ranges.opened(mark)

@@ -56,7 +56,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EXIT_DISK_FAILED = 70
-"""The exit status after a disk failure, which ends the process at once."""
+"""The exit status after a failure of the disk or a bug of the storage, which ends it at once."""
 
 
 def _disk_space(directory: Path) -> tuple[int, int]:
@@ -283,7 +283,11 @@ class StorageNode:
 
 
 def _report_problems(directory: StorageDirectory) -> None:
-    """Log which partitions the directory refuses, and which have no flushed marks."""
+    """Log which partitions the directory refuses, and which have no flushed marks.
+
+    The flushed mark of a partition is how far its log was flushed. At a start, an invalid record
+    above the mark is removed as an interrupted write; one up to the mark is damage.
+    """
     for refused in directory.refused.values():
         log.error("%s", refused)
     if directory.unmarked:
@@ -342,6 +346,7 @@ def _open_directory(
             WalOptions(
                 config.wal_bytes,
                 environment.clock,
+                # Without ``fail``, the engine makes checkpoints on no thread.
                 fail=environment.fail if environment.checkpoint_thread else None,
                 direct_bytes=environment.direct_bytes,
                 directory=home,

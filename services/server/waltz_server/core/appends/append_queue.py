@@ -110,7 +110,7 @@ class AppendQueue:
         if self._locks is None:
             self._locks = LockTable(self._lock_table_size, high_water_mark)
 
-    def assume(self, high_water_mark: int) -> None:
+    def take_every_lock(self, high_water_mark: int) -> None:
         """Treat every lock as taken at ``high_water_mark``: another server has extended the log."""
         if self._locks is not None:
             self._locks.assume(high_water_mark)

@@ -25,7 +25,7 @@ from waltz_server.core.effects import (
     WriteLog,
     WriteMetadata,
 )
-from waltz_server.core.replication.metadata_operation import AwaitedOperation
+from waltz_server.core.replication.awaited_operation import AwaitedOperation
 from waltz_server.core.replication.session_state import SessionPhase
 from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession

@@ -36,9 +36,9 @@ from waltz_server.core.effects import (
     WriteMetadata,
 )
 from waltz_server.core.limits import ReplicationLimits
+from waltz_server.core.replication.awaited_operation import AwaitedOperation
 from waltz_server.core.replication.in_doubt_appends import InDoubtAppends, outcomes
 from waltz_server.core.replication.lost_metadata import LostMetadata
-from waltz_server.core.replication.metadata_operation import AwaitedOperation
 from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.replication.session_attempts import SessionAttempts
 from waltz_server.core.replication.session_metadata import (
