@@ -5,6 +5,9 @@
 3. Tests that stop or replace the operator run, one at a time. Then everything is uninstalled.
 
 `python -m e2e nodes`, or `make e2e-nodes`, runs only the tests in `e2e.nodes`.
+
+`python -m e2e killed`, or `make e2e-killed`, runs the tests of clusters and their changes with an
+operator that is killed after every step.
 """
 
 from __future__ import annotations
@@ -13,27 +16,45 @@ import os
 import subprocess
 import sys
 
-from e2e.conftest import KEEP, LOGS
+from e2e import installing
+from e2e.conftest import KEEP, KILLED, LOGS, remove_shared_cluster
+from e2e.killing import count_killed_operators
 
 _PYTEST = (sys.executable, "-m", "pytest", "--durations=0")
 _FIRST_START = "e2e/test_first_start.py"
 _NODES = "e2e/nodes"
+_PARALLEL = ("-m", "not alone", "-n", "2", "--dist", "loadgroup")
 _KEEPING = (
     (_FIRST_START,),
     (
         "e2e",
         f"--ignore={_FIRST_START}",
         f"--ignore={_NODES}",
-        *("-m", "not alone"),
-        *("-n", "2", "--dist", "loadgroup"),
+        *_PARALLEL,
     ),
 )
 """What the sessions run after which the shared cluster is kept."""
+_CHANGES = (
+    "ca_rotation",
+    "client_certificate",
+    "deletion",
+    "external_zookeeper",
+    "growth",
+    "lost_volume",
+    "meta_volume",
+    "outside_access",
+    "rebalance",
+    "rolling_changes",
+    "shape",
+    "tls",
+    "zookeeper_members",
+)
+"""The files that also run with killed operators: those of clusters and what changes them."""
 _LAST = ("e2e", f"--ignore={_NODES}", "-m", "alone")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests that ``arguments`` name: those of nodes, or all others.
+    """Run the tests that ``arguments`` name: of nodes, with killed operators, or all others.
 
     Return the exit status of the first session that failed; 0: none did.
 
@@ -41,12 +62,27 @@ def main(arguments: list[str]) -> int:
     """
     if arguments == ["nodes"]:
         return subprocess.run((*_PYTEST, _NODES), check=False).returncode
+    if arguments == ["killed"]:
+        return _run_with_killed_operators()
     for session in _KEEPING:
         ended = subprocess.run((*_PYTEST, *session), env={**os.environ, KEEP: "1"}, check=False)
         if ended.returncode != 0:
             print(f"The cluster in the namespace {LOGS.namespace} is left as it is.")  # noqa: T201
             return ended.returncode
     return subprocess.run((*_PYTEST, *_LAST), check=False).returncode
+
+
+def _run_with_killed_operators() -> int:
+    """Run the tests of `_CHANGES`; return the exit status of the first session that failed."""
+    variables = {**os.environ, KEEP: "1", KILLED: "1"}
+    changes = tuple(f"e2e/test_{name}.py" for name in _CHANGES)
+    for session in ((_FIRST_START,), (*changes, *_PARALLEL)):
+        ended = subprocess.run((*_PYTEST, *session), env=variables, check=False)
+        if ended.returncode != 0:
+            return ended.returncode
+    print(f"{count_killed_operators(installing.OPERATOR)} operators were killed")  # noqa: T201
+    remove_shared_cluster()
+    return 0
 
 
 if __name__ == "__main__":

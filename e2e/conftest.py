@@ -17,6 +17,7 @@ import pytest
 from xdist.remote import Producer
 
 from e2e import installing, resources
+from e2e.killing import start_killed_operators
 from e2e.kubectl import CommandFailed, Kubectl
 from e2e.operators import Operator
 from e2e.waiting import until
@@ -30,6 +31,9 @@ _LOCK_SECONDS = 1800.0
 
 KEEP = "WALTZ_E2E_KEEP"
 """The variable that is 1 if the shared cluster is kept after a session."""
+
+KILLED = "WALTZ_E2E_KILLED"
+"""The variable that is 1 if every operator is killed after its first step."""
 
 LOGS = Kubectl("logs")
 """The namespace of the shared cluster. The name of the cluster is ``log``."""
@@ -146,15 +150,23 @@ def first_start(images: None) -> Iterator[FirstStart]:
     if LOGS.get("namespace", LOGS.namespace) is None:
         started = time.monotonic()
         installing.install()
+        if os.environ.get(KILLED) == "1":
+            installing.OPERATOR("scale", f"deployment/{installing.RELEASE}", "--replicas=0")
+            start_killed_operators(installing.OPERATOR, 1)
         LOGS.create_namespace()
         LOGS.apply_file(resources.EXAMPLE)
         LOGS.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
         seconds = time.monotonic() - started
     yield FirstStart(LOGS, seconds)
     if not _keeps_cluster():
-        LOGS.delete_namespace()
-        installing.await_deleted_namespaces(_DELETION_SECONDS)
-        installing.uninstall()
+        remove_shared_cluster()
+
+
+def remove_shared_cluster() -> None:
+    """Delete the shared cluster, and then the operator, which has to be there until the end."""
+    LOGS.delete_namespace()
+    installing.await_deleted_namespaces(_DELETION_SECONDS)
+    installing.uninstall()
 
 
 @pytest.fixture(scope="session")

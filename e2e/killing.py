@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e import installing, resources
+from e2e.kubectl import Kubectl
 from e2e.operators import Operator
 
 _POD = "killed-operator"
@@ -31,13 +32,23 @@ def killed_operators(operator: Operator, steps: int = 1) -> Iterator[KilledOpera
     Each one is killed after ``steps`` steps, or never if that is 0.
     """
     killed = KilledOperators()
-    operator.kubectl.apply(_program_config_map(), _pod(steps))
+    start_killed_operators(operator.kubectl, steps)
     try:
         yield killed
     finally:
-        killed.count = operator.kubectl("logs", _POD).count("killed\n")
+        killed.count = count_killed_operators(operator.kubectl)
         operator.kubectl.delete("pod", _POD, now=True)
         operator.kubectl.delete("configmap", _POD)
+
+
+def start_killed_operators(kubectl: Kubectl, steps: int) -> None:
+    """Run one operator after another, as `killed_operators` does, until the pod is deleted."""
+    kubectl.apply(_program_config_map(), _pod(steps))
+
+
+def count_killed_operators(kubectl: Kubectl) -> int:
+    """Return how many operators have been killed so far."""
+    return kubectl("logs", _POD).count("killed\n")
 
 
 def _program_config_map() -> dict[str, Any]:
@@ -55,7 +66,8 @@ def _pod(steps: int) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": _POD},
+        # NetworkPolicies admit the operator by this label.
+        "metadata": {"name": _POD, "labels": {"app.kubernetes.io/name": "waltz-operator"}},
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,

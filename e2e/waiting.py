@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 1.0
 
 
 def until(
