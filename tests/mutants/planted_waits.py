@@ -219,6 +219,16 @@ WAIT_BUGS = (
         ),
     ),
     Planted(
+        "a peer that hangs after the connection holds up a pull forever",
+        Package.STORAGE,
+        "async with asyncio.timeout(_ANSWER_SECONDS):\n    answer = await peer.call(\n",
+        "async with asyncio.timeout(None):\n    answer = await peer.call(\n",
+        "The administrator gets no answer.",
+        nodes(
+            "unit/storage/test_storage_pull.py::test_pull_from_a_peer_that_hangs_after_the_connection_is_refused"
+        ),
+    ),
+    Planted(
         "a log is cut below a lower mark than the server names",
         Package.STORAGE,
         "if request.low_water_mark != mark:\n",

@@ -13,6 +13,7 @@ import pytest
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.storage_settings import storage_settings
+from tests.support.virtual_time import on_virtual_time
 from waltz.admin import StorageAdmin
 from waltz.net import PLAINTEXT, TCP, RemoteFailure, RpcConnection, TlsConfig
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin, storage
@@ -280,3 +281,28 @@ async def test_stop_cancels_a_running_pull_without_an_answer(
     await pulls.stop()
     assert task.cancelled()
     assert answers == []
+
+
+class _SilentPeer(_Peer):
+    """A peer that accepts the connection and never answers."""
+
+    async def call(self, form: Callable[[int], admin.Request]) -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError("the event is never set")
+
+
+@on_virtual_time
+async def test_pull_from_a_peer_that_hangs_after_the_connection_is_refused() -> None:
+    peer, answered = _SilentPeer(batch(0, 0)), asyncio.get_running_loop().create_future()
+
+    async def open_peer(*_: object) -> _Peer:
+        return peer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RpcConnection, "open_admin", open_peer)
+        request = admin.PullRecordsRequest(7, 0, SESSION, "peer", 1, 4, 7)
+        _pulls().handle(request, answered.set_result)
+        answer = await answered
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert "no answer within 10 s" in str(answer)
+    assert peer.closed
