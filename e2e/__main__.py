@@ -17,8 +17,9 @@ import subprocess
 import sys
 
 from e2e import installing
-from e2e.conftest import KEEP, KILLED, LOGS, remove_shared_cluster
+from e2e.conftest import KEEP, LOGS, remove_shared_cluster
 from e2e.killing import count_killed_operators
+from e2e.waiting import KILLED
 
 _PYTEST = (sys.executable, "-m", "pytest", "--durations=0")
 _FIRST_START = "e2e/test_first_start.py"

@@ -20,7 +20,7 @@ from e2e import installing, resources
 from e2e.killing import start_killed_operators
 from e2e.kubectl import CommandFailed, Kubectl
 from e2e.operators import Operator
-from e2e.waiting import until
+from e2e.waiting import KILLED, PATIENCE, until
 from e2e.witnessing import Witness
 from tests.support.scheduling import Groups
 
@@ -31,9 +31,6 @@ _LOCK_SECONDS = 1800.0
 
 KEEP = "WALTZ_E2E_KEEP"
 """The variable that is 1 if the shared cluster is kept after a session."""
-
-KILLED = "WALTZ_E2E_KILLED"
-"""The variable that is 1 if every operator is killed after its first step."""
 
 LOGS = Kubectl("logs")
 """The namespace of the shared cluster. The name of the cluster is ``log``."""
@@ -98,7 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set the timeout of tests on a real cluster; mark those that stop the operator."""
     for item in items:
-        item.add_marker(pytest.mark.timeout(_TEST_SECONDS))
+        item.add_marker(pytest.mark.timeout(_TEST_SECONDS * PATIENCE))
         if not _WITHOUT_OPERATOR.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.alone)
 

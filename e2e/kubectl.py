@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.waiting import until
+from e2e.waiting import PATIENCE, until
 
 
 class CommandFailed(AssertionError):
@@ -68,8 +68,9 @@ class Kubectl:
     def await_condition(self, resource: str, condition: str, seconds: float) -> None:
         """Return when ``resource``, such as ``pod/x``, has ``condition``, such as ``Ready``.
 
-        Raises CommandFailed after ``seconds``.
+        Raises CommandFailed after ``seconds``, or later with killed operators (`PATIENCE`).
         """
+        seconds *= PATIENCE
         try:
             self(
                 "wait",
@@ -97,7 +98,7 @@ class Kubectl:
     def delete_namespace(self, seconds: float = 180.0, *, wait: bool = True) -> None:
         """Delete the namespace and everything in it; without ``wait``, return at once."""
         arguments = ("namespace", self.namespace, "--ignore-not-found", f"--wait={wait}".lower())
-        run("kubectl", "delete", *arguments, seconds=seconds)
+        run("kubectl", "delete", *arguments, seconds=seconds * PATIENCE)
 
     def describe(self) -> str:
         """Return the state that a failed test prints: resources, statuses and events."""

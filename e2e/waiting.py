@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,6 +10,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _POLL_SECONDS = 1.0
+
+KILLED = "WALTZ_E2E_KILLED"
+"""The variable that is 1 if every operator is killed after its first step."""
+
+PATIENCE = 4.0 if os.environ.get(KILLED) == "1" else 1.0
+"""How many times longer each wait may last: killed operators need a start for each step."""
 
 
 def until(
@@ -20,8 +27,9 @@ def until(
 ) -> T:
     """Call ``condition`` until its result is true or not empty; return that result.
 
-    After ``seconds`` it raises AssertionError with ``description`` and the result of ``show``.
+    After ``seconds``, or longer with killed operators (`PATIENCE`), it raises AssertionError with ``description`` and the result of ``show``.
     """
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
         found = condition()
