@@ -27,7 +27,8 @@ def until(
 ) -> T:
     """Call ``condition`` until its result is true or not empty; return that result.
 
-    After ``seconds``, or longer with killed operators (`PATIENCE`), it raises AssertionError with ``description`` and the result of ``show``.
+    After ``seconds``, or later with killed operators (`PATIENCE`), it raises AssertionError with
+    ``description`` and the result of ``show``.
     """
     seconds *= PATIENCE
     deadline = time.monotonic() + seconds
