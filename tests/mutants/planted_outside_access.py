@@ -86,6 +86,26 @@ OUTSIDE_ACCESS_BUGS = (
         ),
     ),
     Planted(
+        "Services of a pool that is not seen for a moment are deleted",
+        Package.OPERATOR,
+        'and live["metadata"]["labels"].get(POOL_LABEL) not in unseen\n',
+        "and True\n",
+        "Clients outside lose their connections to storages that run on.",
+        nodes(
+            "unit/operator/test_operator_outside.py::test_pool_that_is_not_seen_for_a_moment_keeps_its_services_and_addresses"
+        ),
+    ),
+    Planted(
+        "outside addresses of a pool that is not seen for a moment are removed",
+        Package.OPERATOR,
+        " | _of_unseen(desired, present)\n",
+        "\n",
+        "Clients outside find storages no longer that run on.",
+        nodes(
+            "unit/operator/test_operator_outside.py::test_pool_that_is_not_seen_for_a_moment_keeps_its_services_and_addresses"
+        ),
+    ),
+    Planted(
         "the certificate is issued forever if the host is the name of the cluster",
         Package.OPERATOR,
         "return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))\n",

@@ -140,8 +140,12 @@ def storage_set(pool: str) -> str:
 
 def storage_address(pool: str, namespace: str, port: int, ordinal: int) -> str:
     """Return the address of one storage of a pool, which is its identity."""
-    name = storage_set(pool)
-    return f"{name}-{ordinal}.{name}.{namespace}.svc:{port}"
+    return f"{storage_set(pool)}-{ordinal}{storage_domain(pool, namespace)}:{port}"
+
+
+def storage_domain(pool: str, namespace: str) -> str:
+    """Return the end of the host names of a pool's storages, beginning with a dot."""
+    return f".{storage_set(pool)}.{namespace}.svc"
 
 
 def pod_of_storage(storage: str) -> str:

@@ -348,6 +348,13 @@ def test_pool_that_leaves_loses_its_services() -> None:
     assert planned(world).done
 
 
+def test_pool_that_is_not_seen_for_a_moment_keeps_its_services_and_addresses() -> None:
+    world = started(NODE_PORT)
+    assert "b-storage-0-outside" in world.services()
+    del world.pools["b"]
+    assert plan_outside(world.desired(), world.observed()).steps == ()
+
+
 def test_refused_access_stops_no_other_change() -> None:
     world = outside_world(NODE_PORT)
     for _ in range(100):

@@ -99,7 +99,8 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
         # A newer version may have written them, so they are not replaced.
         result += problem(present.outside_problem)
     elif present is not None and not storages_elsewhere(desired, observed, present.maps):
-        wanted = foreign_outside_addresses(desired, observed, present) | addresses
+        kept = foreign_outside_addresses(desired, observed, present) | _of_unseen(desired, present)
+        wanted = kept | addresses
         has_services = bool(addresses) or any(own_services(desired, observed))
         if has_services and wanted != (present.outside or {}):
             result += ClusterPlan((_write(wanted, present),))
@@ -110,11 +111,8 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
 
 def _unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the deletion of Services that the spec no longer wants."""
-    access = desired.cluster.spec.access.outside
     wanted = {manifest.key.name for manifest in wanted_services(desired, observed)}
-    # The storages of a pool that the operator does not see at this moment run on.
-    seen = {pool.metadata.name for pool in desired.own_pools}
-    unseen = {*desired.cluster.spec.pools} - seen if access and access.storages else set()
+    unseen = _unseen_pools(desired)
     return ClusterPlan(
         tuple(
             _delete(
@@ -125,6 +123,28 @@ def _unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
             )
         )
     )
+
+
+def _unseen_pools(desired: DesiredCluster) -> set[str]:
+    """Return the pools whose storages have access, but which the operator does not see now.
+
+    Their storages run on, so their Services and addresses stay.
+    """
+    access = desired.cluster.spec.access.outside
+    seen = {pool.metadata.name for pool in desired.own_pools}
+    return {*desired.cluster.spec.pools} - seen if access and access.storages else set()
+
+
+def _of_unseen(desired: DesiredCluster, present: ClusterPresent) -> dict[str, str]:
+    """Return the present outside addresses of the storages in `_unseen_pools`."""
+    domains = tuple(
+        names.storage_domain(pool, desired.namespace) for pool in _unseen_pools(desired)
+    )
+    return {
+        registered: outside
+        for registered, outside in (present.outside or {}).items()
+        if registered.rpartition(":")[0].endswith(domains)
+    }
 
 
 def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Step]:
