@@ -98,8 +98,8 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "outside addresses of a pool that is not seen for a moment are removed",
         Package.OPERATOR,
-        "kept = foreign_outside_addresses(desired, observed, present) | _of_unseen(desired, present)\n",
-        "kept = foreign_outside_addresses(desired, observed, present)\n",
+        "wanted = foreign | _of_unseen(desired, present) | addresses\n",
+        "wanted = foreign | addresses\n",
         "Clients outside find storages no longer that run on.",
         nodes(
             "unit/operator/test_operator_outside.py::test_pool_that_is_not_seen_for_a_moment_keeps_its_services_and_addresses"

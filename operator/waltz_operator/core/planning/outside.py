@@ -99,8 +99,8 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
         # A newer version may have written them, so they are not replaced.
         result += problem(present.outside_problem)
     elif present is not None and not storages_elsewhere(desired, observed, present.maps):
-        kept = foreign_outside_addresses(desired, observed, present) | _of_unseen(desired, present)
-        wanted = kept | addresses
+        foreign = foreign_outside_addresses(desired, observed, present)
+        wanted = foreign | _of_unseen(desired, present) | addresses
         has_services = bool(addresses) or any(own_services(desired, observed))
         if has_services and wanted != (present.outside or {}):
             result += ClusterPlan((_write(wanted, present),))
