@@ -251,4 +251,14 @@ SPARK_BUGS = (
             "unit/spark/test_spark_writer.py::test_session_that_failed_is_not_used_by_the_next_task"
         ),
     ),
+    Planted(
+        "the search for rows of earlier attempts ends after one page",
+        Package.SPARK,
+        "missing.record_found(page.headers[-1].transaction_id, found_rows)\n",
+        "missing.record_found(page.high_water_mark, found_rows)\n",
+        "Rows that are further back in the log are appended again.",
+        nodes(
+            "unit/spark/test_spark_attempt.py::test_rows_of_an_attempt_beyond_the_first_page_of_headers_are_found"
+        ),
+    ),
 )

@@ -67,4 +67,14 @@ UPDATE_BUGS = (
             "unit/operator/test_operator_pod_templates.py::test_field_of_a_cluster_counts_as_a_request_if_the_pods_depend_on_it"
         ),
     ),
+    Planted(
+        "a pool whose change is not applied yet counts as one of another operator",
+        Package.OPERATOR,
+        "yield RenderedWorkload(cluster, storage_set(cluster, pool, pool.spec.storages), pool)\n",
+        "yield RenderedWorkload(cluster, storage_set(cluster, pool, pool.spec.storages))\n",
+        "The condition UpdateAvailable recommends a command that replaces all pods.",
+        nodes(
+            "unit/operator/test_operator_updates.py::test_change_that_is_not_applied_yet_is_no_update_of_the_operator"
+        ),
+    ),
 )

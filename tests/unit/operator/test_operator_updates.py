@@ -130,6 +130,16 @@ def test_restart_of_one_pool_updates_its_storages_alone(monkeypatch: pytest.Monk
     assert kept_workloads(world.desired(), world.observed()) == (*_WORKLOADS[:2], *_WORKLOADS[3:])
 
 
+def test_change_that_is_not_applied_yet_is_no_update_of_the_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = started()
+    render_as(monkeypatch, "newer")
+    world.pools["b"]["spec"]["restartedAt"] = "2026-01-31T12:00:00Z"
+    expected = (*_WORKLOADS[:2], *_WORKLOADS[3:])
+    assert kept_workloads(world.desired(), world.observed()) == expected, "before any step"
+
+
 def test_change_that_no_pod_depends_on_restarts_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     world = started()
     render_as(monkeypatch, "newer")

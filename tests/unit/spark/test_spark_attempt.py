@@ -12,6 +12,7 @@ import pytest
 
 from waltz.client import Appended, Client, Draft
 from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId, checksum
+from waltz.spark import writer
 from waltz.spark.core.ledger import NewAttempt
 from waltz.spark.core.rows import Columns
 from waltz.spark.ledger_store import LedgerStore
@@ -52,7 +53,10 @@ class Log:
     async def headers(self, partition: int, first: int, *, max_headers: int) -> Any:
         if self.before_headers is not None:
             await self.before_headers()
-        found = [RecordHeader(r.transaction_id, r.req_id, r.header) for r in self.records_[first:]]
+        found = [
+            RecordHeader(r.transaction_id, r.req_id, r.header)
+            for r in self.records_[first : first + max_headers]
+        ]
         return SimpleNamespace(headers=found, high_water_mark=len(self.records_) - 1)
 
     async def records(self, partition: int, first: int, *, max_records: int, max_bytes: int) -> Any:
@@ -119,6 +123,18 @@ def test_rows_of_an_attempt_that_joins_during_the_search_are_found(session: Sess
     session.log.before_headers = append_by_another_attempt
     write(session, [b"first", b"second"])
     assert session.log.data() == [b"first", b"second"]
+
+
+def test_rows_of_an_attempt_beyond_the_first_page_of_headers_are_found(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_HEADERS_PER_REQUEST", 2)
+    rows = [b"a", b"b", b"c", b"d", b"e"]
+    session.run(join(session, ABANDONED))
+    for row in rows:
+        session.log.add(ABANDONED, row)
+    write(session, [*rows, b"f"])
+    assert session.log.data() == [*rows, b"f"]
 
 
 def test_batches_are_bounded_in_bytes(session: Session) -> None:
