@@ -39,7 +39,7 @@ help:
 	@echo "make test-matrix   run the unit tests on every installed Python from 3.11 to 3.14"
 	@echo "make e2e     test the operator on the Kubernetes of the current context"
 	@echo "make e2e-nodes   drain and stop nodes of a Kubernetes that has three; WALTZ_E2E_NODE stops one"
-	@echo "make e2e-killed   the tests of clusters and their changes, with an operator that is killed after every step"
+	@echo "make e2e-killed   the tests of a start and of changes, with operators that are killed after every step"
 	@echo "make e2e-kind   the same as make e2e on a new kind cluster"
 	@echo "make lock    update the locked versions in requirements.lock"
 
