@@ -24,14 +24,14 @@ from e2e.waiting import KILLED
 _PYTEST = (sys.executable, "-m", "pytest", "--durations=0")
 _FIRST_START = "e2e/test_first_start.py"
 _NODES = "e2e/nodes"
-_PARALLEL = ("-m", "not alone", "-n", "2", "--dist", "loadgroup")
 _KEEPING = (
     (_FIRST_START,),
     (
         "e2e",
         f"--ignore={_FIRST_START}",
         f"--ignore={_NODES}",
-        *_PARALLEL,
+        *("-m", "not alone"),
+        *("-n", "2", "--dist", "loadgroup"),
     ),
 )
 """What the sessions run after which the shared cluster is kept."""

@@ -20,7 +20,7 @@ from e2e import installing, resources
 from e2e.killing import start_killed_operators
 from e2e.kubectl import CommandFailed, Kubectl
 from e2e.operators import Operator
-from e2e.waiting import KILLED, PATIENCE, until
+from e2e.waiting import OPERATORS_ARE_KILLED, PATIENCE, until
 from e2e.witnessing import Witness
 from tests.support.scheduling import Groups
 
@@ -147,7 +147,7 @@ def first_start(images: None) -> Iterator[FirstStart]:
     if LOGS.get("namespace", LOGS.namespace) is None:
         started = time.monotonic()
         installing.install()
-        if os.environ.get(KILLED) == "1":
+        if OPERATORS_ARE_KILLED:
             installing.OPERATOR("scale", f"deployment/{installing.RELEASE}", "--replicas=0")
             start_killed_operators(installing.OPERATOR, 1)
         LOGS.create_namespace()

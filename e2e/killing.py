@@ -10,7 +10,7 @@ from typing import Any
 
 from e2e import installing, resources
 from e2e.kubectl import Kubectl
-from e2e.operators import Operator
+from e2e.operators import LABELS, Operator
 
 _POD = "killed-operator"
 """The name of the pod, and of the ConfigMap with its program."""
@@ -66,8 +66,7 @@ def _pod(steps: int) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        # NetworkPolicies admit the operator by this label.
-        "metadata": {"name": _POD, "labels": {"app.kubernetes.io/name": "waltz-operator"}},
+        "metadata": {"name": _POD, "labels": LABELS},
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,

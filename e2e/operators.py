@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from e2e import installing
 from e2e.kubectl import CommandFailed, Kubectl
 
-_PODS = "app.kubernetes.io/name=waltz-operator"
+LABELS = {"app.kubernetes.io/name": "waltz-operator"}
+"""The labels of the operator's pods; NetworkPolicies admit the operator by them."""
+_SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Operator:
 
     def pods(self) -> list[str]:
         """Return the names of the operator's pods."""
-        return [each["metadata"]["name"] for each in self.kubectl.find("pod", _PODS)]
+        return [each["metadata"]["name"] for each in self.kubectl.find("pod", _SELECTOR)]
 
     def metrics(self, pod: str) -> dict[str, float]:
         """Return a pod's metrics by name; an empty dictionary if the pod does not answer."""

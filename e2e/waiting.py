@@ -14,7 +14,8 @@ _POLL_SECONDS = 1.0
 KILLED = "WALTZ_E2E_KILLED"
 """The variable that is 1 if every operator is killed after its first step."""
 
-PATIENCE = 4.0 if os.environ.get(KILLED) == "1" else 1.0
+OPERATORS_ARE_KILLED = os.environ.get(KILLED) == "1"
+PATIENCE = 4.0 if OPERATORS_ARE_KILLED else 1.0
 """How many times longer each wait may last: killed operators need a start for each step."""
 
 

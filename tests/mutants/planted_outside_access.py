@@ -98,7 +98,7 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "outside addresses of a pool that is not seen for a moment are removed",
         Package.OPERATOR,
-        "wanted = foreign | _of_unseen(desired, present) | addresses\n",
+        "wanted = foreign | _addresses_of_unseen(desired, present) | addresses\n",
         "wanted = foreign | addresses\n",
         "Clients outside find storages no longer that run on.",
         nodes(

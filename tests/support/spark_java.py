@@ -8,6 +8,7 @@ them from an archive (class data sharing), which is made once for each installat
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import subprocess
@@ -26,6 +27,7 @@ _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _QUIET = "-Xshare:auto -Xlog:disable"
 
 
+@functools.cache
 def java_options() -> str:
     """Return the options, with an archive of the classes of Spark.
 

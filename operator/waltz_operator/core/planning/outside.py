@@ -100,7 +100,7 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
         result += problem(present.outside_problem)
     elif present is not None and not storages_elsewhere(desired, observed, present.maps):
         foreign = foreign_outside_addresses(desired, observed, present)
-        wanted = foreign | _of_unseen(desired, present) | addresses
+        wanted = foreign | _addresses_of_unseen(desired, present) | addresses
         has_services = bool(addresses) or any(own_services(desired, observed))
         if has_services and wanted != (present.outside or {}):
             result += ClusterPlan((_write(wanted, present),))
@@ -135,7 +135,7 @@ def _unseen_pools(desired: DesiredCluster) -> set[str]:
     return {*desired.cluster.spec.pools} - seen if access and access.storages else set()
 
 
-def _of_unseen(desired: DesiredCluster, present: ClusterPresent) -> dict[str, str]:
+def _addresses_of_unseen(desired: DesiredCluster, present: ClusterPresent) -> dict[str, str]:
     """Return the present outside addresses of the storages in `_unseen_pools`."""
     domains = tuple(
         names.storage_domain(pool, desired.namespace) for pool in _unseen_pools(desired)
