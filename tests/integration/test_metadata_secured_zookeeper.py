@@ -26,7 +26,7 @@ from waltz.runtime.configuration import read_settings
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.node import ServerNode
 from waltz_storage.shell.config import StorageConfig
-from waltz_storage.shell.node import learn_cluster
+from waltz_storage.shell.environment import learn_cluster
 
 _SESSION_MS = 4000
 

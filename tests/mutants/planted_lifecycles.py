@@ -109,7 +109,7 @@ LIFECYCLE_BUGS = (
     Planted(
         "the end of the scrubber is not noticed",
         Package.STORAGE,
-        "self._scrubbing.add_done_callback(self._scrubbing_ended)\n",
+        "task.add_done_callback(self._background_ended)\n",
         "pass\n",
         "Nothing checks the records any more.",
         nodes(_STORAGE + "test_bug_of_the_scrubber_ends_the_process"),

@@ -6,6 +6,7 @@ from tests.mutants.planting import Package, Planted, nodes
 
 _LOG = "unit/storage/test_storage_repair.py::"
 _ORDER = "unit/admin/test_operations_repair.py::"
+_SELF = "unit/storage/test_storage_self_repair.py::"
 _REFUSED = nodes(_LOG + "test_repair_that_the_log_does_not_confirm_is_refused")
 
 REPAIR_BUGS = (
@@ -114,6 +115,40 @@ REPAIR_BUGS = (
         "Records that the replica received after its session began are not compared.",
         nodes(
             "unit/admin/test_operations_replica_comparison.py::test_replica_outside_the_session_is_compared_up_to_its_low_water_mark"
+        ),
+    ),
+    Planted(
+        "a storage repairs itself from a replica of an older session",
+        Package.STORAGE,
+        "return metadata.takes_part(storage) and held.session_id == metadata.session_id\n",
+        "return True\n",
+        "The marks of a replica that was replaced may be wrong, and so may its records.",
+        nodes(_SELF + "test_plan_uses_no_replica_outside_of_the_session"),
+    ),
+    Planted(
+        "a storage plans to repair records above its own mark",
+        Package.STORAGE,
+        "next_id, last_id = ids.first_id, min(ids.last_id, mark)\n",
+        "next_id, last_id = ids.first_id, ids.last_id\n",
+        "The log refuses the whole range, also the part that could be repaired.",
+        nodes(_SELF + "test_plan_repairs_only_records_up_to_the_own_mark"),
+    ),
+    Planted(
+        "a storage tries to repair itself only once",
+        Package.STORAGE,
+        "failures = failures + 1 if self._findings.ranges else 0\n",
+        "failures = 0\n",
+        "Damage stays if ZooKeeper or the peer did not answer at the first attempt.",
+        nodes(_SELF + "test_damaged_record_is_repaired_from_the_peer_without_an_administrator"),
+    ),
+    Planted(
+        "a storage that repairs itself asks a peer that has failed again and again",
+        Package.STORAGE,
+        "for storage in sorted(view.replicas - excluded)\n",
+        "for storage in sorted(view.replicas)\n",
+        "A record stays damaged although another peer has it.",
+        nodes(
+            _SELF + "test_plan_without_a_peer_that_has_failed_takes_the_records_from_another_one"
         ),
     ),
 )

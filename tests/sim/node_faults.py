@@ -27,7 +27,7 @@ _PAUSE_SECONDS = (0.01, 0.03, 0.15)
 
 
 class ClusterFaults:
-    """The faults of a cluster. ``rot`` adds flipped bits, which it need not tolerate yet."""
+    """The faults of a cluster. ``rot`` adds flipped bits, on a minority of the disks."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ClusterFaults:
         self._network.heal()
         for storage in self._storages.values():
             storage.heal()
-        self._replace_refused()
+        self.replace_refused()
         for each in self._partition_faults:
             each.stop()
         for server in self._servers.values():
@@ -166,23 +166,26 @@ class ClusterFaults:
 
     def _rot(self) -> None:
         """Flip a bit on one of a minority of the disks; the other disks stay intact."""
-        self._replace_refused()
+        self.replace_refused()
         storage = self._draw_storage()
         if storage is not None and self._damage.may_damage(storage.name):
             self._damage.rot(storage)
 
-    def _replace_refused(self) -> None:
+    def replace_refused(self) -> bool:
         """Empty the disks of storages that refuse a partition, so that its peers copy to them.
 
-        An administrator does the same.
+        An administrator does the same. Return whether no storage refuses one.
         """
         self._damage.count_recovered_as_intact()
+        none_refused = True
         for name, storage in self._storages.items():
             refused = any(replica.log is None for replica in storage.replicas)
+            none_refused = none_refused and not refused
             if storage.up and refused and self._damage.may_damage(name):
                 storage.crash(power_loss=False)
                 self._damage.empty(storage)
                 storage.start()
+        return none_refused
 
     def _slow_network(self) -> None:
         self._history.fault("network", "slow network")

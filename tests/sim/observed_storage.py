@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from typing_extensions import override
-
-from tests.sim.delayed_engine import DelayedEngine
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.replica import Replica
 from tests.sim.run_environment import RunEnvironment
+from tests.sim.storage_process import SimEngine, StorageProcess
 from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
 from waltz.testing.disk import UNLIMITED, MemoryDisk
-from waltz.testing.engine import EventLoopEngine
-from waltz.testing.nodes import InProcessStorage, SharedEnvironment
+from waltz.testing.nodes import SharedEnvironment
 from waltz_storage.core.errors import DiskFailed, RequestRefused
 from waltz_storage.core.log.partition_log import OUT_OF_ORDER
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.core.wal.ring import BLOCK_BYTES
-from waltz_storage.shell.config import EngineKind, StorageConfig
-from waltz_storage.shell.node import StorageEnvironment, StorageNode
+from waltz_storage.core.scrub.scrubber import Scrubber
 
 _RESTART_SECONDS = 0.2
 """The mean time until a process that has ended is started again."""
@@ -35,72 +29,9 @@ _CRASH_AGAIN_RATE = 0.1
 _FLUSH_MARKS_RATE = 0.2
 """How often the flushed marks are made durable after a round of appends."""
 
-_ALLOCATED_BYTES = 2048
-_DIRECT_BYTES = 700
-"""The size of the appends that the engine wal writes directly: some appends of a run are larger,
-and most are smaller and copied to the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimEngine:
-    """The storage engine of a run, and the size of its write-ahead log."""
-
-    kind: EngineKind
-    wal_bytes: int
-
-    @classmethod
-    def of_seed(cls, seed: int) -> SimEngine:
-        """Return the engine of a seed: the engine wal for every second one.
-
-        The log is small, so that it is full several times in a run: there is no thread, and a
-        checkpoint is made only when the log is full, and at a clean stop.
-        """
-        kind = EngineKind.WAL if seed % 2 else EngineKind.FILES
-        return cls(kind, (12 + 4 * (seed // 2 % 8)) * BLOCK_BYTES)
-
 
 class PowerLost(BaseException):
     """Loss of power in the middle of an operation. No error handler of the product catches it."""
-
-
-class _Process(InProcessStorage):
-    """The processes of a storage, one after the other."""
-
-    def __init__(self, number: int, shared: SharedEnvironment, storage: SimStorage) -> None:
-        super().__init__(number, shared)
-        self.engine: DelayedEngine | None = None
-        self._storage = storage
-
-    @override
-    def new_node(self, config: StorageConfig, environment: StorageEnvironment) -> StorageNode:
-        storage = self._storage
-        return StorageNode(
-            config.model_copy(
-                update={
-                    "segment_threshold": storage.segment_bytes,
-                    "engine": storage.engine.kind.value,
-                    "wal_bytes": storage.engine.wal_bytes,
-                }
-            ),
-            STORAGE.limited_to(*range(storage.version + 1)),
-            environment=replace(
-                environment,
-                now_ms=lambda: 0,
-                allocate_bytes=_ALLOCATED_BYTES,
-                direct_bytes=_DIRECT_BYTES,
-            ),
-        )
-
-    @override
-    def _new_engine(
-        self,
-        directory: StorageDirectory,
-        fail: Callable[[BaseException], None],
-        clock: Callable[[], float],
-    ) -> EventLoopEngine:
-        self._storage.assign_missing(directory)
-        self.engine = DelayedEngine(directory, fail, clock, self._storage, self._storage.history)
-        return self.engine
 
 
 class SimStorage:
@@ -120,7 +51,7 @@ class SimStorage:
         self._clock = environment.clock
         self._failure = environment.failure
         self._random = random
-        self._process = _Process(number, shared, self)
+        self._process = StorageProcess(number, shared, self)
         self.name = self._process.address
         self.host = self._process.host
         self.segment_bytes = segment_bytes
@@ -146,6 +77,8 @@ class SimStorage:
         """Connections on which an append was refused."""
         self._snapshot: tuple[MemoryDisk, list[int]] | None = None
         """A copy of the disk, and the highest possible id of each replica at that time."""
+        self.scrubs = False
+        """Whether processes search for damaged records, and repair them."""
         self._new_disk = True
         """Whether the disk does not have all partitions yet that an administrator assigns first."""
         self.starts_switched_off = False
@@ -155,6 +88,12 @@ class SimStorage:
     def disk(self) -> MemoryDisk:
         """The disk of the present or the next process."""
         return self._process.disk
+
+    @property
+    def scrubber(self) -> Scrubber | None:
+        """The scrubber of the present process, None while none runs."""
+        node = self._process.node
+        return node._scrubber if node is not None else None
 
     # ---- process
 

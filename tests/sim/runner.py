@@ -175,7 +175,7 @@ def main() -> None:
         type=int,
         default=None,
         help=f"how many of them to run again with bits that flip on disks, {_ROT_SEEDS} if not "
-        "given: the results are counted, and are not failures",
+        "given; the storages must repair them",
     )
     parser.add_argument("--seed", type=int, help="run only this one, with rot if --rot is given")
     parser.add_argument("--history", action="store_true", help="print the events of --seed")
@@ -196,15 +196,16 @@ def main() -> None:
     for name, count in sorted(rotten.counters.items()):
         if name.startswith(_ROT_COUNTERS):
             print(f"{count:10} {name}")
-    for violation in outcome.violations:
+    for violation in (*outcome.violations, *(f"with rot: {each}" for each in rotten.violations)):
         print(f"\n{violation}")
-    if outcome.violations:
-        print("\nto print the events: python -m tests.sim.runner --history --seed …")
+    failed = len(outcome.violations) + len(rotten.violations)
+    if failed:
+        print("\nto print the events: python -m tests.sim.runner --history --seed … [--rot 1]")
     missing = outcome.missing_counters()
     if missing:
         print(f"\nnever occurred: {missing}")
-    print(f"\n{outcome.runs - len(outcome.violations)} passed, {len(outcome.violations)} failed")
-    sys.exit(1 if outcome.violations or missing else 0)
+    print(f"\n{outcome.runs + rotten.runs - failed} passed, {failed} failed")
+    sys.exit(1 if failed or missing else 0)
 
 
 def _collect_garbage_rarely() -> None:

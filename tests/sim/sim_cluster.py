@@ -24,11 +24,12 @@ from tests.sim.history import History
 from tests.sim.loop_clock import LoopClock
 from tests.sim.nodes_partition import NodesPartition
 from tests.sim.observed_server import CheckedPartition, ServerChecks, SimServer
-from tests.sim.observed_storage import SimEngine, SimStorage
+from tests.sim.observed_storage import SimStorage
 from tests.sim.real_clients import ClientEnvironment
 from tests.sim.run_environment import RunEnvironment
 from tests.sim.run_failure import RunFailure
 from tests.sim.short_logs import short_log_settings
+from tests.sim.storage_process import SimEngine
 from tests.sim.unreliable_store import AnswerLoss, UnreliableStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ReplicaChange, assign_everything

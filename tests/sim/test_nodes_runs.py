@@ -20,6 +20,9 @@ QUICK = 8
 FRESH = int(os.environ.get("SIM_FRESH_SEEDS", "8"))
 """The number of seeds that follow from the commit: each commit runs others."""
 
+ROT_SEEDS = range(600, 612)
+"""The seeds that are run with bits that flip on disks."""
+
 FIRST_FRESH = 1_000_000
 """A fresh seed is never one of the fixed seeds."""
 
@@ -56,6 +59,14 @@ def test_seeds_cover_every_fault_and_branch() -> None:
     outcome = checked(range(QUICK, QUICK + SEEDS))
     missing = outcome.missing_counters()
     assert not missing, f"never occurred: {missing}"
+
+
+@pytest.mark.slow
+def test_flipped_bits_are_found_and_repaired_in_every_seed() -> None:
+    outcome = run_seeds(ROT_SEEDS, num_processes(), rot=True)
+    assert not outcome.violations, "\n\n".join((*outcome.violations[:3], f"{REPEAT} --rot 1"))
+    assert outcome.counters["fault: bit flipped"]
+    assert outcome.counters["rot: records repaired"]
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ from waltz.net import (
     split_address,
 )
 from waltz.protocol.admin import Switch
+from waltz.protocol.damaged_ranges import DamagedRange
 
 COPY_BATCH = 1000
 """How many transactions one request of a copy transfers."""
@@ -249,8 +250,9 @@ class OrderExecutor:
                 await self._admin(step.source) as source,
                 await self._admin(step.destination) as destination,
             ):
+                damaged = DamagedRange(step.partition, step.first_id, step.last_id)
                 await repair_from_peer(
-                    source, destination, step, batch_size=self._copy_batch, progress=progress
+                    source, destination, damaged, batch_size=self._copy_batch, progress=progress
                 )
 
     async def _admin(self, storage: str) -> StorageAdmin:

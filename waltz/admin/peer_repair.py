@@ -1,38 +1,50 @@
 """Send the records of one replica to another one that has them damaged. Touches the network.
 
+An administrator does this between two storages, and a storage for itself.
+
 The records travel in their wire form, whose checksums cover only their data. So the destination
 also gets the range checksum of the source, which covers each byte of the records on its disk.
 """
 
 from __future__ import annotations
 
-from waltz.admin.core.steps import RepairRecords
+from typing import Protocol
+
 from waltz.admin.offline_copy import CopyFailed, Progress
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.protocol import UnsupportedByPeer
+from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.protocol.records import RecordBatch
+
+
+class RepairTarget(Protocol):
+    """A replica that takes records of a peer: of another storage (`StorageAdmin`), or the own."""
+
+    async def repair(self, partition: int, records: RecordBatch, checksum: int) -> None:
+        """Replace damaged records by ``records``, with the range checksum of the peer."""
 
 
 async def repair_from_peer(
     source: StorageAdmin,
-    destination: StorageAdmin,
-    step: RepairRecords,
+    destination: RepairTarget,
+    damaged: DamagedRange,
     *,
     batch_size: int,
     progress: Progress,
 ) -> None:
-    """Perform ``step``, up to ``batch_size`` records by one request.
+    """Replace the records ``damaged`` at ``destination``, up to ``batch_size`` by one request.
 
     If a request is refused, the records of the earlier requests stay repaired. Raises CopyFailed,
-    RemoteFailure, ConnectionLost.
+    RemoteFailure, ConnectionLost, and the errors of ``destination``.
     """
-    partition, next_id = step.partition, step.first_id
-    while next_id <= step.last_id:
-        count = min(batch_size, step.last_id + 1 - next_id)
+    partition, next_id = damaged.partition, damaged.first_id
+    while next_id <= damaged.last_id:
+        count = min(batch_size, damaged.last_id + 1 - next_id)
         records = await source.records(partition, next_id, count)
         if not records.count or records.first_id() != next_id:
             raise CopyFailed(
                 f"the source does not hold transaction {next_id} of partition {partition}, though "
-                f"it must have everything up to {step.last_id}; repair from another storage"
+                f"it must have everything up to {damaged.last_id}; repair from another storage"
             )
         last_id = next_id + records.count - 1
         try:
@@ -46,4 +58,4 @@ async def repair_from_peer(
         except UnsupportedByPeer as problem:
             raise CopyFailed(str(problem)) from problem
         next_id = last_id + 1
-        progress(last_id, step.last_id)
+        progress(last_id, damaged.last_id)

@@ -27,7 +27,8 @@ from waltz_server.shell.node import ServerEnvironment, ServerNode
 from waltz_storage.core.errors import DiskFailed
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.config import StorageConfig
-from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
+from waltz_storage.shell.environment import StorageEnvironment, learn_cluster
+from waltz_storage.shell.node import StorageNode
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from waltz.runtime.process import report_ports, run_until_done
 from waltz.runtime.service import Service, run_service
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
 from waltz_storage.shell.config import StorageConfig
-from waltz_storage.shell.node import StorageNode, learn_cluster
+from waltz_storage.shell.environment import learn_cluster
+from waltz_storage.shell.node import StorageNode
 
 
 async def serve(config: StorageConfig, stop: asyncio.Event) -> None:

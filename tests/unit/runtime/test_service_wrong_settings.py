@@ -26,7 +26,7 @@ import waltz_storage.main
 from tests.support.wrong_commands import use_cluster, write_files
 from waltz.metadata.kazoo_store import KazooStore
 from waltz_server.shell.node import ServerEnvironment, ServerNode
-from waltz_storage.shell.node import StorageEnvironment, learn_cluster
+from waltz_storage.shell.environment import StorageEnvironment, learn_cluster
 
 TAKEN = "the port of the test"
 """Stands for a port on which the test listens."""

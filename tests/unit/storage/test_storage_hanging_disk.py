@@ -17,7 +17,8 @@ from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.shell.connections import ClusterIdentity
-from waltz_storage.shell.node import StorageEnvironment, StorageNode
+from waltz_storage.shell.environment import StorageEnvironment
+from waltz_storage.shell.node import StorageNode
 
 CLUSTER = ClusterIdentity(uuid.UUID(int=9), 1)
 IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)

@@ -36,7 +36,8 @@ from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.shell import connections
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import ClusterIdentity
-from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
+from waltz_storage.shell.environment import StorageEnvironment, learn_cluster
+from waltz_storage.shell.node import StorageNode
 
 CLUSTER = ClusterIdentity(uuid.UUID(int=9), 3)
 IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)

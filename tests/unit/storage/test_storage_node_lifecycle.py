@@ -22,8 +22,8 @@ from tests.unit.storage.test_storage_node import (
 )
 from waltz.net import PLAINTEXT, ConnectionLost, DialFailed, RpcConnection
 from waltz.protocol import admin, storage
-from waltz_storage.shell import node as node_module
-from waltz_storage.shell.node import StorageEnvironment, StorageNode
+from waltz_storage.shell.environment import PROCESS, StorageEnvironment
+from waltz_storage.shell.node import StorageNode
 from waltz_storage.shell.scrubbing import Scrubbing
 
 
@@ -31,7 +31,7 @@ async def started(
     path: Path, *, environment: StorageEnvironment | None = None, **more: Any
 ) -> StorageNode:
     config = settings(path).model_copy(update=more)
-    node = StorageNode(config, environment=environment or node_module.PROCESS)
+    node = StorageNode(config, environment=environment or PROCESS)
     await node.start(CLUSTER)
     return node
 
@@ -48,9 +48,9 @@ async def test_stopped_node_accepts_no_connection_and_runs_no_task(tmp_path: Pat
     ports = address(node), admin_address(node)
     server = await RpcConnection.open_storage(ports[0], PLAINTEXT, IDENTITY)
     administrator = await RpcConnection.open_admin(ports[1], PLAINTEXT, IDENTITY)
-    assert node._scrubbing is not None
+    assert len(node._background) == 2, "the scrubber and the repairs"
     await node.stop()
-    assert node._scrubbing.done()
+    assert all(task.done() for task in node._background)
     await eventually(lambda: server.closed and administrator.closed)
     with pytest.raises(DialFailed):
         await RpcConnection.open_storage(ports[0], PLAINTEXT, IDENTITY)
@@ -100,7 +100,7 @@ async def test_bug_of_the_scrubber_ends_the_process(
         raise problem
 
     monkeypatch.setattr(Scrubbing, "run", run)
-    environment = replace(node_module.PROCESS, fail=failures.append)
+    environment = replace(PROCESS, fail=failures.append)
     node = await started(tmp_path, environment=environment)
     try:
         await eventually(lambda: failures, 5)
@@ -111,7 +111,7 @@ async def test_bug_of_the_scrubber_ends_the_process(
 
 async def test_end_of_the_scrubber_by_a_stop_is_no_failure(tmp_path: Path) -> None:
     failures: list[BaseException] = []
-    environment = replace(node_module.PROCESS, fail=failures.append)
+    environment = replace(PROCESS, fail=failures.append)
     node = await started(tmp_path, environment=environment)
     await node.stop()
     assert failures == []
@@ -119,7 +119,7 @@ async def test_end_of_the_scrubber_by_a_stop_is_no_failure(tmp_path: Path) -> No
 
 async def test_scrubber_that_is_switched_off_does_not_run(tmp_path: Path) -> None:
     node = await started(tmp_path, scrub_bytes_per_second=0)
-    assert node._scrubbing is None
+    assert not node._background
     await node.stop()
 
 

@@ -7,6 +7,7 @@ after the next store session has begun.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from waltz.admin.core.replicas import (
@@ -28,7 +29,7 @@ from waltz.protocol.damaged_ranges import DamagedRange
 
 
 @dataclass(frozen=True, slots=True)
-class _RepairSource:
+class RepairSource:
     """A storage from which records up to ``last_id`` can be repaired."""
 
     storage: str
@@ -101,25 +102,40 @@ class RecordRepair(Order):
 
     def _best_source(
         self, observation: ReplicaObservation, view: PartitionView, first_id: int, last_id: int
-    ) -> _RepairSource | None:
-        """Return the storage that has the most records from ``first_id`` on without a gap.
-
-        Records after a damaged one do not count: the destination takes a record only if the record
-        before it is undamaged. Return None if no storage has the record ``first_id`` undamaged.
-        """
-        best: _RepairSource | None = None
+    ) -> RepairSource | None:
+        """Return the healthy replica that `repair_source` chooses."""
         storages = sorted(view.replicas) if self.source is None else [self.source]
-        for storage in storages:
-            if storage == self.destination or unhealthy_reason(observation, view, storage):
-                continue
-            held = observation.held(storage, view.partition)
-            assert held is not None, "a healthy replica is held"
-            damaged = observation.damaged(storage, view.partition)
-            end = min(
-                last_id,
-                held.local_low_water_mark,
-                *(other.first_id - 1 for other in damaged if other.last_id >= first_id),
-            )
-            if end >= first_id and (best is None or end > best.last_id):
-                best = _RepairSource(storage, end)
-        return best
+        healthy = (
+            storage
+            for storage in storages
+            if storage != self.destination and not unhealthy_reason(observation, view, storage)
+        )
+        return repair_source(observation, view.partition, healthy, first_id, last_id)
+
+
+def repair_source(
+    observation: ReplicaObservation,
+    partition: int,
+    storages: Iterable[str],
+    first_id: int,
+    last_id: int,
+) -> RepairSource | None:
+    """Return the one of ``storages`` that has the most records from ``first_id`` without a gap.
+
+    Each of them must hold a replica that takes part in the present store session. Records after a
+    damaged one do not count: the destination takes a record only if the record before it is
+    undamaged. Return None if no storage has the record ``first_id`` undamaged.
+    """
+    best: RepairSource | None = None
+    for storage in storages:
+        held = observation.held(storage, partition)
+        assert held is not None, "a replica of the session is held"
+        damaged = observation.damaged(storage, partition)
+        end = min(
+            last_id,
+            held.local_low_water_mark,
+            *(other.first_id - 1 for other in damaged if other.last_id >= first_id),
+        )
+        if end >= first_id and (best is None or end > best.last_id):
+            best = RepairSource(storage, end)
+    return best

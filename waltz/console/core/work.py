@@ -119,7 +119,7 @@ def _repairs(view: PartitionStatus, peaks: DamagePeaks) -> Iterator[Work]:
         text = (
             "The damaged records are being replaced by those of a healthy replica."
             if left < total
-            else "The damaged records wait for their repair: waltz storage recover"
+            else "The damaged records wait for their repair: the storage's log says why"
         )
         yield Work(
             WorkKind.REPAIR, view.partition, replica.storage, text, total - left, total, "records"

@@ -137,7 +137,7 @@ class AdminHandler:
 
         def note_and_reply(checks: Sequence[CheckedRecords]) -> None:
             for checked in checks:
-                self._scrubber.findings.note(partition, checked)
+                self._scrubber.findings.note_repair(partition, checked)
             origin.reply(_repair_answer(request, checks))
 
         def task() -> list[Answer]:

@@ -26,6 +26,7 @@ from waltz.runtime.configuration import (
     OptionalText,
     Port,
     Positive,
+    Switch,
     TlsSettings,
     group,
     setting,
@@ -108,6 +109,11 @@ class StorageConfig(ClusterSettings):
         "storage.scrub.bytesPerSecond",
         "how fast the scrubber reads the logs to find damaged records; 0 switches it off",
         4 << 20,
+    )
+    scrub_repair: Switch = setting(
+        "storage.scrub.repair",
+        "replace damaged records that the scrubber finds by those of other replicas",
+        True,
     )
     allowed_names: OptionalNames = setting(
         "storage.allowedNames",

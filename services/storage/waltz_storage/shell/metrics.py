@@ -169,6 +169,13 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
         lambda storage: storage.scrubber.findings.count,
     ),
     counter(
+        "waltz_storage_repaired_records_total",
+        "damaged records that were replaced by those of another replica",
+        "repaired-records",
+        lambda storage: storage.scrubber.findings.repaired,
+        JsonKind.GAUGE,
+    ),
+    counter(
         "waltz_storage_scrubbed_bytes_total",
         "bytes of records that the scrubber has checked",
         "scrubbed-bytes",

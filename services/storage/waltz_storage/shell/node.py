@@ -1,6 +1,7 @@
 """Run one storage node: its directory, its engine and its ports.
 
-Touches the disk, threads and the network, and ZooKeeper once, to read the cluster's key.
+Touches the disk, threads and the network, and ZooKeeper, to read the cluster's key and, for a
+repair, the addresses of other storages.
 """
 
 from __future__ import annotations
@@ -8,25 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import shutil
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
-from waltz.metadata.cluster import Cluster as ClusterMetadata
-from waltz.metadata.kazoo_store import KazooStore
-from waltz.metadata.zookeeper_access import OpenStore
-from waltz.net import TCP, AcceptedConnections, ListeningPort, Network
+from waltz.net import AcceptedConnections, ListeningPort
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import ProcessMetrics
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk
-from waltz_storage.core.engine.engine import Arrival, Engine
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.open_sessions import OpenSessions
@@ -35,7 +29,12 @@ from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import EngineKind, StorageConfig
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
-from waltz_storage.shell.engine_thread import EngineThread
+from waltz_storage.shell.environment import (
+    PROCESS,
+    EngineRunner,
+    StorageEnvironment,
+    open_metadata,
+)
 from waltz_storage.shell.mailbox import Mailbox
 from waltz_storage.shell.metrics import (
     OpenPartition,
@@ -46,99 +45,13 @@ from waltz_storage.shell.metrics import (
 )
 from waltz_storage.shell.outside_jobs import OutsideJobs
 from waltz_storage.shell.peer_pull import PeerPulls
-from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.scrubbing import Scrubbing
-from waltz_storage.shell.wal_commits import DIRECT_BYTES
+from waltz_storage.shell.self_repair import SelfRepair
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-EXIT_DISK_FAILED = 70
-"""The exit status after a failure of the disk or a bug of the storage, which ends it at once."""
-
-
-def _disk_space(directory: Path) -> tuple[int, int]:
-    """Return the free bytes of the disk of ``directory``, and its size without reserved space.
-
-    Reserved space cannot be used by a storage. If it counted as part of the size, an almost empty
-    disk with much reserved space would be reported as almost full.
-    """
-    usage = shutil.disk_usage(directory)
-    return usage.free, usage.used + usage.free
-
-
-def _now_ms() -> int:
-    """Return the milliseconds since 1970."""
-    return int(time.time() * 1000)
-
-
-class EngineRunner(Protocol):
-    """Runs an engine: `EngineThread` in a process, other implementations in simulations."""
-
-    engine: Engine
-
-    @property
-    def flushes(self) -> int:
-        """How many flushes of files the rounds of appends have begun so far."""
-
-    def start(self) -> None:
-        """Begin to run the engine."""
-
-    def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue ``arrivals``; one step of the engine gets all of them.
-
-        Their answers are delivered on the event loop of the engine.
-        """
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the event loop of the engine, which serves the port for servers."""
-
-    async def stop(self) -> None:
-        """Finish all submitted jobs and close the directory cleanly."""
-
-
-NewEngine = Callable[
-    [StorageDirectory, Callable[[BaseException], None], Callable[[], float]], EngineRunner
-]
-"""Returns a new `EngineRunner`; its parameters are those of `EngineThread`."""
-
-
-def _die(error: BaseException) -> None:
-    """End the process: the content of the disk is unknown until recovery has opened the files."""
-    log.critical("storage failed: %s; ending the process at once", error, exc_info=error)
-    logging.shutdown()
-    os._exit(EXIT_DISK_FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class StorageEnvironment:
-    """What a storage uses from its environment; a simulation replaces the defaults.
-
-    ``fail`` must end the node at once. ``disk_space`` returns the free bytes of the disk of a
-    directory, and its size. ``clock`` returns seconds from any beginning, ``now_ms`` milliseconds
-    since 1970. ``allocate_bytes`` is how many bytes at most a data file is allocated ahead.
-
-    The engine ``wal`` makes checkpoints on a thread if ``checkpoint_thread`` is set, otherwise only
-    when its log is full. It writes data of at least ``direct_bytes`` to their file and not to its
-    log.
-    """
-
-    network: Network = TCP
-    open_store: OpenStore = KazooStore.connect
-    open_disk: Callable[[Path], Disk] = PosixDisk
-    disk_space: Callable[[Path], tuple[int, int]] = _disk_space
-    new_engine: NewEngine = EngineThread
-    fail: Callable[[BaseException], None] = _die
-    clock: Callable[[], float] = time.monotonic
-    now_ms: Callable[[], int] = _now_ms
-    allocate_bytes: int = 2 << 20
-    checkpoint_thread: bool = True
-    direct_bytes: int = DIRECT_BYTES
-
-
-PROCESS = StorageEnvironment()
 
 
 class StorageNode:
@@ -166,7 +79,8 @@ class StorageNode:
         self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
         self._scrubber: Scrubber | None = None
         self._open_sessions = OpenSessions()
-        self._scrubbing: asyncio.Task[None] | None = None
+        self._background: tuple[asyncio.Task[None], ...] = ()
+        """The scrubber and the repairs, if they are switched on."""
         self._pulls: PeerPulls | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
@@ -183,7 +97,9 @@ class StorageNode:
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         outside = OutsideJobs(engine.submit, mailbox)
         accepted = AcceptedConnections(config.max_connections)
-        scrubber = self._scrubber = Scrubber(config.scrub_bytes_per_second, clock())
+        scrubber = self._scrubber = Scrubber(
+            config.scrub_bytes_per_second, clock(), environment.pass_seconds
+        )
         sources = StorageSources(
             directory,
             queued=engine.engine.queued,
@@ -195,7 +111,6 @@ class StorageNode:
             scrubber=scrubber,
         )
         metrics = self._metrics = storage_metrics(sources, clock)
-        scrub_loop = Scrubbing(scrubber, directory, outside.submit, clock)
         pulls = self._pulls = PeerPulls(
             (cluster.key, cluster.num_partitions),
             engine.submit,
@@ -230,8 +145,7 @@ class StorageNode:
         await engine.run(_listen(self.listener, config.bind_host, config.port))
         self.admin_listener.start(config.bind_host, config.admin_port)
         if scrubber.enabled:
-            self._scrubbing = asyncio.create_task(scrub_loop.run(), name="scrubber")
-            self._scrubbing.add_done_callback(self._scrubbing_ended)
+            self._begin_scrubbing(scrubber, directory, handler, outside)
 
     @property
     def directory(self) -> StorageDirectory:
@@ -270,14 +184,43 @@ class StorageNode:
             await self.admin_listener.close()
         if self._pulls is not None:
             await self._pulls.stop()
-        if self._scrubbing is not None:
-            self._scrubbing.cancel()
-            await asyncio.wait((self._scrubbing,))
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
         if self._engine is not None:
             await self._engine.stop()
 
-    def _scrubbing_ended(self, task: asyncio.Task[None]) -> None:
-        """End the node if the scrubber ended by an error, which is a bug of the program."""
+    def _begin_scrubbing(
+        self,
+        scrubber: Scrubber,
+        directory: StorageDirectory,
+        handler: AdminHandler,
+        outside: OutsideJobs,
+    ) -> None:
+        """Begin to search for damaged records, and to repair them."""
+        config, environment = self.config, self._environment
+        on_damage, work = None, []
+        if config.scrub_repair:
+            repairs = SelfRepair(
+                scrubber,
+                directory,
+                handler,
+                partial(open_metadata, config, environment),
+                config.tls,
+                environment.network,
+                environment.repair_times,
+            )
+            on_damage = repairs.damage_found
+            work.append(repairs.run())
+        clock = environment.clock
+        work.append(Scrubbing(scrubber, directory, outside.submit, clock, on_damage).run())
+        self._background = tuple(asyncio.create_task(each) for each in work)
+        for task in self._background:
+            task.add_done_callback(self._background_ended)
+
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        """End the node if a task ended by an error, which is a bug of the program."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._environment.fail(error)
 
@@ -304,23 +247,6 @@ def _report_problems(directory: StorageDirectory) -> None:
 async def _listen(listener: ListeningPort, host: str | None, port: int) -> None:
     """Start ``listener`` on the event loop that runs this coroutine."""
     listener.start(host, port)
-
-
-async def learn_cluster(
-    config: StorageConfig, environment: StorageEnvironment = PROCESS
-) -> ClusterIdentity:
-    """Read the cluster's identity from ZooKeeper.
-
-    Raises BadRoot, NoCluster, MalformedMetadata, StoreError.
-    """
-    store = await environment.open_store(
-        config.zookeeper, config.session_timeout_ms, config.zookeeper_access
-    )
-    try:
-        params = await ClusterMetadata(store, config.cluster_root).store_params()
-    finally:
-        await store.close()
-    return ClusterIdentity(params.key, params.num_partitions)
 
 
 def _open_directory(

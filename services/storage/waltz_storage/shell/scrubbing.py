@@ -33,7 +33,11 @@ _Outcome = CheckedRecords | RequestRefused | OSError
 
 
 class Scrubbing:
-    """Performs what a scrubber decides; ``submit`` queues arrivals for the engine."""
+    """Performs what a scrubber decides.
+
+    ``submit`` queues arrivals for the engine. ``on_damage`` is called when new damage was found,
+    and repairs it. If it is None, the log names the command that repairs it.
+    """
 
     def __init__(
         self,
@@ -41,7 +45,9 @@ class Scrubbing:
         directory: StorageDirectory,
         submit: Callable[[Sequence[Arrival]], None],
         clock: Callable[[], float],
+        on_damage: Callable[[], None] | None = None,
     ) -> None:
+        self._on_damage = on_damage
         self.scrubber = scrubber
         self._directory = directory
         self._submit = submit
@@ -83,13 +89,16 @@ class Scrubbing:
         if isinstance(outcome, CheckedRecords):
             new_ranges = self.scrubber.note(check, outcome, now)
             if new_ranges:
-                log.error(
+                log.log(
+                    logging.ERROR if self._on_damage is None else logging.WARNING,
                     "scrubber: partition %d has damaged records: %s; the storage serves its other "
                     "records, and servers read the damaged ones from other replicas; %s",
                     partition,
                     _listed(new_ranges),
-                    REMEDY,
+                    REMEDY if self._on_damage is None else "the storage repairs them by itself",
                 )
+                if self._on_damage is not None:
+                    self._on_damage()
             return
         self.scrubber.note(check, None, now)
         if isinstance(outcome, OSError):

@@ -36,6 +36,8 @@ class Findings:
 
     def __init__(self) -> None:
         self._ranges: dict[int, Ranges] = {}
+        self.repaired = 0
+        """How many damaged records were repaired since the process started."""
 
     @property
     def ranges(self) -> Mapping[int, Ranges]:
@@ -61,6 +63,12 @@ class Findings:
             known.update(range(first_id, next_id))
         self._set(partition, _joined((*kept, *_ranges(checked.damaged))))
         return _ranges(damaged_id for damaged_id in checked.damaged if damaged_id not in known)
+
+    def note_repair(self, partition: int, checked: CheckedRecords) -> None:
+        """Note a check that followed a repair."""
+        before = self.count
+        self.note(partition, checked)
+        self.repaired += max(0, before - self.count)
 
     def forget(self, partition: int) -> None:
         """Forget the damaged records of a partition that is not open any more."""

@@ -73,11 +73,17 @@ class ScrubProgress:
 
 
 class Scrubber:
-    """Decides what to check next. A rate of 0 bytes per second switches it off."""
+    """Decides what to check next. A rate of 0 bytes per second switches it off.
 
-    def __init__(self, bytes_per_second: int, now: float) -> None:
+    ``pass_seconds`` is the least time from the beginning of one pass to the beginning of the next.
+    """
+
+    def __init__(
+        self, bytes_per_second: int, now: float, pass_seconds: float = PASS_SECONDS
+    ) -> None:
         self.findings = Findings()
         self._bucket = TokenBucket(bytes_per_second, CHECK_BYTES, now) if bytes_per_second else None
+        self._pass_seconds = pass_seconds
         self._passes = self._checked_bytes = self._pass_bytes = self._pass_size = 0
         self._passing = False
         self._next_pass = now
@@ -140,7 +146,7 @@ class Scrubber:
 
     def _begin_pass(self, now: float, sizes: Mapping[int, int]) -> None:
         self._passing = True
-        self._next_pass = now + PASS_SECONDS
+        self._next_pass = now + self._pass_seconds
         self._waiting = sorted(sizes, reverse=True)
         self._pass_bytes, self._pass_size = 0, sum(sizes.values())
         self.findings.keep(sizes)

@@ -1,0 +1,284 @@
+"""A storage that repairs its damaged records by itself: the plan, and two nodes."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.replica_model import Model
+from tests.support.storage_settings import storage_settings
+from waltz.admin import StorageAdmin
+from waltz.admin.core.replicas import ReplicaObservation
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.storage_maps import assign_everything
+from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.store import MetadataStore, StoreConnectionLost
+from waltz.metadata.zookeeper_access import ZooKeeperAccess
+from waltz.net import PLAINTEXT, Backoff, RpcConnection
+from waltz.protocol import ADMIN, STORAGE, ProtocolSpec, storage
+from waltz.protocol.checksums import as_signed, crc32
+from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.zookeeper import MemoryZooKeeper
+from waltz_storage.core.log.segment_format import HEADER_BYTES
+from waltz_storage.core.scrub.findings import IdRange
+from waltz_storage.core.scrub.repair_plan import PeerRepair, RepairPlan, plan_repairs
+from waltz_storage.shell.connections import ClusterIdentity
+from waltz_storage.shell.environment import StorageEnvironment
+from waltz_storage.shell.node import StorageNode
+from waltz_storage.shell.self_repair import RepairTimes
+
+A, B, C = "a:1", "b:1", "c:1"
+MARK = 50
+
+
+# ---- the plan
+
+
+@pytest.fixture
+def model() -> Model:
+    """Partition 0 on A, B and C; their store session began after the record 50."""
+    made = Model({A: 0, B: 1, C: 2}, {0: frozenset({A, B, C})})
+    made.append(100)
+    for each in (A, B, C):
+        made.update(each, 0, local_low_water_mark=MARK)
+    return made
+
+
+def observe(model: Model, **damaged: tuple[int, int]) -> ReplicaObservation:
+    """Return the model's observation; ``damaged`` has the range that a storage found damaged."""
+    observation = model.observed()
+    storages = {
+        name: replace(report, damaged=(DamagedRange(0, *damaged[name[0]]),))
+        if name[0] in damaged
+        else report
+        for name, report in observation.storages.items()
+    }
+    return replace(observation, storages=storages)
+
+
+def plan(observation: ReplicaObservation, *ranges: tuple[int, int], mark: int = MARK) -> RepairPlan:
+    """Return the plan of a storage that found ``ranges`` of partition 0 damaged."""
+    return plan_repairs({0: tuple(IdRange(*each) for each in ranges)}, {0: mark}, observation)
+
+
+def repair(source: str, first_id: int, last_id: int) -> PeerRepair:
+    return PeerRepair(source, DamagedRange(0, first_id, last_id))
+
+
+def test_plan_takes_no_record_from_a_storage_that_has_it_damaged(model: Model) -> None:
+    """The storage that plans is one of A, B and C, and reports its damage as the others do."""
+    assert plan(observe(model, a=(3, 4)), (3, 4)) == RepairPlan((repair(B, 3, 4),), ())
+    assert plan(observe(model, b=(3, 4)), (3, 4)) == RepairPlan((repair(A, 3, 4),), ())
+
+
+def test_plan_divides_a_range_between_the_peers_that_have_its_parts(model: Model) -> None:
+    planned = plan(observe(model, a=(3, 9), b=(6, 7), c=(3, 4)), (3, 9))
+    assert planned.repairs == (repair(B, 3, 5), repair(C, 6, 9))
+    assert str(planned.repairs[0]) == "records 3-5 of partition 0 from storage b:1"
+
+
+def test_plan_without_an_undamaged_copy_names_the_records_that_stay_damaged(model: Model) -> None:
+    planned = plan(observe(model, a=(3, 9), b=(6, 7), c=(6, 8)), (3, 9))
+    assert planned == RepairPlan(
+        (repair(B, 3, 5),),
+        (
+            "records 6-9 of partition 0: no other replica that takes part in the store session "
+            "has them undamaged and can be read",
+        ),
+    )
+
+
+def test_plan_repairs_only_records_up_to_the_own_mark(model: Model) -> None:
+    planned = plan(observe(model, a=(38, 44)), (38, 44), (46, 46), mark=40)
+    assert planned == RepairPlan(
+        (repair(B, 38, 40),),
+        (
+            "record 46 of partition 0: above the local low-water mark 40; they can be repaired "
+            "after the next store session has begun",
+        ),
+    )
+
+
+def test_plan_without_a_peer_that_has_failed_takes_the_records_from_another_one(
+    model: Model,
+) -> None:
+    damaged = {0: (IdRange(3, 4),)}
+    planned = plan_repairs(damaged, {0: MARK}, observe(model, a=(3, 4)), excluded={B})
+    assert planned.repairs == (repair(C, 3, 4),)
+
+
+def test_plan_uses_no_replica_outside_of_the_session(model: Model) -> None:
+    model.down.add(B)
+    observation = observe(model, a=(3, 3))
+    held = observation.storages[C].held
+    older = {0: replace(held[0], session_id=held[0].session_id - 1)}
+    storages = {**observation.storages, C: replace(observation.storages[C], held=older)}
+    assert plan(replace(observation, storages=storages), (3, 3)).repairs == ()
+
+
+# ---- the nodes
+
+CLUSTER = ClusterIdentity(uuid.UUID(int=9), 1)
+SESSIONS = (4, 5)
+RECORDS = RecordBatch.of(
+    Record(n, ReqId(1, 2, 0, n), 0, b"data", as_signed(crc32(b"data"))) for n in range(10)
+)
+TIMES = RepairTimes(0.0, Backoff(0.01, 0.01))
+
+
+@asynccontextmanager
+async def running(
+    path: Path,
+    environment: StorageEnvironment,
+    admin: ProtocolSpec = ADMIN,
+    **changes: object,
+) -> AsyncIterator[StorageNode]:
+    """Run a storage node on the directory ``path``."""
+    node = StorageNode(storage_settings(path, **changes), STORAGE, admin, environment)
+    await node.start(CLUSTER)
+    yield node
+    await node.stop()
+
+
+def ports(node: StorageNode) -> tuple[int, int]:
+    assert node.listener is not None
+    assert node.admin_listener is not None
+    return node.listener.port, node.admin_listener.port
+
+
+async def fill(node: StorageNode) -> None:
+    """Assign partition 0, append `RECORDS`, and begin another session, so that the mark is 9."""
+    port, admin_port = ports(node)
+    identity = (CLUSTER.key, CLUSTER.num_partitions)
+    async with StorageAdmin(
+        await RpcConnection.open_admin(("127.0.0.1", admin_port), PLAINTEXT, identity)
+    ) as administrator:
+        await administrator.assign((0,))
+    server = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, identity)
+    first, second = SESSIONS
+    await server.call(lambda seq: storage.SetLowWaterMarkRequest(first, seq, 0, -1))
+    await server.call(lambda seq: storage.AppendRequest(first, seq, 0, RECORDS))
+    await server.call(lambda seq: storage.SetLowWaterMarkRequest(second, seq, 0, 9))
+    server.close()
+
+
+class World:
+    """Three directories with equal logs, and ZooKeeper."""
+
+    def __init__(self, path: Path) -> None:
+        self.paths = (path / "healthy", path / "damaged", path / "healthy-too")
+        self.zookeeper = MemoryZooKeeper()
+        for each in self.paths:
+            each.mkdir()
+        self.opened = 0
+        self.unreachable = False
+        self.environment = StorageEnvironment(open_store=self._open_store, repair_times=TIMES)
+
+    async def _open_store(
+        self, _address: str, _timeout_ms: int, _access: ZooKeeperAccess
+    ) -> MetadataStore:
+        self.opened += 1
+        if self.unreachable:
+            raise StoreConnectionLost("no ZooKeeper server answers")
+        return self.zookeeper.connect()
+
+    async def register(self, *nodes: tuple[str, StorageNode]) -> None:
+        """Write the metadata: ``nodes``, each with its host, take part in the last session."""
+        store = self.zookeeper.connect()
+        numbers = {f"{host}:{ports(node)[0]}": ports(node)[1] for host, node in nodes}
+        groups = {name: group for group, name in enumerate(numbers)}
+        maps = assign_everything(groups, numbers, 1)
+        await create_cluster(store, "/unused", "flights", 1, key=CLUSTER.key, storages=maps)
+        session = SESSIONS[1]
+        state = ReplicaState(session, UNRESOLVED)
+        cluster = Cluster(store, "/unused")
+        node = await cluster.partition_metadata(0)
+        metadata = PartitionMetadata(1, session, dict.fromkeys(numbers, state))
+        await cluster.write_partition_metadata(0, metadata, node.version)
+
+    def damage(self) -> None:
+        """Change a byte of the first record in the second directory."""
+        path = self.paths[1] / "0" / "0000000000000000000.seg"
+        with path.open("r+b") as segment:
+            segment.seek(HEADER_BYTES + 20)
+            segment.write(b"\xee")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    for path in made.paths:
+        async with running(path, made.environment) as node:
+            await fill(node)
+    made.damage()
+    return made
+
+
+async def test_damaged_record_is_repaired_from_the_peer_without_an_administrator(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(world.paths[0], world.environment) as healthy:
+        world.unreachable = True
+        async with running(
+            world.paths[1], world.environment, scrub_bytes_per_second=4 << 20
+        ) as damaged:
+            scrubber = damaged._scrubber
+            assert scrubber is not None
+            await eventually(lambda: "ZooKeeper: no ZooKeeper server answers" in caplog.text)
+            assert scrubber.findings.count == 1
+            await world.register(("127.0.0.1", healthy), ("127.0.0.1", damaged))
+            world.unreachable = False
+            await eventually(lambda: scrubber.findings.repaired == 1)
+            assert scrubber.findings.count == 0
+            source = f"127.0.0.1:{ports(healthy)[0]}"
+            replaced = f"repair: replaced record 0 of partition 0 from storage {source}"
+            await eventually(lambda: replaced in caplog.text)
+            assert "damaged records: 0; " in caplog.text
+            assert "the storage repairs them by itself" in caplog.text
+            assert damaged.directory.partition(0).log.read_batch(0, 99, 1 << 20) == RECORDS
+
+
+async def test_peer_that_fails_does_not_stop_the_repair_from_another_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    world.unreachable = True
+    async with (
+        running(world.paths[0], world.environment, ADMIN.limited_to(0)) as too_old,
+        running(world.paths[2], world.environment) as healthy,
+        running(world.paths[1], world.environment, scrub_bytes_per_second=4 << 20) as damaged,
+    ):
+        # Of two peers that have as much, the first by name is asked first.
+        first, second = ("127.0.0.1", too_old), ("localhost", healthy)
+        await world.register(first, second, ("localhost", damaged))
+        world.unreachable = False
+        scrubber = damaged._scrubber
+        assert scrubber is not None
+        await eventually(lambda: scrubber.findings.repaired == 1)
+        await eventually(lambda: f"from storage localhost:{ports(healthy)[0]}" in caplog.text)
+
+
+async def test_repair_that_is_switched_off_leaves_damage_to_the_administrator(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(
+        world.paths[1],
+        world.environment,
+        scrub_bytes_per_second=4 << 20,
+        scrub_repair=False,
+    ) as damaged:
+        await eventually(lambda: "pass 1 is complete" in caplog.text)
+        assert "repair them with waltz storage recover" in caplog.text
+        assert len(damaged._background) == 1
+    assert world.opened == 0
