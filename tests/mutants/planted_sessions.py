@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.planting import Package, Planted, nodes
 
+_RESTORED = "unit/server/test_server_restored_replica.py::"
 _TRANSCRIPT = "transcripts/test_transcripts.py::test_transcript_shows_what_the_code_does"
 
 SESSION_BUGS = (
@@ -27,6 +28,30 @@ SESSION_BUGS = (
         "highest = max(self._highest_arrived, self._highest_admitted)\n",
         "highest = self._highest_admitted = request.session_id\n",
         "The server of the last request may write, even one of an older session.",
+    ),
+    Planted(
+        "a replica with less than it acknowledged votes",
+        Package.SERVER,
+        "and r.position >= r.needed\n",
+        "",
+        "A disk restored from a copy of the same session outvotes an acknowledged transaction.",
+        nodes(_RESTORED + "test_restored_replica_with_one_absent_loses_no_committed_append"),
+    ),
+    Planted(
+        "what replicas acknowledged is remembered after a session of another server",
+        Package.SERVER,
+        "self._ends.forget()\n",
+        "pass\n",
+        "A log that the other server has cut never votes again, and the partition stays closed.",
+        nodes(_RESTORED + "test_session_of_another_server_makes_the_acknowledged_ends_worthless"),
+    ),
+    Planted(
+        "what replicas acknowledged is not limited to the mark of a failed session",
+        Package.SERVER,
+        "self._acknowledged.mark_resolved(decided)\n",
+        "pass\n",
+        "A log that the failed session has cut never votes again, and the partition stays closed.",
+        nodes(_RESTORED + "test_log_that_a_failed_session_has_cut_is_not_taken_for_a_loss"),
     ),
     Planted(
         "a store session survives a reconnect",

@@ -108,6 +108,16 @@ class MemoryStorage:
         self._disk = self._disk.restarted()
         self._engine = _engine_on(self._disk)
 
+    def copy_disk(self) -> None:
+        """Make a copy of the disk for `restore`."""
+        self._copy = self._disk.restarted()
+
+    def restore(self) -> None:
+        """Restart on the copy of the disk."""
+        assert self._copy is not None, "the disk was not copied"
+        self._disk = self._copy.restarted()
+        self._engine = _engine_on(self._disk)
+
     def empty(self) -> None:
         """Lose the disk; the partition is assigned again."""
         self._disk = MemoryDisk()

@@ -12,6 +12,7 @@ A transcript is a text file of commands and what they show, made to be read. Com
     lose a                                        a connection breaks
     restart a                                     a storage process ends and starts again
     empty a                                       a storage loses its disk
+    copy a / restore a                            a copy of a disk is made / is restored
     hold a / answer a / release a                 a storage lets requests wait / does one / does all
     former 9 append 39 to a                       the former server, in session 9, still writes
     append x y                                    this server appends, each word one transaction
@@ -100,6 +101,13 @@ class Stage:
 
     def _empty(self, name: str) -> None:
         self._world.storages[name].empty()
+        self._world.cut(name)
+
+    def _copy(self, name: str) -> None:
+        self._world.storages[name].copy_disk()
+
+    def _restore(self, name: str) -> None:
+        self._world.storages[name].restore()
         self._world.cut(name)
 
     def _hold(self, *names: str) -> None:

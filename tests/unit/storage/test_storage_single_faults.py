@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.three_replicas import P, Trio, Volumes, records
 from waltz.testing.disk import MemoryDisk
+from waltz_server.core.replication.session_state import ReplicaSession
 
 ACKNOWLEDGED = 8
 _BEFORE_LAST_START = 2
@@ -71,13 +72,20 @@ def past(*, two_volumes: bool) -> Past:
     return found
 
 
-def check(fault: Fault, *, two_volumes: bool, absent: str = ABSENT) -> bool:
+def check(
+    fault: Fault, *, two_volumes: bool, absent: str = ABSENT, same_server: bool = False
+) -> bool:
     """Apply a fault to a's disks and start all storages but one, then that one, too.
 
-    Return whether a session opened without the absent storage.
+    With ``same_server``, the server that had the last session begins the next one. Return whether a
+    session opened without the absent storage.
     """
     before = past(two_volumes=two_volumes)
     trio = before.trio.copy()
+    if same_server:
+        ends = {name: before.trio.replica(name).log.max_id for name in "ab"}
+        replicas = {name: ReplicaSession(name, acknowledged=end) for name, end in ends.items()}
+        trio.known.session_ended(trio.session, replicas)
     trio.volumes["a"] = fault(trio.volumes["a"])
     trio.start(name for name in "abc" if name != absent)
     members = trio.open_session()
@@ -228,6 +236,16 @@ def test_one_storage_of_older_snapshot_loses_no_committed_record(
     before = past(two_volumes=two_volumes)
     for copy in before.copies[: before.same_session]:
         check(partial(older_storage, copy), two_volumes=two_volumes, absent=absent)
+
+
+@pytest.mark.parametrize("absent", ["b", "c"])
+@pytest.mark.parametrize("two_volumes", [False, True])
+def test_snapshot_of_the_last_session_loses_no_committed_record_while_its_server_runs(
+    absent: str, *, two_volumes: bool
+) -> None:
+    for copy in past(two_volumes=two_volumes).copies:
+        fault = partial(older_storage, copy)
+        check(fault, two_volumes=two_volumes, absent=absent, same_server=True)
 
 
 def test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote() -> None:

@@ -54,11 +54,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
 from waltz_server.core.replication.lost_metadata import names_no_replica, older_than_replica
 from waltz_server.core.replication.mark_vote import decided_position
 from waltz_server.core.replication.recovering_replica import RecoveringReplica
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, cut_log
 from waltz_server.core.replication.replica_roles import RecoveryCase, VoteRole, classify
+from waltz_server.core.replication.waiting_reasons import waiting_reasons
 
 
 class SessionRecovery:
@@ -66,7 +68,7 @@ class SessionRecovery:
 
     ``last_replicas`` are the replicas of the last session that opened: it has written their states
     to the metadata, and this session has read them there. ``assigned`` are the replicas that belong
-    to the partition now.
+    to the partition now. ``acknowledged`` is what this server knows of the last session.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class SessionRecovery:
         assigned: tuple[str, ...],
         last_replicas: Mapping[str, ReplicaState],
         copy_records: int,
+        acknowledged: AcknowledgedEnds | None = None,
     ) -> None:
         assert assigned, "a partition without replicas cannot be recovered"
         assert all(state.session_id < session_id for state in last_replicas.values()), (
@@ -96,12 +99,10 @@ class SessionRecovery:
         """The replica states in the metadata now: this session writes them when it opens."""
         self._last_quorum = len(last_replicas) // 2 + 1
         self._copy_records = copy_records
+        self._acknowledged = acknowledged or AcknowledgedEnds()
         self._replicas: dict[str, RecoveringReplica] = {}
         self._highest_counted_mark = -1
-        """The highest mark on a disk that counts: R is not below it.
-
-        A mark on a disk counts if the metadata confirm it, or if it may be committed (`classify`).
-        """
+        """The highest mark on a disk that counts (see `classify`): R is not below it."""
         self._voted_below: int | None = None
         """The position that a quorum supports if it is below ``_highest_counted_mark``, or None."""
         self._was_undecidable = False  # Whether a vote with a counted replica was undecidable.
@@ -121,10 +122,7 @@ class SessionRecovery:
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
     ) -> None:
-        """Classify ``replica``, which has reported its last session and low-water mark.
-
-        ``local_mark`` is the position where its log ended when it got this mark.
-        """
+        """Classify ``replica`` by its last session, its mark, and where its log ended then."""
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
@@ -142,21 +140,26 @@ class SessionRecovery:
 
     def measured(self, replica: str, max_id: int) -> None:
         """Count ``replica``, which holds transactions up to ``max_id``."""
+        r = self._step_done(replica)
         if not self._last_replicas and max_id >= 0:
             self.contradiction = names_no_replica(replica, max_id)
-        r = self._step_done(replica)
         if max_id < r.local_mark:
-            # The log ended higher when the replica got its mark: records are lost. It is unknown
-            # which, so the replica is neither counted nor changed. A storage of 0.13.2 serves such
-            # a log (test_replica_below_its_local_mark_is_not_counted).
+            # The log ended higher when the replica got its mark: records are lost, unknown which.
+            # So it is neither counted nor changed. A storage of 0.13.2 serves such a log
+            # (test_replica_below_its_local_mark_is_not_counted).
             self._lost_records.append(replica)
             del self._replicas[replica]
             self._vote()
             return
-        if max_id < r.low_water_mark:
-            # The replica never reached the mark of its last session. A replica whose disk was
-            # emptied or restored is cut and never measured (`classify`), so this disk is intact.
-            # So the replica has acknowledged no record beyond its log (lagging_replica.txt).
+        if r.role is VoteRole.VOTER and self._last_replicas:
+            r.needed = self._acknowledged.end(replica, self._last_replicas[replica].session_id)
+        if max_id < r.needed:
+            # The disk was restored from a copy that was made in the last session.
+            r.case = RecoveryCase.LOST_RECORDS
+        elif max_id < r.low_water_mark:
+            # The replica never reached the mark of its last session. An emptied or restored disk is
+            # cut and never measured (`classify`), so this one is intact, and the replica has
+            # acknowledged no record beyond its log (lagging_replica.txt).
             r.role, r.case = VoteRole.CLEAN, RecoveryCase.LAGGING
         r.position = max_id
         self._vote()
@@ -205,8 +208,8 @@ class SessionRecovery:
     def metadata_written(self, written: PartitionMetadata) -> None:
         """Classify replicas that connect from now on by the metadata ``written``.
 
-        Classified by the metadata of the beginning, a replica that connects late could support a
-        vote that has ended, or keep records that differ from the log (readded_replica_late.txt).
+        Classified by the metadata of the beginning, a late replica could support a vote that has
+        ended, or keep records that differ from the log (readded_replica_late.txt).
         """
         self._replica_states = dict(written.replicas)
 
@@ -245,19 +248,14 @@ class SessionRecovery:
 
     def waiting_for(self) -> str:
         """Describe why the recovery waits, for log lines and the health report."""
-        seen = {*self._replicas, *self._failed, *self._lost_records}
-        absent = [name for name in self.assigned if name not in seen]
-        unknown = [name for name, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
-        gone = [name for name in self._last_replicas if name not in self.assigned]
-        reasons = {
-            "absent:": absent,
-            "failed:": self._failed,
-            "lost records below its own mark:": self._lost_records,
-            "older than its metadata:": unknown,
-            "no longer assigned:": gone,
-            "cannot be read:": sorted(self._unreadable),
-        }
-        parts = [f"{reason} {', '.join(names)}" for reason, names in reasons.items() if names]
+        parts = waiting_reasons(
+            self.assigned,
+            self._last_replicas,
+            self._replicas,
+            failed=self._failed,
+            without_own_mark=self._lost_records,
+            unreadable=self._unreadable,
+        )
         if self._voted_below is not None:
             committed = f"{self._highest_counted_mark} may be committed"
             parts.append(f"the vote ends at {self._voted_below}, but {committed}")
@@ -299,6 +297,7 @@ class SessionRecovery:
             self._voted_below = decided
         else:
             self.mark = decided
+            self._acknowledged.mark_resolved(decided)
             self._counted_on = {name for _, name in counted}
 
     def _counted(self) -> list[tuple[int, str]]:
@@ -313,6 +312,7 @@ class SessionRecovery:
                 (r.position, name)
                 for name, r in self._replicas.items()
                 if r.position is not None
+                and r.position >= r.needed
                 and name in self._last_replicas
                 and r.role is not VoteRole.UNKNOWN
                 and r.interim_mark is None

@@ -4,7 +4,7 @@ The store begins each session with a compare-and-set of the partition's metadata
 appends that a broken session left in doubt. It decides when a failed replica may take part again
 (spec/behaviour.md sections 5 and 6; spec/zookeeper.md section 6).
 
-The compare-and-set makes a session exclusive. If two servers each assume that they own the
+The compare-and-set makes a session exclusive: of two servers that assume that they own the
 partition, only one writes the next session id. A storage refuses appends of all sessions but the
 highest one that has contacted it.
 """
@@ -36,6 +36,7 @@ from waltz_server.core.effects import (
     WriteMetadata,
 )
 from waltz_server.core.limits import ReplicationLimits
+from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
 from waltz_server.core.replication.awaited_operation import AwaitedOperation
 from waltz_server.core.replication.in_doubt_appends import InDoubtAppends, outcomes
 from waltz_server.core.replication.lost_metadata import LostMetadata
@@ -68,8 +69,7 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """False after a recovery is overdue, a session does not open, or something contradicts the
-        metadata; True again when a session opens."""
+        """False from an overdue, failed or contradictory recovery until a session opens."""
         self._limits = limits
         self._generation = -1
         self._replicas: tuple[str, ...] = ()
@@ -78,8 +78,7 @@ class StorePartition:
         """The current store session, None between two sessions."""
         self._opened = False
         """Whether the newest session has opened."""
-        self._metadata: SessionMetadata | None = None
-        """The metadata operations of the current session, None between two sessions."""
+        self._metadata: SessionMetadata | None = None  # None between two sessions
         self._awaited = AwaitedOperation(ready)
         self._begun: PartitionMetadata | None = None
         """The metadata that are being written to begin a session."""
@@ -88,6 +87,7 @@ class StorePartition:
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
         self._in_doubt = InDoubtAppends()
+        self._ends = AcknowledgedEnds()
         self._last_session_id = -1
         self._mark: int | None = None
         self._ready = ready
@@ -214,7 +214,7 @@ class StorePartition:
             self._after_session_input()
             return
         if value.generation > self._generation:
-            # Another server owns the partition now. A new session here would end its session.
+            # Another server owns the partition now: a new session here would end its session.
             self._stage = StoreStage.REFUSED
             self._reports.add(SessionDelayed())
             over = f"generation {self._generation} is over: generation {value.generation} has begun"
@@ -223,6 +223,8 @@ class StorePartition:
         if contradiction := self._lost.check(value, version, self._last_session_id):
             self._retry_unhealthy(contradiction)
             return
+        if value.session_id != self._last_session_id:
+            self._ends.forget()
         session_id = value.session_id + 1
         begun = self._begun = PartitionMetadata(self._generation, session_id, value.replicas)
         self._stage = StoreStage.BEGINNING
@@ -302,8 +304,7 @@ class StorePartition:
 
     def _begin_session(self, begun: PartitionMetadata, version: int) -> None:
         self._begun = None
-        if begun.generation != self._generation:
-            # The generation changed during the write.
+        if begun.generation != self._generation:  # It changed during the write.
             self._start_attempt()
             return
         assert begun.session_id > self._last_session_id, "session ids grow"
@@ -313,7 +314,7 @@ class StorePartition:
         self._lost.session_begun(begun.session_id, version)
         limits, queue, ready = self._limits, self._queue, self._ready
         session = self.session = StoreSession(
-            self.partition, begun, self._replicas, limits, queue, ready, self._reports
+            self.partition, begun, self._replicas, limits, queue, ready, self._reports, self._ends
         )
         self._metadata = SessionMetadata(session, version, self._awaited, ready)
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session.session_id)))
@@ -331,10 +332,9 @@ class StorePartition:
             self._mark = session.high_water_mark
         self._backoff.back_off(session.newly_failed)
         session.newly_failed.clear()
-        # A renewal ends this session, so that the next one begins. An open session drains after it
-        # has read the metadata. A session in recovery ends only while no operation under way can
-        # open it (`is_stuck`). Otherwise the renewal could delay the opening, if the storage to
-        # readmit fails again. `set_replicas` ends a session in recovery itself.
+        # A renewal ends this session. An open one drains after it has read the metadata. One in
+        # recovery ends only while no operation under way can open it: a storage to readmit that
+        # fails again must not delay the opening. `set_replicas` ends it itself.
         renewal = renewal_reason(session, self._replicas, self._backoff)
         if renewal is not None and session.is_stuck():
             session.drain(renewal)
@@ -355,8 +355,7 @@ class StorePartition:
         self._reports.add(SessionOpened(mark))
         active = ", ".join(sorted(session.active()))
         self._log(LogLevel.INFO, f"session {session.session_id} open at {mark} with {active}")
-        # The failed storages back off, so that this session has time for appends before it ends
-        # to readmit one of them.
+        # The session has time for appends before it ends to readmit a storage.
         self._backoff.back_off(session.failed)
         self.reads.opened(session)
         session.sending = True
@@ -369,6 +368,7 @@ class StorePartition:
         self._connect_storages()
         # A session that did not open has sent no append: those in doubt are of an earlier session.
         if self._opened:
+            self._ends.session_ended(session.session_id, session.replica_states)
             self._in_doubt = InDoubtAppends(
                 session.generation, session.high_water_mark + 1, session.in_doubt()
             )

@@ -18,6 +18,7 @@ from waltz.protocol import storage as st
 from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.limits import ReplicationLimits
+from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
 from waltz_server.core.replication.log_tail import LogTail, form_batch
 from waltz_server.core.replication.lost_metadata import closed_by, continued_despite
 from waltz_server.core.replication.recovery_messages import report_answer, report_info, request_of
@@ -36,8 +37,8 @@ from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 class StoreSession:
     """The state machine of one session.
 
-    ``metadata`` is what the store has just written to begin the session. ``queue`` has the waiting
-    appends; the store keeps it for the next session.
+    ``metadata`` is what the store has just written to begin the session. The store keeps ``queue``,
+    which has the waiting appends, and ``ends`` for the next session.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class StoreSession:
         queue: deque[Append],
         ready: Ready,
         reports: StoreReports,
+        ends: AcknowledgedEnds,
     ) -> None:
         self.partition = partition
         self.session_id = metadata.session_id
@@ -72,15 +74,14 @@ class StoreSession:
         self.newly_failed: list[str] = []
         """Failed replicas that the store has not handled yet."""
         self._contradiction_logged = False
-        self._unreadable: set[str] = set()
-        """Replicas that could not be copied from: they are no copy source any more."""
+        self._unreadable: set[str] = set()  # Replicas that are no copy source any more.
         self._limits = limits
         self.replicas = replicas
         self._quorum = len(replicas) // 2 + 1
         assert self._quorum <= len(replicas) < 2 * self._quorum, "any two quorums share a replica"
         self.replica_states = {name: ReplicaSession(name) for name in replicas}
         self.recovery = SessionRecovery(
-            self.session_id, self.generation, replicas, metadata.replicas, limits.copy_records
+            self.session_id, self.generation, replicas, metadata.replicas, limits.copy_records, ends
         )
         self._written = metadata
         """The metadata as this session has last written them."""
@@ -379,9 +380,8 @@ class StoreSession:
         if r.stage is ReplicaStage.FAILED or self.phase is SessionPhase.CLOSED:
             return
         if self.phase is SessionPhase.RECOVERING or r.stage is ReplicaStage.RECOVERING:
-            # This replica has acknowledged no append in this session, so the recovery may count it
-            # as absent. A replica that took part in appends stays in the metadata: the next vote
-            # must count it, because it may have been part of a quorum.
+            # It has acknowledged no append in this session, so the recovery may count it as absent.
+            # One that took part in appends stays in the metadata: the next vote must count it.
             self.recovery.failed(r.storage)
         r.stage = ReplicaStage.FAILED
         r.copying = None

@@ -1,0 +1,35 @@
+"""Describe why a recovery waits: which replicas do not count, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from waltz_server.core.replication.recovering_replica import RecoveringReplica
+from waltz_server.core.replication.replica_roles import VoteRole
+
+
+def waiting_reasons(
+    assigned: Collection[str],
+    last_replicas: Collection[str],
+    present: Mapping[str, RecoveringReplica],
+    *,
+    failed: Collection[str],
+    without_own_mark: Collection[str],
+    unreadable: Collection[str],
+) -> list[str]:
+    """Return a phrase for each reason, with the replicas that it concerns.
+
+    ``without_own_mark`` are replicas whose log ends below their own local low-water mark.
+    """
+    seen = {*present, *failed, *without_own_mark}
+    lost = [name for name, r in present.items() if r.position is not None and r.position < r.needed]
+    reasons = {
+        "absent:": [name for name in assigned if name not in seen],
+        "failed:": failed,
+        "lost records below its own mark:": without_own_mark,
+        "lost records that it acknowledged:": lost,
+        "older than its metadata:": [n for n, r in present.items() if r.role is VoteRole.UNKNOWN],
+        "no longer assigned:": [name for name in last_replicas if name not in assigned],
+        "cannot be read:": sorted(unreadable),
+    }
+    return [f"{reason} {', '.join(names)}" for reason, names in reasons.items() if names]
