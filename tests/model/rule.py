@@ -93,15 +93,19 @@ def _classify(
     return role, cut_at, interim, mark_counts
 
 
-def measured(session: Session, number: int, end: int, bugs: Bugs = NO_BUGS) -> Session:
-    """Count a replica, whose log ends at ``end``."""
+def measured(
+    session: Session, number: int, end: int, bugs: Bugs = NO_BUGS, *, acknowledged: int = -1
+) -> Session:
+    """Count a replica, whose log ends at ``end``; the server knows what it has ``acknowledged``."""
     view = session.views[number]._replace(step=None, position=end)
+    if view.role is Role.VOTER:
+        view = view._replace(needed=acknowledged)
     new_partition = not any(other.in_last for other in session.views)
     if new_partition and end >= 0 and Bug.CUTS_COMMITTED not in bugs:
         session = session._replace(contradicted=True)
     if end < view.floor and Bug.COUNTS_LOST_LOG not in bugs:
         view = view._replace(stage=Stage.LOST_RECORDS, position=None)
-    elif end < view.mark:
+    elif view.needed <= end < view.mark:
         view = view._replace(role=Role.CLEAN)
     return session_after(with_view(session, number, view), bugs)
 
@@ -234,6 +238,7 @@ def counted(session: Session) -> list[tuple[int, int]]:
         (view.position, number)
         for number, view in enumerate(session.views)
         if view.position is not None
+        and view.position >= view.needed
         and view.in_last
         and view.role is not Role.UNKNOWN
         and view.interim is None

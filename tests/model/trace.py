@@ -47,6 +47,8 @@ class Asked:
 class Measured:
     replica: str
     end: int
+    acknowledged: int = -1
+    """What the server knows that the replica has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,7 @@ class Replay:
                 return rule.introduced(session, number, (disk_session, mark, local))
             case Measured(_, end):
                 self._require_step(event, view.step, Do.MEASURE)
-                return rule.measured(session, number, end)
+                return rule.measured(session, number, end, acknowledged=event.acknowledged)
             case Cut(_, end):
                 self._require_step(event, view.step, Do.CUT)
                 return rule.cut(session, number, end)

@@ -219,8 +219,7 @@ class SimStorage:
             replica.reset(-1)
 
     def take_snapshot(self) -> None:
-        """Take a snapshot of the disk; only while down."""
-        assert not self.up
+        """Take a snapshot of the disk, also of that of a running process."""
         ids = [replica.highest_possible_id for replica in self.replicas]
         self._snapshot = (self.disk.restarted(), ids)
 

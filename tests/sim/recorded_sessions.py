@@ -100,7 +100,9 @@ class RecordedSessions:
                 active = stage is ReplicaStage.ACTIVE
                 self._add((trace.Acknowledged if active else trace.Copied)(storage, end))
             case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=end):
-                self._add(trace.Measured(storage, end))
+                entry = _entries(self._session._written).get(storage) if self._session else None
+                known = self._store._ends.end(storage, entry.session) if entry is not None else -1
+                self._add(trace.Measured(storage, end, known))
             case st.SetLowWaterMarkRequest(), _:
                 self._add(trace.Marked(storage))
             case _, st.MaxTransactionIdResponse(transaction_id=end):
