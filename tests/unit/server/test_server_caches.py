@@ -101,6 +101,15 @@ def test_feed_cache_drops_the_least_recently_used_block() -> None:
     assert not cache.get(BLOCK_TRANSACTIONS, 1)
 
 
+def test_feed_cache_keeps_the_block_that_is_written() -> None:
+    cache = FeedCache(2 * BLOCK_TRANSACTIONS * FRAME_BYTES)
+    cache.put(0, frames(0, 10))
+    cache.put(BLOCK_TRANSACTIONS, frames(BLOCK_TRANSACTIONS, 64))
+    cache.put(10, frames(10, 10))
+    cache.put(2 * BLOCK_TRANSACTIONS, frames(2 * BLOCK_TRANSACTIONS, 64))
+    assert cache.get(0, 100) == frames(0, 20)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 900)), max_size=60),
     st.integers(0, 5000),

@@ -559,6 +559,12 @@ def test_wait_applied_returns_after_the_transaction_is_applied(
             client.wait_applied(*arguments)
 
 
+def test_flush_with_a_wrong_timeout_is_refused(open_client: Open) -> None:
+    client = open_client(Recording())
+    with pytest.raises(ValueError, match="timeout is -1: it must be a number of seconds"):
+        client.flush(-1)
+
+
 def test_callback_metrics_show_latencies_and_activity(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)

@@ -173,6 +173,7 @@ class CallbackClient(Generic[DataT]):
         the transaction will not be applied. ``timeout`` is in seconds. Raises TimedOut, InCallback.
         """
         self._workers.check_outside("flush")
+        check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         for contexts in list(self._open_contexts.values()):
             contexts.wait(deadline)

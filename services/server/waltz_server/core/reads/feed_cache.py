@@ -97,6 +97,8 @@ class FeedCache:
                 block = self._blocks[number] = bytearray()
                 if len(self._blocks) > self.capacity_blocks:
                     self._blocks.popitem(last=False)
+            elif block is not None:
+                self._blocks.move_to_end(number)
             if block is not None and len(block) >= within * FRAME_BYTES:
                 start = within * FRAME_BYTES
                 block[start : start + size] = frames[position : position + size]
