@@ -173,8 +173,8 @@ async def repaired(source: Source) -> tuple[list[tuple[list[int], int]], list[in
     destination, progress = Destination(), list[int]()
     await repair_from_peer(
         cast(Any, source),
-        cast(Any, destination),
-        RepairRecords(B, A, 0, 3, 9),
+        destination,
+        DamagedRange(0, 3, 9),
         batch_size=4,
         progress=lambda at, _last: progress.append(at),
     )
