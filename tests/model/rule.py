@@ -17,8 +17,16 @@ Bugs = frozenset[Bug]
 NO_BUGS: Bugs = frozenset()
 
 
-def begin(session: int, states: Sequence[Entry | None], assigned: Sequence[bool]) -> Session:
-    """Return session ``session``, which has written its id to the metadata with ``states``."""
+def begin(
+    session: int,
+    states: Sequence[Entry | None],
+    assigned: Sequence[bool],
+    committed: int = -1,
+) -> Session:
+    """Return session ``session``, which has written its id to the metadata with ``states``.
+
+    Its server knows that everything up to ``committed`` is committed.
+    """
     views = tuple(
         View(entry, entry is not None, member)
         for entry, member in zip(states, assigned, strict=True)
@@ -30,6 +38,7 @@ def begin(session: int, states: Sequence[Entry | None], assigned: Sequence[bool]
         sum(assigned) // 2 + 1,
         last // 2 + 1,
         mark=None if last else -1,
+        known=committed,
     )
 
 
@@ -93,19 +102,15 @@ def _classify(
     return role, cut_at, interim, mark_counts
 
 
-def measured(
-    session: Session, number: int, end: int, bugs: Bugs = NO_BUGS, *, acknowledged: int = -1
-) -> Session:
-    """Count a replica, whose log ends at ``end``; the server knows what it has ``acknowledged``."""
+def measured(session: Session, number: int, end: int, bugs: Bugs = NO_BUGS) -> Session:
+    """Count a replica, whose log ends at ``end``."""
     view = session.views[number]._replace(step=None, position=end)
-    if view.role is Role.VOTER:
-        view = view._replace(needed=acknowledged)
     new_partition = not any(other.in_last for other in session.views)
     if new_partition and end >= 0 and Bug.CUTS_COMMITTED not in bugs:
         session = session._replace(contradicted=True)
     if end < view.floor and Bug.COUNTS_LOST_LOG not in bugs:
         view = view._replace(stage=Stage.LOST_RECORDS, position=None)
-    elif view.needed <= end < view.mark:
+    elif end < view.mark:
         view = view._replace(role=Role.CLEAN)
     return session_after(with_view(session, number, view), bugs)
 
@@ -238,7 +243,6 @@ def counted(session: Session) -> list[tuple[int, int]]:
         (view.position, number)
         for number, view in enumerate(session.views)
         if view.position is not None
-        and view.position >= view.needed
         and view.in_last
         and view.role is not Role.UNKNOWN
         and view.interim is None

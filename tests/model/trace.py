@@ -17,11 +17,15 @@ from tests.model.values import Do, Entry, Phase, Session, Stage, Step
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The session has written its id; ``states`` are those that it has read."""
+    """The session has written its id; ``states`` are those that it has read.
+
+    Its server knows that everything up to ``committed`` is committed.
+    """
 
     session: int
     states: Mapping[str, Entry]
     assigned: tuple[str, ...]
+    committed: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,6 @@ class Asked:
 class Measured:
     replica: str
     end: int
-    acknowledged: int = -1
-    """What the server knows that the replica has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class Replay:
         if any(entry is not None and entry.session >= began.session for entry in states):
             raise Forbidden(f"{began}: a session has this id, or a higher one, already")
         assigned = tuple(name in began.assigned for name in names)
-        return cls(rule.begin(began.session, states, assigned), names)
+        return cls(rule.begin(began.session, states, assigned, began.committed), names)
 
     def after(self, event: Event) -> Replay:
         """Return the replay after another event; raises Forbidden."""
@@ -225,7 +227,7 @@ class Replay:
                 return rule.introduced(session, number, (disk_session, mark, local))
             case Measured(_, end):
                 self._require_step(event, view.step, Do.MEASURE)
-                return rule.measured(session, number, end, acknowledged=event.acknowledged)
+                return rule.measured(session, number, end)
             case Cut(_, end):
                 self._require_step(event, view.step, Do.CUT)
                 return rule.cut(session, number, end)

@@ -99,8 +99,6 @@ class View(NamedTuple):
     stage: Stage = Stage.ABSENT
     role: Role | None = None
     position: int | None = None
-    needed: int = -1
-    """The last id that it has acknowledged, as far as the server knows."""
     mark: int = -1
     floor: int = -1
     interim: int | None = None

@@ -43,8 +43,12 @@ class RecordedSessions:
             self._session = session
             self._replay, self._due, self._mark = None, None, -1
             if session is not None:
+                mark = self._store.high_water_mark
                 began = trace.Began(
-                    session.session_id, _entries(session._written), session.replicas
+                    session.session_id,
+                    _entries(session._written),
+                    session.replicas,
+                    -1 if mark is None else mark,
                 )
                 self._replay = trace.Replay.of(began)
         if session is None or session.phase is SessionPhase.CLOSED:
@@ -100,9 +104,7 @@ class RecordedSessions:
                 active = stage is ReplicaStage.ACTIVE
                 self._add((trace.Acknowledged if active else trace.Copied)(storage, end))
             case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=end):
-                entry = _entries(self._session._written).get(storage) if self._session else None
-                known = self._store._ends.end(storage, entry.session) if entry is not None else -1
-                self._add(trace.Measured(storage, end, known))
+                self._add(trace.Measured(storage, end))
             case st.SetLowWaterMarkRequest(), _:
                 self._add(trace.Marked(storage))
             case _, st.MaxTransactionIdResponse(transaction_id=end):

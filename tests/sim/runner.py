@@ -75,8 +75,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: storage machine lost power",
     "model: an event of a store session is allowed",
     "recovery: the vote was undecidable for a while",
-    # The server that had the session must not end then: see `restored_run`.
-    *(f"recovery: {case.value}" for case in RecoveryCase if case is not RecoveryCase.LOST_RECORDS),
+    *(f"recovery: {case.value}" for case in RecoveryCase),
     "server: a range read from a storage",
     "server: a range read from an older storage",
     "server: a read waited and was answered",

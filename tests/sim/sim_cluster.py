@@ -57,7 +57,10 @@ COUNTED_PHRASES = (
         "catches up": "server: a replica caught up by copying",
     }
     | {case.value: f"recovery: {case.value}" for case in RecoveryCase}
-    | {"undecidable": "recovery: the vote was undecidable for a while"}
+    | {
+        "undecidable": "recovery: the vote was undecidable for a while",
+        "below a committed id": "recovery: the vote was below a committed id for a while",
+    }
 )
 """Phrases in the log lines of servers, and the counter that each one raises."""
 

@@ -15,7 +15,6 @@ from waltz.metadata.core.formats import PartitionMetadata
 from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz.testing.disk import MemoryDisk
-from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, Truncate
 from waltz_server.core.replication.session_recovery import SessionRecovery
 from waltz_storage.core.errors import DirectoryRefused, RequestRefused
@@ -53,8 +52,8 @@ class Trio:
     metadata: PartitionMetadata = field(default_factory=lambda: PartitionMetadata(1, -1, {}))
     running: dict[str, StorageDirectory] = field(default_factory=dict)
     session: int = 0
-    known: AcknowledgedEnds = field(default_factory=AcknowledgedEnds)
-    """What the server that had the last session knows, if it is the next server, too."""
+    committed: int = -1
+    """The last id that the server of the next session knows to be committed."""
     waiting_for: str = ""
     """Why the last session did not open."""
 
@@ -107,7 +106,7 @@ class Trio:
         self.session += 1
         names = tuple(self.volumes)
         recovery = SessionRecovery(
-            self.session, 1, names, self.metadata.replicas, 20, acknowledged=self.known
+            self.session, 1, names, self.metadata.replicas, 20, self.committed
         )
         for name in self.running:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,10 +11,8 @@ from tests.support.replication_world import World, append
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.net.core.backoff import Backoff
 from waltz.protocol.storage import TruncateRequest
-from waltz_server.core.effects import BackoffOver, RetrySession
+from waltz_server.core.effects import BackoffOver, RetrySession, WriteMetadata
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
-from waltz_server.core.replication.session_state import ReplicaSession
 
 NAMES = ("a", "b", "c")
 
@@ -80,28 +79,6 @@ def test_restored_replica_with_one_absent_loses_no_committed_append(
     assert third in made.active
 
 
-def ends(**acknowledged: int) -> AcknowledgedEnds:
-    """Return the ends of session 7."""
-    made = AcknowledgedEnds()
-    replicas = {name: ReplicaSession(name, acknowledged=end) for name, end in acknowledged.items()}
-    made.session_ended(7, replicas)
-    return made
-
-
-def test_acknowledged_ends_are_those_of_one_session() -> None:
-    known = ends(a=5, b=-1)
-    assert [known.end(name, 7) for name in ("a", "b", "c")] == [5, -1, -1]
-    assert known.end("a", 8) == -1
-    known.session_ended(9, {"b": ReplicaSession("b", acknowledged=6)})
-    assert (known.end("a", 9), known.end("b", 9), known.end("b", 7)) == (-1, 6, -1)
-
-
-def test_acknowledged_ends_do_not_exceed_a_mark_at_which_logs_are_cut() -> None:
-    known = ends(a=5, b=3)
-    known.mark_resolved(4)
-    assert (known.end("a", 7), known.end("b", 7)) == (4, 3)
-
-
 def test_session_of_another_server_makes_the_acknowledged_ends_worthless() -> None:
     """That server may have cut the log before it failed, so a shorter log shows no loss."""
     made = world()
@@ -145,3 +122,41 @@ def test_log_that_a_failed_session_has_cut_is_not_taken_for_a_loss() -> None:
     pause(made)
     made.connect("a", "b")
     assert made.core.is_open
+
+
+@pytest.mark.parametrize("how", ["write_in_doubt", "generation_changes"])
+def test_no_session_opens_without_a_committed_append_after(how: str) -> None:
+    """The id of a session of this server is in ZooKeeper, but the session has not begun here."""
+    made = world()
+    made.storages["b"].copy_disk()
+    made.hold("c")
+    made.core.append([append("two")])
+    made.settle()
+    assert made.committed() == [(0, "two")]
+    made.metadata_held = True
+    made.storages["b"].restore()
+    for name in NAMES:
+        made.cut(name)
+    made.release("c")
+    while not isinstance(made.metadata_orders[0], WriteMetadata):
+        made.let_metadata()
+    if how == "write_in_doubt":
+        order = made.metadata_orders.popleft()
+        assert isinstance(order, WriteMetadata)
+        made.metadata, made.version = order.value, made.version + 1
+        made.store.metadata_failed(order, "the connection is lost")
+        made.settle()
+    else:
+        made.core.set_generation(2)
+        made.let_metadata()
+    made.metadata_held = False
+    while made.metadata_orders:
+        made.let_metadata()
+    pause(made)
+    made.connect("b", "c")
+    pause(made)
+    assert not made.core.is_open
+    made.connect("a")
+    pause(made)
+    assert made.core.is_open
+    assert made.core.high_water_mark == 0

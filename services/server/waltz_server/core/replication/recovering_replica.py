@@ -29,10 +29,6 @@ class RecoveringReplica:
     interim_mark: int | None
     """The mark to write to the disk with the session id before copies count; None afterwards, and
     for a replica that needs no interim mark."""
-    needed: int = -1
-    """The last id that the replica has acknowledged as far as this server knows.
-
-    Its position does not count while its log ends below it."""
     position: int | None = None
     """The replica's last transaction id, None until ``first_step`` is reported."""
     busy: bool = False

@@ -64,9 +64,6 @@ class RecoveryCase(Enum):
     """test_server_recovery_histories.py"""
     VOTER = "votes"
     """undecidable_vote.txt"""
-    LOST_RECORDS = "has lost what it acknowledged: votes when it has copied it"
-    """restored_in_session.txt. `SessionRecovery.measured` finds this case: see
-    `acknowledged_ends`."""
     LAGGING = "lags: supports what it copies"
     """lagging_replica.txt. `SessionRecovery.measured` finds this case by the end of the log."""
 

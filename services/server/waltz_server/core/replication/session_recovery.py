@@ -54,7 +54,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
 from waltz_server.core.replication.lost_metadata import names_no_replica, older_than_replica
 from waltz_server.core.replication.mark_vote import decided_position
 from waltz_server.core.replication.recovering_replica import RecoveringReplica
@@ -68,7 +67,7 @@ class SessionRecovery:
 
     ``last_replicas`` are the replicas of the last session that opened: it has written their states
     to the metadata, and this session has read them there. ``assigned`` are the replicas that belong
-    to the partition now. ``acknowledged`` is what this server knows of the last session.
+    to the partition now. ``committed`` is the last id that this server knows to be committed.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class SessionRecovery:
         assigned: tuple[str, ...],
         last_replicas: Mapping[str, ReplicaState],
         copy_records: int,
-        acknowledged: AcknowledgedEnds | None = None,
+        committed: int = -1,
     ) -> None:
         assert assigned, "a partition without replicas cannot be recovered"
         assert all(state.session_id < session_id for state in last_replicas.values()), (
@@ -99,13 +98,16 @@ class SessionRecovery:
         """The replica states in the metadata now: this session writes them when it opens."""
         self._last_quorum = len(last_replicas) // 2 + 1
         self._copy_records = copy_records
-        self._acknowledged = acknowledged or AcknowledgedEnds()
         self._replicas: dict[str, RecoveringReplica] = {}
-        self._highest_counted_mark = -1
-        """The highest mark on a disk that counts (see `classify`): R is not below it."""
+        self._highest_counted_mark = committed
+        """The highest known mark: R is not below it.
+
+        A mark on a disk counts if the metadata confirm it, or if it may be committed (`classify`).
+        """
         self._voted_below: int | None = None
         """The position that a quorum supports if it is below ``_highest_counted_mark``, or None."""
         self._was_undecidable = False  # Whether a vote with a counted replica was undecidable.
+        self._was_below = False  # Whether a vote ended below the highest known mark.
         self._counted_on: set[str] = set()
         """The replicas whose positions were counted when the mark was resolved."""
         self._persisted: set[str] = set()
@@ -151,12 +153,7 @@ class SessionRecovery:
             del self._replicas[replica]
             self._vote()
             return
-        if r.role is VoteRole.VOTER and self._last_replicas:
-            r.needed = self._acknowledged.end(replica, self._last_replicas[replica].session_id)
-        if max_id < r.needed:
-            # The disk was restored from a copy that was made in the last session.
-            r.case = RecoveryCase.LOST_RECORDS
-        elif max_id < r.low_water_mark:
+        if max_id < r.low_water_mark:
             # The replica never reached the mark of its last session. An emptied or restored disk is
             # cut and never measured (`classify`), so this one is intact, and the replica has
             # acknowledged no record beyond its log (lagging_replica.txt).
@@ -268,6 +265,8 @@ class SessionRecovery:
         parts += [f"{name} has lost records" for name in self._lost_records]
         if self._was_undecidable:
             parts.append("the vote was undecidable for a while")
+        if self._was_below:
+            parts.append("the vote was below a committed id for a while")
         return "; ".join(parts)
 
     def metadata(self) -> PartitionMetadata:
@@ -295,9 +294,9 @@ class SessionRecovery:
         elif decided < self._highest_counted_mark:
             # Resolved here, R would be below a mark that is or may be committed.
             self._voted_below = decided
+            self._was_below = True
         else:
             self.mark = decided
-            self._acknowledged.mark_resolved(decided)
             self._counted_on = {name for _, name in counted}
 
     def _counted(self) -> list[tuple[int, str]]:
@@ -312,7 +311,6 @@ class SessionRecovery:
                 (r.position, name)
                 for name, r in self._replicas.items()
                 if r.position is not None
-                and r.position >= r.needed
                 and name in self._last_replicas
                 and r.role is not VoteRole.UNKNOWN
                 and r.interim_mark is None

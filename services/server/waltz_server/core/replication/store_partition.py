@@ -36,7 +36,6 @@ from waltz_server.core.effects import (
     WriteMetadata,
 )
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
 from waltz_server.core.replication.awaited_operation import AwaitedOperation
 from waltz_server.core.replication.in_doubt_appends import InDoubtAppends, outcomes
 from waltz_server.core.replication.lost_metadata import LostMetadata
@@ -87,7 +86,6 @@ class StorePartition:
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
         self._in_doubt = InDoubtAppends()
-        self._ends = AcknowledgedEnds()
         self._last_session_id = -1
         self._mark: int | None = None
         self._ready = ready
@@ -223,8 +221,6 @@ class StorePartition:
         if contradiction := self._lost.check(value, version, self._last_session_id):
             self._retry_unhealthy(contradiction)
             return
-        if value.session_id != self._last_session_id:
-            self._ends.forget()
         session_id = value.session_id + 1
         begun = self._begun = PartitionMetadata(self._generation, session_id, value.replicas)
         self._stage = StoreStage.BEGINNING
@@ -313,8 +309,11 @@ class StorePartition:
         self._opened = False
         self._lost.session_begun(begun.session_id, version)
         limits, queue, ready = self._limits, self._queue, self._ready
+        # A disk may be restored from a copy of the last session. Only what this server knows to be
+        # committed shows that it lacks records (restored_in_session.txt).
+        committed = -1 if self._mark is None else self._mark
         session = self.session = StoreSession(
-            self.partition, begun, self._replicas, limits, queue, ready, self._reports, self._ends
+            self.partition, begun, self._replicas, limits, queue, ready, self._reports, committed
         )
         self._metadata = SessionMetadata(session, version, self._awaited, ready)
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session.session_id)))
@@ -368,7 +367,6 @@ class StorePartition:
         self._connect_storages()
         # A session that did not open has sent no append: those in doubt are of an earlier session.
         if self._opened:
-            self._ends.session_ended(session.session_id, session.replica_states)
             self._in_doubt = InDoubtAppends(
                 session.generation, session.high_water_mark + 1, session.in_doubt()
             )

@@ -18,7 +18,6 @@ from waltz.protocol import storage as st
 from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.acknowledged_ends import AcknowledgedEnds
 from waltz_server.core.replication.log_tail import LogTail, form_batch
 from waltz_server.core.replication.lost_metadata import closed_by, continued_despite
 from waltz_server.core.replication.recovery_messages import report_answer, report_info, request_of
@@ -37,8 +36,8 @@ from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 class StoreSession:
     """The state machine of one session.
 
-    ``metadata`` is what the store has just written to begin the session. The store keeps ``queue``,
-    which has the waiting appends, and ``ends`` for the next session.
+    ``metadata`` is what the store has just written to begin the session. ``queue`` has the waiting
+    appends; the store keeps it for the next session. ``committed`` is as in `SessionRecovery`.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class StoreSession:
         queue: deque[Append],
         ready: Ready,
         reports: StoreReports,
-        ends: AcknowledgedEnds,
+        committed: int,
     ) -> None:
         self.partition = partition
         self.session_id = metadata.session_id
@@ -80,8 +79,9 @@ class StoreSession:
         self._quorum = len(replicas) // 2 + 1
         assert self._quorum <= len(replicas) < 2 * self._quorum, "any two quorums share a replica"
         self.replica_states = {name: ReplicaSession(name) for name in replicas}
+        states, copies = metadata.replicas, limits.copy_records
         self.recovery = SessionRecovery(
-            self.session_id, self.generation, replicas, metadata.replicas, limits.copy_records, ends
+            self.session_id, self.generation, replicas, states, copies, committed
         )
         self._written = metadata
         """The metadata as this session has last written them."""

@@ -22,12 +22,10 @@ def waiting_reasons(
     ``without_own_mark`` are replicas whose log ends below their own local low-water mark.
     """
     seen = {*present, *failed, *without_own_mark}
-    lost = [name for name, r in present.items() if r.position is not None and r.position < r.needed]
     reasons = {
         "absent:": [name for name in assigned if name not in seen],
         "failed:": failed,
         "lost records below its own mark:": without_own_mark,
-        "lost records that it acknowledged:": lost,
         "older than its metadata:": [n for n, r in present.items() if r.role is VoteRole.UNKNOWN],
         "no longer assigned:": [name for name in last_replicas if name not in assigned],
         "cannot be read:": sorted(unreadable),
