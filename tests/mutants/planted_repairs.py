@@ -123,15 +123,15 @@ REPAIR_BUGS = (
         "return metadata.takes_part(storage) and held.session_id == metadata.session_id\n",
         "return True\n",
         "The marks of a replica that was replaced may be wrong, and so may its records.",
-        nodes(_SELF + "test_plan_uses_no_replica_outside_of_the_session"),
+        nodes(_SELF + "test_repair_uses_no_replica_outside_of_the_session"),
     ),
     Planted(
         "a storage plans to repair records above its own mark",
         Package.STORAGE,
-        "next_id, last_id = ids.first_id, min(ids.last_id, mark)\n",
-        "next_id, last_id = ids.first_id, ids.last_id\n",
+        "left = IdRange(ids.first_id, min(ids.last_id, mark))\n",
+        "left = ids\n",
         "The log refuses the whole range, also the part that could be repaired.",
-        nodes(_SELF + "test_plan_repairs_only_records_up_to_the_own_mark"),
+        nodes(_SELF + "test_attempt_repairs_only_records_up_to_the_own_mark"),
     ),
     Planted(
         "a storage tries to repair itself only once",
@@ -144,11 +144,11 @@ REPAIR_BUGS = (
     Planted(
         "a storage that repairs itself asks a peer that has failed again and again",
         Package.STORAGE,
-        "for storage in sorted(view.replicas - excluded)\n",
+        "for storage in sorted(view.replicas - without)\n",
         "for storage in sorted(view.replicas)\n",
         "A record stays damaged although another peer has it.",
         nodes(
-            _SELF + "test_plan_without_a_peer_that_has_failed_takes_the_records_from_another_one"
+            _SELF + "test_repair_without_a_peer_that_has_failed_takes_the_records_from_another_one"
         ),
     ),
 )

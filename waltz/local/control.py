@@ -114,6 +114,8 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
         line = b""
     finally:
         writer.close()
+    if not line.endswith(b"\n"):
+        line = b""  # The supervisor ended in the middle of its answer.
     # A supervisor that stops may end before it has answered.
     if not line and request is not Control.STOP:
         raise ControlFailed("the supervisor ended before it answered")

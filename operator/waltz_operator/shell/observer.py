@@ -84,7 +84,7 @@ async def observe(
     return ObservedCluster(
         objects={key: _redacted(key, live) for key, live in objects.items()},
         metadata=_unready_zookeeper(desired, objects) or await _metadata(desired, environment),
-        certificate_days=_certificate_days(desired, objects),
+        certificate_days=_certificate_days(desired, objects, now),
         deleting_seconds=_deleting_seconds(desired, now),
         zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
         lost_seconds=_lost_seconds(desired, now),
@@ -260,7 +260,7 @@ def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:
 
 
 def _certificate_days(
-    desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
+    desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject], now: datetime.datetime
 ) -> float | None:
     """Return the remaining days of the certificate that the operator issued, None without one.
 
@@ -270,7 +270,7 @@ def _certificate_days(
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR or secret is None:
         return None
     try:
-        return days_left(base64.b64decode((secret.get("data") or {})["tls.crt"]))
+        return days_left(base64.b64decode((secret.get("data") or {})["tls.crt"]), now)
     except (KeyError, ValueError):
         return 0.0
 

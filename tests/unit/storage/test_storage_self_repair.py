@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.support.eventually import eventually
 from tests.support.replica_model import Model
@@ -22,7 +24,7 @@ from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.store import MetadataStore, StoreConnectionLost
 from waltz.metadata.zookeeper_access import ZooKeeperAccess
-from waltz.net import PLAINTEXT, Backoff, RpcConnection
+from waltz.net import PLAINTEXT, Backoff, RpcConnection, TlsConfigError
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec, storage
 from waltz.protocol.checksums import as_signed, crc32
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -30,11 +32,11 @@ from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.core.scrub.findings import IdRange
-from waltz_storage.core.scrub.repair_plan import PeerRepair, RepairPlan, plan_repairs
+from waltz_storage.core.scrub.repair_plan import PeerRepair, next_repair
 from waltz_storage.shell.connections import ClusterIdentity
 from waltz_storage.shell.environment import StorageEnvironment
 from waltz_storage.shell.node import StorageNode
-from waltz_storage.shell.self_repair import RepairTimes
+from waltz_storage.shell.self_repair import RepairTimes, _Attempt
 
 A, B, C = "a:1", "b:1", "c:1"
 MARK = 50
@@ -65,64 +67,88 @@ def observe(model: Model, **damaged: tuple[int, int]) -> ReplicaObservation:
     return replace(observation, storages=storages)
 
 
-def plan(observation: ReplicaObservation, *ranges: tuple[int, int], mark: int = MARK) -> RepairPlan:
-    """Return the plan of a storage that found ``ranges`` of partition 0 damaged."""
-    return plan_repairs({0: tuple(IdRange(*each) for each in ranges)}, {0: mark}, observation)
+def source_of(
+    observation: ReplicaObservation, first_id: int, last_id: int, *without: str
+) -> tuple[str, int, int] | None:
+    """Return the source and the records of the next repair of a range of partition 0."""
+    found = next_repair(observation, 0, IdRange(first_id, last_id), frozenset(without))
+    if found is None:
+        return None
+    assert found.damaged.partition == 0
+    return found.source, found.damaged.first_id, found.damaged.last_id
 
 
-def repair(source: str, first_id: int, last_id: int) -> PeerRepair:
-    return PeerRepair(source, DamagedRange(0, first_id, last_id))
+def test_repair_takes_no_record_from_a_storage_that_has_it_damaged(model: Model) -> None:
+    """The storage that repairs itself is one of A, B and C, and reports its damage, too."""
+    assert source_of(observe(model, a=(3, 4)), 3, 4) == (B, 3, 4)
+    assert source_of(observe(model, b=(3, 4)), 3, 4) == (A, 3, 4)
 
 
-def test_plan_takes_no_record_from_a_storage_that_has_it_damaged(model: Model) -> None:
-    """The storage that plans is one of A, B and C, and reports its damage as the others do."""
-    assert plan(observe(model, a=(3, 4)), (3, 4)) == RepairPlan((repair(B, 3, 4),), ())
-    assert plan(observe(model, b=(3, 4)), (3, 4)) == RepairPlan((repair(A, 3, 4),), ())
-
-
-def test_plan_divides_a_range_between_the_peers_that_have_its_parts(model: Model) -> None:
-    planned = plan(observe(model, a=(3, 9), b=(6, 7), c=(3, 4)), (3, 9))
-    assert planned.repairs == (repair(B, 3, 5), repair(C, 6, 9))
-    assert str(planned.repairs[0]) == "records 3-5 of partition 0 from storage b:1"
-
-
-def test_plan_without_an_undamaged_copy_names_the_records_that_stay_damaged(model: Model) -> None:
-    planned = plan(observe(model, a=(3, 9), b=(6, 7), c=(6, 8)), (3, 9))
-    assert planned == RepairPlan(
-        (repair(B, 3, 5),),
-        (
-            "records 6-9 of partition 0: no other replica that takes part in the store session "
-            "has them undamaged and can be read",
-        ),
-    )
-
-
-def test_plan_repairs_only_records_up_to_the_own_mark(model: Model) -> None:
-    planned = plan(observe(model, a=(38, 44)), (38, 44), (46, 46), mark=40)
-    assert planned == RepairPlan(
-        (repair(B, 38, 40),),
-        (
-            "record 46 of partition 0: above the local low-water mark 40; they can be repaired "
-            "after the next store session has begun",
-        ),
-    )
-
-
-def test_plan_without_a_peer_that_has_failed_takes_the_records_from_another_one(
+def test_repair_takes_the_first_records_from_the_peer_that_has_the_most_of_them(
     model: Model,
 ) -> None:
-    damaged = {0: (IdRange(3, 4),)}
-    planned = plan_repairs(damaged, {0: MARK}, observe(model, a=(3, 4)), excluded={B})
-    assert planned.repairs == (repair(C, 3, 4),)
+    observation = observe(model, a=(3, 9), b=(6, 7), c=(3, 4))
+    assert source_of(observation, 3, 9) == (B, 3, 5)
+    assert source_of(observation, 6, 9) == (C, 6, 9)
+    assert source_of(observe(model, a=(3, 9), b=(6, 7), c=(6, 8)), 6, 9) is None
 
 
-def test_plan_uses_no_replica_outside_of_the_session(model: Model) -> None:
+def test_repair_takes_no_record_above_the_mark_of_the_peer(model: Model) -> None:
+    model.update(B, 0, local_low_water_mark=5)
+    model.update(C, 0, local_low_water_mark=4)
+    assert source_of(observe(model, a=(3, 9)), 3, 9) == (B, 3, 5)
+
+
+def test_repair_without_a_peer_that_has_failed_takes_the_records_from_another_one(
+    model: Model,
+) -> None:
+    assert source_of(observe(model, a=(3, 4)), 3, 4, B) == (C, 3, 4)
+    assert source_of(observe(model, a=(3, 4)), 3, 4, B, C) is None
+
+
+def test_repair_uses_no_replica_outside_of_the_session(model: Model) -> None:
     model.down.add(B)
     observation = observe(model, a=(3, 3))
     held = observation.storages[C].held
     older = {0: replace(held[0], session_id=held[0].session_id - 1)}
     storages = {**observation.storages, C: replace(observation.storages[C], held=older)}
-    assert plan(replace(observation, storages=storages), (3, 3)).repairs == ()
+    assert source_of(replace(observation, storages=storages), 3, 3) is None
+
+
+class RecordedAttempt(_Attempt):
+    """Records the repairs and performs none."""
+
+    def __init__(self, observation: ReplicaObservation) -> None:
+        unused: Any = None
+        super().__init__(observation, unused, unused, PLAINTEXT, unused)
+        self.repairs: list[str] = []
+
+    @override
+    async def _replace(self, repair: PeerRepair) -> None:
+        self.repairs.append(str(repair))
+
+
+async def test_attempt_repairs_only_records_up_to_the_own_mark(model: Model) -> None:
+    attempt = RecordedAttempt(observe(model, a=(38, 46)))
+    await attempt.repair(0, IdRange(38, 44), 40)
+    await attempt.repair(0, IdRange(46, 46), 40)
+    assert attempt.repairs == ["records 38-40 of partition 0 from storage b:1"]
+    assert attempt.obstacles == [
+        "record 46 of partition 0: above the local low-water mark 40; they can be repaired after "
+        "the next store session has begun"
+    ]
+
+
+async def test_attempt_takes_the_parts_of_a_range_from_the_peers_that_have_them(
+    model: Model,
+) -> None:
+    attempt = RecordedAttempt(observe(model, a=(3, 9), b=(6, 7), c=(3, 4)))
+    await attempt.repair(0, IdRange(3, 9), MARK)
+    assert attempt.repairs == [
+        "records 3-5 of partition 0 from storage b:1",
+        "records 6-9 of partition 0 from storage c:1",
+    ]
+    assert attempt.obstacles == []
 
 
 # ---- the nodes
@@ -132,6 +158,10 @@ SESSIONS = (4, 5)
 RECORDS = RecordBatch.of(
     Record(n, ReqId(1, 2, 0, n), 0, b"data", as_signed(crc32(b"data"))) for n in range(10)
 )
+_RECORD_BYTES = len(RECORDS.wire) // RECORDS.count + 4
+"""The size of a record on disk, which has one more checksum than on the wire."""
+DAMAGED = 1
+"""The number of the directory with the damaged record."""
 TIMES = RepairTimes(0.0, Backoff(0.01, 0.01))
 
 
@@ -205,12 +235,13 @@ class World:
         metadata = PartitionMetadata(1, session, dict.fromkeys(numbers, state))
         await cluster.write_partition_metadata(0, metadata, node.version)
 
-    def damage(self) -> None:
-        """Change a byte of the first record in the second directory."""
-        path = self.paths[1] / "0" / "0000000000000000000.seg"
+    def damage(self, number: int, *records: int) -> None:
+        """Change a byte of ``records`` in a directory."""
+        path = self.paths[number] / "0" / "0000000000000000000.seg"
         with path.open("r+b") as segment:
-            segment.seek(HEADER_BYTES + 20)
-            segment.write(b"\xee")
+            for record in records:
+                segment.seek(HEADER_BYTES + record * _RECORD_BYTES + 20)
+                segment.write(b"\xee")
 
 
 @pytest.fixture
@@ -219,7 +250,7 @@ async def world(tmp_path: Path) -> World:
     for path in made.paths:
         async with running(path, made.environment) as node:
             await fill(node)
-    made.damage()
+    made.damage(DAMAGED, 0)
     return made
 
 
@@ -230,7 +261,7 @@ async def test_damaged_record_is_repaired_from_the_peer_without_an_administrator
     async with running(world.paths[0], world.environment) as healthy:
         world.unreachable = True
         async with running(
-            world.paths[1], world.environment, scrub_bytes_per_second=4 << 20
+            world.paths[DAMAGED], world.environment, scrub_bytes_per_second=4 << 20
         ) as damaged:
             scrubber = damaged._scrubber
             assert scrubber is not None
@@ -256,7 +287,7 @@ async def test_peer_that_fails_does_not_stop_the_repair_from_another_one(
     async with (
         running(world.paths[0], world.environment, ADMIN.limited_to(0)) as too_old,
         running(world.paths[2], world.environment) as healthy,
-        running(world.paths[1], world.environment, scrub_bytes_per_second=4 << 20) as damaged,
+        running(world.paths[DAMAGED], world.environment, scrub_bytes_per_second=4 << 20) as damaged,
     ):
         # Of two peers that have as much, the first by name is asked first.
         first, second = ("127.0.0.1", too_old), ("localhost", healthy)
@@ -273,7 +304,7 @@ async def test_repair_that_is_switched_off_leaves_damage_to_the_administrator(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running(
-        world.paths[1],
+        world.paths[DAMAGED],
         world.environment,
         scrub_bytes_per_second=4 << 20,
         scrub_repair=False,
@@ -282,3 +313,39 @@ async def test_repair_that_is_switched_off_leaves_damage_to_the_administrator(
         assert "repair them with waltz storage recover" in caplog.text
         assert len(damaged._background) == 1
     assert world.opened == 0
+
+
+async def test_record_that_no_peer_can_give_does_not_stop_the_repair_of_the_others(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The peers do not know yet that the first record is damaged there, too."""
+    caplog.set_level(logging.INFO)
+    world.damage(DAMAGED, 5)
+    world.damage(0, 0)
+    world.damage(2, 0)
+    world.unreachable = True
+    async with (
+        running(world.paths[0], world.environment) as one,
+        running(world.paths[2], world.environment) as other,
+        running(world.paths[DAMAGED], world.environment, scrub_bytes_per_second=4 << 20) as own,
+    ):
+        await world.register(*(("127.0.0.1", node) for node in (one, other, own)))
+        world.unreachable = False
+        scrubber = own._scrubber
+        assert scrubber is not None
+        await eventually(lambda: scrubber.findings.repaired == 1)
+        assert scrubber.findings.ranges == {0: (IdRange(0, 0),)}
+        await eventually(lambda: "record 0 of partition 0: from storage 127.0.0.1" in caplog.text)
+
+
+async def test_unusable_tls_files_leave_damage_for_later_and_the_storage_running(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def open_store(*_: object) -> MetadataStore:
+        raise TlsConfigError("zookeeper.tls.certificate cannot be read")
+
+    failures: list[BaseException] = []
+    environment = replace(world.environment, open_store=open_store, fail=failures.append)
+    async with running(world.paths[DAMAGED], environment, scrub_bytes_per_second=4 << 20):
+        await eventually(lambda: caplog.text.count("certificate cannot be read") >= 2)
+    assert failures == []

@@ -20,6 +20,7 @@ from waltz.net import (
     RemoteFailure,
     RpcConnection,
     TlsConfig,
+    TlsConfigError,
     join_address,
 )
 from waltz.protocol import STORAGE, admin, storage
@@ -87,7 +88,13 @@ class PeerPulls:
         try:
             last_id = await self._pull(request)
             answer = admin.PullRecordsResponse(seq, request.partition, last_id)
-        except (ConnectionLost, DialFailed, RemoteFailure, TimeoutError) as problem:
+        except (
+            ConnectionLost,
+            DialFailed,
+            RemoteFailure,
+            TimeoutError,
+            TlsConfigError,
+        ) as problem:
             # A TimeoutError has no text.
             reason = str(problem) or f"no answer within {_ANSWER_SECONDS:g} s"
             text = f"the storage cannot read from {source}: {reason}"

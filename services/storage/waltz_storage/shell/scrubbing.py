@@ -65,20 +65,25 @@ class Scrubbing:
                 case ScrubPause(seconds):
                     await asyncio.sleep(seconds)
                 case ScrubCheck():
-                    self._note(action, await self._perform(action))
+                    await self._perform(action)
 
-    async def _perform(self, check: ScrubCheck) -> _Outcome:
-        """Submit a check to the lane of its partition, and wait for its outcome."""
-        checked: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+    async def _perform(self, check: ScrubCheck) -> None:
+        """Submit a check to the lane of its partition, and wait until its outcome is noted.
+
+        The outcome is noted at once when it is delivered. A repair of the same records may be
+        delivered right after it, and must be noted after it.
+        """
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def reply(outcome: _Outcome) -> None:
             # The future is cancelled if the storage stops during the check.
-            if not checked.done():
-                checked.set_result(outcome)
+            if not noted.done():
+                self._note(check, outcome)
+                noted.set_result(None)
 
         task = ReadTask(partial(_check_steps, self._directory, check, reply))
         self._submit([Arrival(check.partition, task)])
-        return await checked
+        await noted
 
     def _note(self, check: ScrubCheck, outcome: _Outcome) -> None:
         """Report the outcome of a check to the scrubber, and log new damage.

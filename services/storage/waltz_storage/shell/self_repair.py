@@ -1,15 +1,16 @@
 """Repair the records that the scrubber found damaged, from the other replicas of their partitions.
 
-Nothing happens while no record is damaged. Touches ZooKeeper, to find the other replicas, and the
-network, to read from them; the own log through the admin handler.
+An *attempt* asks ZooKeeper for the storages of the damaged partitions, asks these which replicas
+and which damaged records they have, and repairs what one of them can give. Nothing happens while no
+record is damaged. Touches ZooKeeper and the network; the own log through the admin handler.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Set
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 
 from waltz.admin import CopyFailed, StorageAdmin
@@ -21,12 +22,22 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.core.paths import BadRoot
 from waltz.metadata.store import StoreError
-from waltz.net import Backoff, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
+from waltz.net import (
+    Backoff,
+    ConnectionLost,
+    DialFailed,
+    Network,
+    RemoteFailure,
+    TlsConfig,
+    TlsConfigError,
+)
 from waltz.protocol import ADMIN, admin
 from waltz.protocol.checksums import as_signed
+from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import RecordBatch
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.core.scrub.repair_plan import PeerRepair, RepairPlan, plan_repairs
+from waltz_storage.core.scrub.findings import IdRange
+from waltz_storage.core.scrub.repair_plan import PeerRepair, next_repair, records_of
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 
@@ -36,8 +47,21 @@ _ANSWER_SECONDS = 30.0
 """The time that ZooKeeper, and a peer for each batch, have for their answers."""
 _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
-_LOGGED_OBSTACLES = 10
-"""How many reasons a log line lists."""
+_LOGGED_RANGES = 10
+"""How many ranges a log line lists."""
+
+_METADATA_ERRORS = (
+    BadRoot,
+    MalformedMetadata,
+    NoCluster,
+    StoreError,
+    TimeoutError,
+    TlsConfigError,
+)
+_UNREACHABLE = (ConnectionLost, DialFailed, TimeoutError, TlsConfigError)
+"""Errors after which a peer is not asked again in an attempt."""
+_REFUSED = (CopyFailed, RemoteFailure)
+"""Errors that concern one range: the peer cannot give it, or the own log refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +108,20 @@ class SelfRepair:
 
     async def run(self) -> None:
         """Repair what is found, again and again, until the task is cancelled."""
-        failures = 0
+        retry, failures = self._times.retry, 0
         while True:
-            pause = self._times.retry.delay(failures - 1) if failures else None
+            # Also the check after a repair may find damage, which no call announces.
+            pause = retry.delay(failures - 1) if failures else retry.longest_seconds
             if await self._found_within(pause):
                 failures = 0
                 await asyncio.sleep(self._times.settle_seconds)
                 self._found.clear()
-            await self._attempt()
+            if self._findings.ranges:
+                await self._attempt()
             failures = failures + 1 if self._findings.ranges else 0
 
-    async def _found_within(self, seconds: float | None) -> bool:
-        """Wait at most ``seconds`` (None: for ever); return whether damage was found meanwhile."""
+    async def _found_within(self, seconds: float) -> bool:
+        """Wait at most ``seconds``; return whether damage was found meanwhile."""
         try:
             async with asyncio.timeout(seconds):
                 await self._found.wait()
@@ -105,42 +131,25 @@ class SelfRepair:
 
     async def _attempt(self) -> None:
         """Repair what can be repaired now, and log what cannot."""
-        obstacles: list[str] = []
         try:
             async with asyncio.timeout(_ANSWER_SECONDS), self._open_metadata() as cluster:
                 observation = await self._observe(cluster)
                 params = await cluster.store_params()
-        except (BadRoot, NoCluster, MalformedMetadata, StoreError, TimeoutError) as problem:
-            obstacles.append(f"ZooKeeper: {problem or 'no answer in time'}")
+        except _METADATA_ERRORS as problem:
+            left = [f"ZooKeeper: {problem or 'no answer in time'}"]
         else:
-            obstacles += await self._repair_all(observation, params)
-        if obstacles and self._findings.ranges:
+            async with _Attempt(
+                observation, params, self._handler, self._tls, self._network
+            ) as attempt:
+                await self._repair_all(attempt, observation)
+            if attempt.replaced:
+                log.info("repair: replaced %s", _listed(attempt.replaced))
+            left = attempt.obstacles
+        if left and self._findings.ranges:
             log.warning(
                 "repair: records stay damaged for now, and the storage tries again later: %s",
-                "; ".join(obstacles[:_LOGGED_OBSTACLES]),
+                _listed(left),
             )
-
-    async def _repair_all(self, observation: ReplicaObservation, params: StoreParams) -> list[str]:
-        """Repair what the observed peers can give; return what cannot be repaired, and why.
-
-        A peer that fails is left out, and the rest is planned again with the others.
-        """
-        failures: dict[str, str] = {}
-        while True:
-            plan = self._plan(observation, failures.keys())
-            for repair in plan.repairs:
-                port = observation.maps.connections.admin_ports[repair.source]
-                try:
-                    async with await StorageAdmin.open(
-                        repair.source, port, self._tls, params, self._network
-                    ) as peer:
-                        await self._repair(peer, repair)
-                except (ConnectionLost, CopyFailed, DialFailed, RemoteFailure, TimeoutError) as why:
-                    failures[repair.source] = f"{repair}: {why or 'no answer in time'}"
-                    break
-                log.info("repair: replaced %s", repair)
-            else:
-                return [*failures.values(), *plan.obstacles]
 
     async def _observe(self, cluster: Cluster) -> ReplicaObservation:
         """Query the storages to which the damaged partitions are assigned."""
@@ -157,27 +166,94 @@ class SelfRepair:
         scope = ObservationScope(partitions, storages, query_peers=False, damage=True)
         return await observer.observe(scope)
 
-    def _plan(self, observation: ReplicaObservation, excluded: Set[str]) -> RepairPlan:
+    async def _repair_all(self, attempt: _Attempt, observation: ReplicaObservation) -> None:
+        """Repair the damaged ranges of the partitions that were observed, one after the other."""
         marks = {state.partition: state.local_low_water_mark for state in self._directory.states()}
-        # The findings may have more partitions now than were observed; the next attempt has them.
-        damaged = {
-            partition: ranges
-            for partition, ranges in self._findings.ranges.items()
-            if partition in observation.partitions
-        }
-        return plan_repairs(damaged, marks, observation, excluded)
+        for partition, ranges in sorted(self._findings.ranges.items()):
+            # Damage of other partitions was found since the observation: the next attempt has it.
+            if partition in observation.partitions:
+                for ids in ranges:
+                    await attempt.repair(partition, ids, marks.get(partition, -1))
 
-    async def _repair(self, peer: StorageAdmin, repair: PeerRepair) -> None:
+
+class _Attempt(AsyncExitStack):
+    """One attempt, with its connections to peers, which are closed at its end."""
+
+    def __init__(
+        self,
+        observation: ReplicaObservation,
+        params: StoreParams,
+        handler: AdminHandler,
+        tls: TlsConfig,
+        network: Network,
+    ) -> None:
+        super().__init__()
+        self.replaced: list[str] = []
+        """What was repaired, as texts."""
+        self.obstacles: list[str] = []
+        """What was not repaired, and why."""
+        self._observation = observation
+        self._params = params
+        self._own = _OwnReplica(handler)
+        self._tls = tls
+        self._network = network
+        self._connections: dict[str, StorageAdmin] = {}
+        self._unreachable: set[str] = set()
+
+    async def repair(self, partition: int, ids: IdRange, mark: int) -> None:
+        """Repair the records ``ids`` up to the own local low-water ``mark``, as far as possible."""
+        whole = DamagedRange(partition, ids.first_id, ids.last_id)
+        if ids.first_id > mark:
+            self.obstacles.append(
+                f"{records_of(whole)}: above the local low-water mark {mark}; they can be "
+                "repaired after the next store session has begun"
+            )
+            return
+        reasons: dict[str, str] = {}
+        left = IdRange(ids.first_id, min(ids.last_id, mark))
+        while left.first_id <= left.last_id:
+            without = self._unreachable | reasons.keys()
+            repair = next_repair(self._observation, partition, left, without)
+            if repair is None:
+                why = "; ".join(reasons.values()) or (
+                    "no other replica that takes part in the store session has them undamaged and "
+                    "can be read"
+                )
+                rest = DamagedRange(partition, left.first_id, left.last_id)
+                self.obstacles.append(f"{records_of(rest)}: {why}")
+                return
+            try:
+                await self._replace(repair)
+            except _UNREACHABLE as problem:
+                self._unreachable.add(repair.source)
+                reason = str(problem) or f"no answer within {_ANSWER_SECONDS:g} s"
+                self.obstacles.append(f"storage {repair.source}: {reason}")
+            except _REFUSED as problem:
+                reasons[repair.source] = f"from storage {repair.source}: {problem}"
+            else:
+                self.replaced.append(str(repair))
+                left = IdRange(repair.damaged.last_id + 1, left.last_id)
+
+    async def _replace(self, repair: PeerRepair) -> None:
         """Perform one repair; the time limit applies to each batch."""
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(_ANSWER_SECONDS) as deadline:
             await repair_from_peer(
-                peer,
-                _OwnReplica(self._handler),
+                await self._peer(repair.source),
+                self._own,
                 repair.damaged,
                 batch_size=_RECORDS_AT_ONCE,
                 progress=lambda _at, _last: deadline.reschedule(clock() + _ANSWER_SECONDS),
             )
+
+    async def _peer(self, storage: str) -> StorageAdmin:
+        """Return the connection to the admin port of ``storage``."""
+        if storage not in self._connections:
+            port = self._observation.maps.connections.admin_ports[storage]
+            self._connections[storage] = await self.enter_async_context(
+                await StorageAdmin.open(storage, port, self._tls, self._params, self._network)
+            )
+        return self._connections[storage]
 
 
 class _OwnReplica:
@@ -200,3 +276,9 @@ class _OwnReplica:
         answer = await answered
         if isinstance(answer, admin.AdminFailureResponse):
             raise CopyFailed(answer.failure.message)
+
+
+def _listed(texts: list[str]) -> str:
+    """Return the first texts, and how many more there are."""
+    more = len(texts) - _LOGGED_RANGES
+    return "; ".join((*texts[:_LOGGED_RANGES], *((f"{more} more",) if more > 0 else ())))

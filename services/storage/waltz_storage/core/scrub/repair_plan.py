@@ -1,19 +1,20 @@
-"""Pure. Which of the storage's own damaged records to take from which peer.
+"""Pure. From which peer the storage takes its own damaged records.
 
-The storage does not know under which name it is in ZooKeeper. It needs no name here: it reports its
-damaged records to itself as to every peer, so it is never a source for them.
+The peers of a replica are the other replicas of its partition. The storage does not know under
+which name it is in ZooKeeper, and needs no name here: it reports its damaged records to itself as
+to every peer, so it is never a source for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass
 
 from waltz.admin.core.record_repair import repair_source
 from waltz.admin.core.replicas import PartitionView, ReplicaObservation, absence_reason
 from waltz.admin.core.steps import records_text
 from waltz.protocol.damaged_ranges import DamagedRange
-from waltz_storage.core.scrub.findings import IdRange, Ranges
+from waltz_storage.core.scrub.findings import IdRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,66 +25,39 @@ class PeerRepair:
     damaged: DamagedRange
 
     def __str__(self) -> str:
-        records = records_text(self.damaged.first_id, self.damaged.last_id)
-        return f"{records} of partition {self.damaged.partition} from storage {self.source}"
+        return f"{records_of(self.damaged)} from storage {self.source}"
 
 
-@dataclass(frozen=True, slots=True)
-class RepairPlan:
-    """The repairs that are possible now, in their order, and why the others are not."""
-
-    repairs: tuple[PeerRepair, ...]
-    obstacles: tuple[str, ...]
+def records_of(damaged: DamagedRange) -> str:
+    """Return, for example, ``records 4-6 of partition 0``."""
+    records = records_text(damaged.first_id, damaged.last_id)
+    return f"{records} of partition {damaged.partition}"
 
 
-def plan_repairs(
-    damaged: Mapping[int, Ranges],
-    marks: Mapping[int, int],
-    observation: ReplicaObservation,
-    excluded: Set[str] = frozenset(),
-) -> RepairPlan:
-    """Return how the ``damaged`` ranges of each partition can be repaired.
+def next_repair(
+    observation: ReplicaObservation, partition: int, ids: IdRange, without: Set[str]
+) -> PeerRepair | None:
+    """Return the repair of the first records of ``ids``, from the peer that has the most of them.
 
-    ``marks`` are the local low-water marks of the storage's own replicas. Only records up to the
-    mark of both replicas are repaired: these are committed, so both must have the same ones. The
-    observation has these partitions, and all storages to which they are assigned. The ``excluded``
-    storages are no sources.
+    The records must be at most at the storage's own local low-water mark. Those of a source are up
+    to its mark, too: such records are committed, so both must have the same ones. The storages
+    ``without`` are no sources. The observation has the partition, and all storages to which it is
+    assigned. Return None if no peer that takes part in the present store session has the first
+    record undamaged.
     """
-    repairs: list[PeerRepair] = []
-    obstacles: list[str] = []
-    for partition, ranges in sorted(damaged.items()):
-        view = observation.partitions[partition]
-        peers = [
-            storage
-            for storage in sorted(view.replicas - excluded)
-            if _usable(observation, view, storage)
-        ]
-        mark = marks.get(partition, -1)
-        for ids in ranges:
-            if ids.first_id > mark:
-                obstacles.append(
-                    f"{_text(partition, ids)}: above the local low-water mark {mark}; they can be "
-                    "repaired after the next store session has begun"
-                )
-                continue
-            next_id, last_id = ids.first_id, min(ids.last_id, mark)
-            while next_id <= last_id:
-                # The replica that has the most of what is left.
-                source = repair_source(observation, partition, peers, next_id, last_id)
-                if source is None:
-                    left = IdRange(next_id, last_id)
-                    obstacles.append(
-                        f"{_text(partition, left)}: no other replica that takes part in the store "
-                        "session has them undamaged and can be read"
-                    )
-                    break
-                repaired = DamagedRange(partition, next_id, source.last_id)
-                repairs.append(PeerRepair(source.storage, repaired))
-                next_id = source.last_id + 1
-    return RepairPlan(tuple(repairs), tuple(obstacles))
+    view = observation.partitions[partition]
+    peers = [
+        storage
+        for storage in sorted(view.replicas - without)
+        if _takes_part(observation, view, storage)
+    ]
+    source = repair_source(observation, partition, peers, ids.first_id, ids.last_id)
+    if source is None:
+        return None
+    return PeerRepair(source.storage, DamagedRange(partition, ids.first_id, source.last_id))
 
 
-def _usable(observation: ReplicaObservation, view: PartitionView, storage: str) -> bool:
+def _takes_part(observation: ReplicaObservation, view: PartitionView, storage: str) -> bool:
     """Whether the replica on ``storage`` answers and takes part in the present store session."""
     if absence_reason(observation, view, storage) is not None:
         return False
@@ -91,7 +65,3 @@ def _usable(observation: ReplicaObservation, view: PartitionView, storage: str) 
     assert held is not None, "a replica that is not absent is held"
     metadata = view.metadata
     return metadata.takes_part(storage) and held.session_id == metadata.session_id
-
-
-def _text(partition: int, ids: IdRange) -> str:
-    return f"{records_text(ids.first_id, ids.last_id)} of partition {partition}"
