@@ -136,8 +136,8 @@ REPAIR_BUGS = (
     Planted(
         "a storage tries to repair itself only once",
         Package.STORAGE,
-        "failures = failures + 1 if self._findings.ranges else 0\n",
-        "failures = 0\n",
+        "if self._findings.ranges:\n    await self._attempt()\n",
+        "if self._findings.ranges and not failures:\n    await self._attempt()\n",
         "Damage stays if ZooKeeper or the peer did not answer at the first attempt.",
         nodes(_SELF + "test_damaged_record_is_repaired_from_the_peer_without_an_administrator"),
     ),
