@@ -98,6 +98,7 @@ class Mount:
         ``mark``; otherwise None."""
         self.denial: str | None = None
         """Why the server denied the last mount request or feed request; None if it did not."""
+        # Arguments of the last `attach`.
         self._connection_seq = 0
         self._fed = True
         self._since: float | None = None
@@ -226,6 +227,7 @@ class Mount:
         self._effects.messages.append(request)
 
     def _request_log_mark(self) -> None:
+        """Request the end of the log; `log_mark_received` handles the answer."""
         self._mark_request = self.ids.next(self.generation)
         self._effects.messages.append(HighWaterMarkRequest(self._mark_request))
 
