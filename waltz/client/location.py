@@ -80,6 +80,8 @@ def find_cluster(
         zookeeper = str(place)
     elif not zookeeper:
         zookeeper = None  # An empty variable names no address.
+    # A profile is not read if ``place`` or WALTZ_ZOOKEEPER names the cluster and WALTZ_PROFILE is
+    # not set.
     if zookeeper is None or profile_name is not None:
         profile = _profile(profile_name, variables)
         if profile is not None:

@@ -152,6 +152,7 @@ class EventLoopThread:
         work.close()
 
     def _cancel_all(self) -> None:
+        """Cancel all work and wait until it has ended. Runs on the thread."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()

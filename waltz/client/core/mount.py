@@ -150,7 +150,7 @@ class Mount:
         """Handle a MountResponse; return whether the partition is mounted by this response.
 
         A response to an earlier mount request is ignored, because it is about another connection or
-        generation.
+        generation. So is a response after a denial of the same request.
         """
         if response.req_id != self.request_id or self.phase is not Phase.MOUNTING:
             return False

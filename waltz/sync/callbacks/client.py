@@ -84,6 +84,7 @@ class CallbackClient(Generic[DataT]):
         self._workers = Workers(apply_threads, retry_threads)
         self._active: dict[int, ActivePartition[DataT]] = {}
         self._open_contexts: dict[int, OpenContexts] = {}
+        """Copied before each iteration, because the event loop's thread may add a partition."""
         self._metrics: dict[int, CallbackMetrics] = {}
         self._tasks: dict[ActivePartition[DataT], asyncio.Task[None]] = {}
         """The task of `ActivePartition.run` of each active partition."""
