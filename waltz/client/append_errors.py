@@ -30,8 +30,9 @@ def append_error(
     ``appends`` are those of the call's partition, None if the partition was never used. ``ended``
     is the error of a closed or failed client, None while the client is open. ``result`` is the
     outcome that causes the error, None if no append has an outcome. ``outcomes`` are those of a
-    batch, with None for each append in doubt; empty for a single append. ``problems`` says which
-    servers are not connected: it ends the text of the error if no server accepted the append.
+    batch, None where `append_call.batch_outcome` returns it; empty for a single append.
+    ``problems`` says which servers are not connected: it ends the text of the error if no server
+    accepted the append.
     """
     if result is not None:
         assert appends is not None, "an append has an outcome, so its partition was used"

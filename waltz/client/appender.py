@@ -125,7 +125,7 @@ class Appender:
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append a batch, all with the same mark, in one message; return each append's outcome.
+        """Append a batch with one mark in one message; return the outcome of each append.
 
         The batch is sent again only if the log seems to end before its mark (`_retry_ahead`).
         Raises the errors of `append` except LockFailed.

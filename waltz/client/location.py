@@ -80,8 +80,7 @@ def find_cluster(
         zookeeper = str(place)
     elif not zookeeper:
         zookeeper = None  # An empty variable names no address.
-    # A profile is not read if ``place`` or WALTZ_ZOOKEEPER names the cluster and WALTZ_PROFILE is
-    # not set.
+    # No profile is read if ``place`` names the cluster, or WALTZ_ZOOKEEPER without WALTZ_PROFILE.
     if zookeeper is None or profile_name is not None:
         profile = _profile(profile_name, variables)
         if profile is not None:
