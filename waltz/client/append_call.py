@@ -17,11 +17,12 @@ from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 class AppendCall:
     """A call that appends to ``partition``: one append, or a batch.
 
-    One append is sent again if its outcome is ABSENT; a batch is not. Both are sent again if the
-    outcome is AHEAD: the log seems to end before the mark. Several such outcomes confirm that
-    (`append_errors.is_ahead`); ``num_ahead`` counts them. ``seconds`` is the timeout of the call
-    (None: no timeout), and ``late`` tells whether the timeout has passed. ``mark`` is the mark that
-    the caller has named, None if it has named none. ``attempts`` counts the calls of `begin`.
+    A single append is sent again after the outcome ABSENT; a batch is not. Both are sent again
+    after AHEAD, which says that the log ends before the mark. ``num_ahead`` counts the outcomes
+    AHEAD: only several of them are certain (`append_errors.is_ahead`). ``seconds`` is the timeout
+    of the call (None: no timeout), and ``late`` tells whether the timeout has passed. ``mark`` is
+    the last transaction that the caller's decision takes into account, None if the caller has named
+    none. ``attempts`` counts the calls of `begin`.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class AppendCall:
         self._num_open = 0
         """The number of appends of the present attempt without an outcome."""
         self._ended: asyncio.Future[None]
+        """Done when every append of the present attempt has an outcome; `begin` creates it."""
 
     def begin(self, count: int) -> list[AppendToken]:
         """Begin an attempt with ``count`` appends; return a token for each of them.
@@ -70,7 +72,8 @@ class AppendCall:
     def count_outcome(self) -> None:
         """Count one more outcome. After the last one, `ended` returns."""
         self._num_open -= 1
-        # A cancelled wait has cancelled the future; withdrawn appends still get outcomes.
+        # The future is done before the last outcome if `ended` was cancelled: the appends that are
+        # withdrawn afterwards still get outcomes.
         if not self._num_open and not self._ended.done():
             self._ended.set_result(None)
 

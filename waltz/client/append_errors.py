@@ -1,4 +1,4 @@
-"""Return the error of a call of append that has not succeeded. Touches nothing."""
+"""Choose the error that a call of append raises if it has not succeeded. Touches nothing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def append_error(
 ) -> Exception:
     """Return the error for the caller of ``call``, which did not succeed.
 
-    ``appends`` are those of the call's partition, None if it was never used. ``ended`` is the error
-    that closed or failed the client, None while the client is open. ``result`` is the outcome that
-    causes the error, None if no append has an outcome. ``outcomes`` are those of a batch.
-    ``problems`` ends the text if no server accepted the append.
+    ``appends`` are those of the call's partition, None if the partition was never used. ``ended``
+    is the error of a closed or failed client, None while the client is open. ``result`` is the
+    outcome that causes the error, None if no append has an outcome. ``outcomes`` are those of a
+    batch, None where `append_call.batch_outcome` returns it; empty for a single append.
+    ``problems`` says which servers are not connected: it ends the text of the error if no server
+    accepted the append.
     """
     if result is not None:
         assert appends is not None, "an append has an outcome, so its partition was used"
@@ -40,8 +42,7 @@ def append_error(
     if ended is not None:
         return ended
     # The timeout passed while the append waited to be sent for the first time, or to be sent again.
-    # In the second case the earlier attempts ended with ABSENT or AHEAD: they are not in the log.
-    # In both cases the next attempt is waiting, or begins to wait.
+    # It is sent again only after ABSENT or AHEAD, so no earlier attempt is in the log.
     assert call.seconds is not None, "without a timeout, the call would still wait"
     was_sent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)
@@ -56,8 +57,9 @@ def append_error(
 def is_ahead(call: AppendCall, appends: PartitionAppends) -> bool:
     """Whether the log certainly ends before the mark of the call or of the client.
 
-    One answer is not enough. `Mount.log_mark_behind` is set after several answers about the mark of
-    the client; ``call.num_ahead`` counts the outcomes AHEAD of the call's own attempts.
+    One answer is not enough (`AHEAD_CONFIRMATIONS`). `Mount.log_mark_behind` is set after several
+    answers about the mark of the client; ``call.num_ahead`` counts the outcomes AHEAD of the call's
+    own attempts.
     """
     is_client_ahead = appends.mount.log_mark_behind is not None
     return is_client_ahead or call.num_ahead >= AHEAD_CONFIRMATIONS
@@ -72,7 +74,8 @@ def _outcome_error(
 ) -> Exception | None:
     """Return the error that an outcome stands for.
 
-    Return None for an outcome that says: the append is not in the log, and may be sent again.
+    Return None for the outcomes UNSENT, ABSENT and a doubtful AHEAD: the append is not in the log,
+    and may be sent again.
     """
     partition = call.partition
     match result.outcome:

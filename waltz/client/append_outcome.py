@@ -1,4 +1,7 @@
-"""Find the outcome of an append that raised AppendUncertain. Waits on the event loop."""
+"""Find the outcome of an append that raised AppendUncertain. Waits on the event loop.
+
+An append is *in doubt* from when it is sent until its outcome is known.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from waltz.client.core.log_stream import LogStream
 from waltz.protocol.records import ReqId
 
 _POLL_SECONDS = 0.05
-"""How often `wait_until_settled` examines the append.
+"""The interval at which `wait_until_settled` examines the append.
 
-It must poll: the call of the append has ended, so that no event reports the outcome."""
+It must poll: the call of the append has ended, so no event reports the outcome."""
 
 
 async def wait_until_settled(
@@ -22,8 +25,8 @@ async def wait_until_settled(
 ) -> bool:
     """Wait until the append ``req_id`` of this client is not in doubt any more.
 
-    ``check`` raises the error of a client that has ended. Returns false if the outcome can never be
-    known, because the log has lost transactions.
+    ``appends`` are those of its partition. ``check`` raises the error of a client that has ended.
+    Returns false if the outcome can never be known, because the log has lost transactions.
     """
     while appends.is_in_doubt(req_id):
         await asyncio.sleep(_POLL_SECONDS)
@@ -36,8 +39,8 @@ async def search_log(
 ) -> Appended | Absent | None:
     """Return what ``stream`` shows about the append ``req_id``.
 
-    With ``is_settled``, the append is in the stream, or it never will be in the log. None: the
-    outcome is not known yet.
+    ``stream`` has the transactions of the append's partition, and an end. With ``is_settled``, the
+    append is in the stream, or it never will be in the log. None: the outcome is not known yet.
     """
     search = AppendSearch(req_id)
     async with stream:

@@ -125,7 +125,7 @@ class Appender:
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append a batch in one message; return the outcome of each append.
+        """Append a batch with one mark in one message; return the outcome of each append.
 
         The batch is sent again only if the log seems to end before its mark (`_retry_ahead`).
         Raises the errors of `append` except LockFailed.
@@ -208,7 +208,7 @@ class Appender:
         state.appends.detach()
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
-        """See LinkUser."""
+        """See LinkUser. Ignore messages about partitions that have another link by now."""
         touched: dict[int, _PartitionState] = {}
         for item in decode_received(parse, bodies, link.version):
             number = item.partition if isinstance(item, FeedRun) else item.req_id.partition
@@ -235,7 +235,7 @@ class Appender:
                 await work
         except TimeoutError:
             if not bound.expired():
-                raise
+                raise  # An error of ``work``, not of ``bound``.
             call.late = True
         finally:
             del self._open_calls[number]
@@ -307,7 +307,7 @@ class Appender:
         return True
 
     async def _await_outcomes(self, state: _PartitionState, call: AppendCall) -> None:
-        """Wait until the appends of ``call`` have outcomes.
+        """Send the appends of ``call``, and wait until they have outcomes.
 
         If the wait is cancelled, also by the timeout, withdraw the appends without an outcome.
         """
@@ -364,7 +364,7 @@ class Appender:
         """Send the messages that a partition's appends have produced; record their outcomes."""
         effects = state.appends.effects
         messages = effects.take_messages()
-        if messages and state.link is not None:
+        if messages and state.link is not None:  # Without a link, drop them: see `core.effects`.
             state.link.send(messages)
         _settle(effects.take_results())
         if not state.appends.idle:

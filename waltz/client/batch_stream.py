@@ -20,6 +20,9 @@ class BatchStream:
     Iterate over a stream once. The end of the loop closes the stream, and so does `aclose`.
 
     Iterating raises ServerTooOld, and the errors of `LogStream.batches` except DataUnreadable.
+
+    ``after`` and ``until`` are those of `StreamRanges`. ``count_received`` is called with the
+    partition and the number of transactions of each batch, ``on_end`` when the stream is closed.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class BatchStream:
                 async for partition, records in arriving:
                     self._count_received(partition, records.count)
                     yield ColumnBatch(partition, records)
+            # `read_ranges` ends without an error if a server is too old for ranges.
             if self._ranges.unsupported is not None:
                 raise self._ranges.unsupported
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from typing_extensions import override
 
@@ -11,7 +10,6 @@ from waltz.client.appender import Appender
 from waltz.client.core.append_values import Append
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.requests import ReadHeaders, ReadRecords
-from waltz.client.core.values import Draft
 from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
 from waltz.client.membership_state import MembershipState
 from waltz.client.options import ClientOptions
@@ -70,10 +68,6 @@ class ClientBulk(LogBulk):
 
     @override
     async def _append_batch(
-        self,
-        partition: int,
-        drafts: Sequence[Draft[Any]],
-        appends: Sequence[Append],
-        seconds: float | None,
+        self, partition: int, appends: Sequence[Append], seconds: float | None
     ) -> list[BatchOutcome]:
         return await self._appender.append_batch(partition, appends, seconds)

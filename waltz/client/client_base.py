@@ -47,7 +47,7 @@ class ClientBase(abc.ABC, Generic[DataT]):
     def _check(self, partition: int | None = None) -> None:
         """Raise ClientClosed or ClientFailed if the client has ended.
 
-        Raise PartitionUnknown if the cluster has no ``partition``.
+        Raise PartitionUnknown if the cluster has no ``partition`` (None: do not check that).
         """
 
     @abc.abstractmethod
@@ -61,13 +61,19 @@ class ClientBase(abc.ABC, Generic[DataT]):
 
     @abc.abstractmethod
     async def _mount(self, partition: int, mark: int | None = None) -> int:
-        """Mount a partition; return the largest id known to be in its log."""
+        """Mount a partition after ``mark``; return the largest id known to be in its log.
+
+        With None, mount it after its high-water mark. A mounted partition is not mounted again.
+        """
 
     @abc.abstractmethod
     def _stream(
         self, marks: Mapping[int, int], ends: Mapping[int, int], data: bool
     ) -> LogStream[Any]:
-        """Return a stream of each partition after its mark, up to its end if it has one."""
+        """Return a stream of each partition after its mark, up to its end if it has one.
+
+        ``data`` tells whether the transactions have their data.
+        """
 
     @abc.abstractmethod
     def _batches(self, marks: Mapping[int, int], ends: Mapping[int, int]) -> BatchStream:
@@ -75,7 +81,7 @@ class ClientBase(abc.ABC, Generic[DataT]):
 
     @abc.abstractmethod
     async def _read_data(self, partition: int, transaction_id: int) -> bytes:
-        """Return the verified data of one transaction."""
+        """Return the verified data of one transaction. Raises TransactionNotFound."""
 
     @abc.abstractmethod
     async def _read_mark(self, partition: int) -> int:
@@ -91,7 +97,7 @@ class ClientBase(abc.ABC, Generic[DataT]):
 
     @abc.abstractmethod
     def _problems(self) -> str:
-        """Return the end of the text of a late answer: which servers are not connected, and why."""
+        """Return the end of the text of AnswerLate: which servers are not connected, and why."""
 
     @abc.abstractmethod
     async def _flush(self) -> None:
@@ -108,4 +114,5 @@ class ClientBase(abc.ABC, Generic[DataT]):
         return await in_time(work, seconds, missing, self._problems)
 
     def _count_received(self, partition: int, transactions: int) -> None:
+        """Add the number of ``transactions`` that a stream returned to the metrics."""
         self._metrics.of(partition).received += transactions

@@ -147,6 +147,7 @@ async def _open_at(
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
+    """Connect to ZooKeeper, open a client, and check that it agrees with the servers about TLS."""
     # This import is here, so that an import of the library does not import kazoo.
     from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 
@@ -166,6 +167,7 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
         raise ClusterUnreachable(str(error)) from None
     cluster = Cluster(store, root)
     try:
+        # `Client.over` would do the same, but `_check_servers` needs these TLS settings, too.
         options = await _with_tls(cluster, options)
         client = await Client.over(cluster, options, owns_store=True)
     except BaseException:
@@ -191,7 +193,8 @@ async def _with_tls(cluster: Cluster, options: ClientOptions) -> ClientOptions:
 async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
     """Raise ClusterUnreachable if client and servers do not agree about TLS.
 
-    With the access ``outside``, also raise it if no server has an outside address.
+    With the access ``outside``, also raise it if servers are registered and none of them has an
+    outside address.
     """
     assert options.tls is not None
     try:
@@ -203,6 +206,7 @@ async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
         await check_tls([(server.host, server.port) for server in servers], options.tls)
     elif servers:
         outside = await reachable_from_outside(cluster, options.connect_timeout)
+        # The registered address of each outside address, for the text of an error.
         named = {split_address(address): inside for inside, address in outside.items()}
         await check_tls(
             named,

@@ -93,6 +93,7 @@ class StateFollower(Generic[T]):
         try:
             await asyncio.gather(*self._tasks)
         finally:
+            # Tasks are still running only if the wait for them was cancelled.
             for task in self._tasks:
                 task.cancel()
 
@@ -223,11 +224,13 @@ class _Followed(Generic[T]):
         self._started = False
         """Whether the mark of the state was read since the beginning."""
         self._mark_was_read = False
-        """Whether the mark of the state was read since the last error."""
+        """Whether the last call of `_follow` has read the mark of the state."""
         self._ended: Exception | None = None
+        """The error that ended `run`, ClientClosed after `stop`; None while `run` continues."""
         self._stream: LogStream[T] | None = None
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
+        """Set, and replaced by a new event, by each `_notify`."""
 
     async def run(self) -> None:
         """Apply transactions until `stop`, or until an error that no retry can correct."""
@@ -249,7 +252,7 @@ class _Followed(Generic[T]):
             except Exception as error:
                 self.problem = error
                 if self.mark > mark_before:
-                    failures = 0
+                    failures = 0  # Transactions were applied since the last error.
                 delay = _BACKOFF.delay(failures)
                 failed = (
                     f"applying transaction {self.mark + 1}"
@@ -265,7 +268,7 @@ class _Followed(Generic[T]):
                 )
                 failures += 1
                 await self._pause(delay)
-        self._ended = self._ended or ClientClosed()
+        self._ended = self._ended or ClientClosed()  # Without an error, `stop` has ended the loop.
         self._notify()
 
     async def stop(self) -> None:
@@ -294,7 +297,7 @@ class _Followed(Generic[T]):
         async with self._client.stream({self._number: self.mark}, data=True) as stream:
             self._stream = stream
             if self._stopping.is_set():
-                return
+                return  # `stop` was called before it could close this stream.
             async for transaction in stream:
                 await self._state.apply(transaction)
                 self.mark = transaction.id

@@ -133,7 +133,7 @@ class ServerLink(FrameHandler):
         """See FrameHandler."""
         # The server works: after this connection, the backoff begins with the smallest delay again.
         self._link.mark_useful()
-        # The owner gets no messages before its ``up`` and after `stop`.
+        # The owner gets no messages before its ``up``, and none after `stop`.
         if self.connected:
             self._owner.received(self, bodies)
 

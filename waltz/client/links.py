@@ -90,7 +90,7 @@ class Links:
         """Drop all partitions and stop all links. The user is not called any more."""
         self._wanted.clear()
         self._placed.clear()
-        self._stop_unused()
+        self._stop_unused()  # Without a placed partition, every link is unused.
 
     async def close(self) -> None:
         """Close all connections, without a call of the user. Call this once."""
@@ -121,6 +121,7 @@ class Links:
         ]
 
     def _routes_changed(self) -> None:
+        """Move the wanted partitions to the links of their present servers."""
         for partition in list(self._wanted):
             self._place(partition)
         self._stop_unused()

@@ -53,8 +53,8 @@ def find_cluster(
 ) -> ClusterLocation:
     """Return the cluster that the arguments of `waltz.connect` name.
 
-    ``place`` is the path of a ``cluster.json``, the addresses of ZooKeeper, or None. If it is None,
-    the cluster is the first of these that exists:
+    ``place`` is the path of a ``cluster.json``, the addresses of ZooKeeper, or None. With a place,
+    the environment is not read. Without one, the cluster is the first of these that exists:
 
     1. the description at the path in ``WALTZ_CLUSTER``
     2. the cluster of ``WALTZ_ZOOKEEPER``, or that of the profile in ``WALTZ_PROFILE``; with both,
@@ -80,6 +80,7 @@ def find_cluster(
         zookeeper = str(place)
     elif not zookeeper:
         zookeeper = None  # An empty variable names no address.
+    # No profile is read if ``place`` names the cluster, or WALTZ_ZOOKEEPER without WALTZ_PROFILE.
     if zookeeper is None or profile_name is not None:
         profile = _profile(profile_name, variables)
         if profile is not None:

@@ -165,7 +165,7 @@ class LogBulk(abc.ABC):
         if not appends:
             return []
         seconds = self._options.append_timeout if timeout is None else timeout
-        return await self._append_batch(partition, drafts, appends, seconds)
+        return await self._append_batch(partition, appends, seconds)
 
     async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
         """Await ``work``; see `ClientBase._in_time`."""
@@ -194,13 +194,9 @@ class LogBulk(abc.ABC):
 
     @abc.abstractmethod
     async def _append_batch(
-        self,
-        partition: int,
-        drafts: Sequence[Draft[Any]],
-        appends: Sequence[Append],
-        seconds: float | None,
+        self, partition: int, appends: Sequence[Append], seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append ``appends``, which were made from ``drafts``. ``appends`` is not empty."""
+        """Append one or more ``appends`` with one mark. ``seconds`` is the timeout (None: none)."""
 
 
 def _appends_of(

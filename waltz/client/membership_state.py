@@ -46,6 +46,7 @@ class MembershipState:
 
     async def end(self) -> None:
         """Stop following the servers."""
+        # First the watch: it would take the end of the membership for a failure.
         self._watch.cancel()
         await self._membership.stop()
 

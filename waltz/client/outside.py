@@ -164,8 +164,10 @@ class OutsideNetwork:
             if self._changes_read == self._changes:
                 return self._addresses
             if self._failure is not None:
+                # The read that this call has waited for has failed: the call fails with it.
                 if self._changes_read is None and begun <= self._failed_at:
                     raise DialFailed(f"the outside addresses cannot be read: {self._failure}")
+                # While ZooKeeper does not answer, not every connection waits for another read.
                 if self._changes_read is not None and begun < self._failed_at + _REREAD_SECONDS:
                     return self._addresses
             return await self._read()

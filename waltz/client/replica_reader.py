@@ -40,7 +40,9 @@ from waltz.protocol.stored import StoredBatch
 log = logging.getLogger(__name__)
 
 _SESSION_MS = 30_000
+"""The timeout of the session with ZooKeeper."""
 _ANSWER_SECONDS = 10.0
+"""How long a storage may take to connect and answer before another one is requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,9 @@ class ReplicaReader:
     ) -> ReplicaReader:
         """Open a session with ZooKeeper.
 
-        Without ``tls``, the servers' declaration there says whether storages use TLS. ``access``
-        says which addresses of storages are dialed. Raises ConnectFailed, BadCredentials,
-        TlsConfigError, MalformedMetadata.
+        Without ``tls``, the servers' declaration in ZooKeeper says whether storages use TLS.
+        ``access`` says which addresses of storages are dialed. Raises ConnectFailed,
+        BadCredentials, TlsConfigError, MalformedMetadata.
         """
         store = await KazooStore.connect(
             zookeeper, _SESSION_MS, zookeeper_access, connect_timeout_s=connect_seconds
@@ -107,8 +109,8 @@ class ReplicaReader:
     async def read_records(self, wanted: WantedRecords) -> StoredBatch | None:
         """Return one or more unchecked records from ``wanted.first_id`` on.
 
-        Returns None if no replica returned records, or the store session has changed; the caller
-        may try again. Cached metadata are used only for the request. Metadata that are read after
+        Returns None if no replica returned records, or the store session has changed: the caller
+        may call again. Cached metadata are used only for the request. Metadata that are read after
         the answer decide whether the answer is valid
         (`test_replicas_are_read_across_failures_and_sessions`).
         """

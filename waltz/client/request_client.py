@@ -58,6 +58,7 @@ class RequestClient:
         self._partitions: dict[int, PartitionRequests] = {}
         self._link_of: dict[int, ServerLink] = {}
         self._known_marks: dict[int, int] = {}
+        """See `known_mark`."""
         self._ended: ErrorFactory | None = None
 
     @property
@@ -96,8 +97,9 @@ class RequestClient:
         """Raise ClientAhead if the partition's log ends before ``mark`` (None: do nothing).
 
         With such a mark, no lock would ever refuse an append: the server compares the mark with the
-        transactions that took the locks, and each of them is older than the mark. The server does
-        not compare the mark with the end of the log, so the client does.
+        transactions that took the locks, and each of them is older than the mark. A server of a
+        version before `client_numbers.APPEND_ANSWERS_SINCE` does not compare the mark of an append
+        with the end of the log, so the client does.
         """
         confirmations = 0
         while mark is not None and mark > self.known_mark(partition):

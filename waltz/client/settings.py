@@ -33,6 +33,9 @@ _WITHOUT_EFFECT = {
     "client.mockDriver": "it is for tests of Waltz 0.13.2",
     "client.ssl.": READS_PEM_FILES,
 }
+"""The keys of Waltz 0.13.2 that have no effect here, and why.
+
+A key that ends with a dot stands for all keys that begin with it."""
 
 AccessSetting = Annotated[Access, BeforeValidator(one_of(*get_args(Access)))]
 """The type of the settings that say which addresses of servers and storages are dialed."""

@@ -90,12 +90,14 @@ class ServerStream(LogStream[DataT_co]):
         self._feeds: dict[int, PartitionFeed] = {}
         self._link_of: dict[int, ServerLink] = {}
         self._links: Links | None = None
+        """The stream's own connections; None until it uses feeds."""
         self._ticker = Ticker(self._tick)
         self._buffer: deque[list[FeedRecord]] = deque()
         """The fed transactions that `batches` has not taken."""
         self._buffered = 0
         """The number of transactions in ``_buffer``."""
         self._paused = False
+        """Whether `_pause` was called after the last `_resume`."""
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
         """Set when records or answers arrive, when the stream fails, and when it is closed."""
@@ -329,6 +331,7 @@ class ServerStream(LogStream[DataT_co]):
         """Send the messages that a feed has produced, and buffer its new transactions."""
         effects, link = self._feeds[partition].effects, self._link_of.get(partition)
         messages = effects.take_messages()
+        # Without a link the messages are dropped: `attach` produces again those still needed.
         if messages and link is not None:
             link.send(messages)
         self._buffer_records(partition, effects.take_results())

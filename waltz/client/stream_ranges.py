@@ -156,8 +156,9 @@ class StreamRanges:
     def take(self) -> ArrivedRange | None:
         """Remove and return the range that arrived first, None if no range waits.
 
-        Removing a range makes room for another one of its partition. It is requested now, unless
-        the client has ended: the ranges that have arrived are returned even then.
+        Removing a range makes room for another one of its partition, which is requested now. If the
+        client has ended, nothing is requested, because the request would raise an error; the ranges
+        that have arrived are still returned.
         """
         if not self._arrived:
             return None

@@ -70,7 +70,8 @@ def uncommittable(connection: Connection) -> Iterator[None]:
         if is_in_block:
             raise NotYourTransaction("commit")
 
-    # The connection object is not used after the block, so the listener need not be removed.
+    # The listener is not removed: after the block it refuses nothing, so that `StateStore` can
+    # commit, and it ends with the connection object.
     event.listen(connection, "commit", refuse)
     try:
         yield

@@ -15,7 +15,8 @@ This program appends a transaction, and reads the log up to this transaction:
         for transaction in client.stream(0, until=tx, data=True):
             print(transaction.id, transaction.data)
 
-Any number of threads may call a client at the same time. Each client works on its own thread.
+Any number of threads may call a client at the same time. Each client has one more thread, which
+runs its event loop.
 
 A client belongs to the process that opened it. In a forked child every call raises `WrongProcess`,
 and the client of the parent is not affected. Open another client in the child.

@@ -161,6 +161,8 @@ class SyncClient(Generic[DataT]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # The methods below run on the event loop, to which the parts of the asyncio client belong.
+
     async def _stream(
         self,
         partitions: int | Mapping[int, int],

@@ -66,7 +66,7 @@ class EventLoopThread:
         try:
             return self.result(self.start(work))
         except Exception:
-            raise
+            raise  # An error of ``work``, which has ended, or of `start`, which has closed it.
         except BaseException:
             # The coroutine is cancelled, and not the future of `start`, because the interruption
             # can come before `start` has returned the future.
@@ -89,7 +89,10 @@ class EventLoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def cancel(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Cancel ``work`` if it runs. If the loop never got it, close it."""
+        """Cancel ``work`` if it runs. If the loop never got it, close it.
+
+        A call in a fork has no effect: the loop runs in the parent process.
+        """
         if os.getpid() != self._pid:
             return
         with contextlib.suppress(RuntimeError):  # The loop is closed: `stop` has cancelled `work`.
@@ -127,7 +130,7 @@ class EventLoopThread:
             self._stopped = True
             self._loop.call_soon_threadsafe(self._loop.stop)
         atexit.unregister(self.stop)
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread:  # A thread cannot join itself.
             self._thread.join()
 
     def _run(self) -> None:
@@ -149,6 +152,7 @@ class EventLoopThread:
         work.close()
 
     def _cancel_all(self) -> None:
+        """Cancel all work and wait until it has ended. Runs on the thread."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()

@@ -33,6 +33,7 @@ class _BlockingStream(Generic[BatchT]):
         self._taking = threading.Lock()
         """Held while a thread takes transactions, so that several threads may iterate."""
         self._closed = False
+        """Whether `close` was called."""
 
     def close(self) -> None:
         """Close the stream. Threads that wait in it get ClientClosed. May be called repeatedly."""
@@ -91,6 +92,7 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
         while True:
             with self._taking:
                 try:
+                    # First the transactions of a batch of which `__next__` has returned a part.
                     batch = list(self._ready) or self._next_batch()
                 except StopIteration:
                     return

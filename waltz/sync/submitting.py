@@ -64,6 +64,7 @@ def submit(
             else:
                 _set_outcome(future, draft)
     except BaseException:
+        # An interruption of this thread, such as KeyboardInterrupt, or an error of `start`.
         thread.cancel(work)
         raise
     return thread.result(submitted)

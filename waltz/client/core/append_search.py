@@ -36,6 +36,7 @@ class AppendSearch:
             if req_id == wanted:
                 self.result = Appended(transaction.id)
                 return True
+            # Sequence numbers wrap to 32 bits, so the wrapped difference tells which one is later.
             is_later_of_client = (
                 req_id.client_id == wanted.client_id
                 and req_id.generation == wanted.generation

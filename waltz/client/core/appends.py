@@ -90,6 +90,7 @@ class PartitionAppends:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._sent.drop_open_flushes()
         # No answer comes over this mount to an append that was sent over an earlier one.
+        # ``last`` is the place of the request that was sent last.
         self._feed.expect_no_answers(self._ids.last)
         fed = self._feed.needs_feed(version)
         self.mount.attach(generation, connection_seq, version, fed=fed)
@@ -177,6 +178,7 @@ class PartitionAppends:
                 if self.mount.mount_received(message):
                     self._mounted()
             case FeedSuspended():
+                # Otherwise the message is about the feed of an earlier mount.
                 if message.req_id == self.mount.request_id:
                     self._feed.suspended()
                     self._request_feed_if_needed()
@@ -356,11 +358,11 @@ class PartitionAppends:
                 continue
             if self._feed.server_answers:
                 self._settle_answered(sent.req_id.seq, outcome.kind, outcome.transaction_id)
-            else:
+            else:  # A server of version 5: its feed must confirm most outcomes.
                 self._sent.note_batched(sent.req_id.seq, outcome)
 
     def _request_denied(self, message: RequestDenied) -> None:
-        """Settle the append that was denied; if the mount or its feed was, all waiting appends.
+        """Settle the append that was denied. If the mount was, or its feed, settle all that wait.
 
         The appends that were sent over an earlier mount stay in doubt.
         """

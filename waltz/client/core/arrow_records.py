@@ -83,13 +83,17 @@ class _Records:
 
     def numbers(self, start: int, stop: int | None, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """Return one range of bytes of each record as one value of the type ``kind``."""
-        # The buffers of a binary column are its validity, its offsets and its bytes.
+        # The buffers of a binary column are its validity, its offsets and its bytes. The last one
+        # may be None if there are no bytes.
         content = self.slice(start, stop).buffers()[2] or b""
         return np.frombuffer(content, kind, count=len(self.whole))
 
 
 def to_arrow(records: RecordBatch | StoredBatch) -> Any:
-    """Return checked records as one `pyarrow.RecordBatch`. They must have less than 2 GiB."""
+    """Return checked records as one `pyarrow.RecordBatch`.
+
+    They must have less than 2 GiB, because the offsets of an Arrow column have 32 bits.
+    """
     if isinstance(records, StoredBatch):
         stored = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
         heads = stored.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
@@ -105,7 +109,7 @@ def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
     Each record must have the checksum that the storage wrote, and its data the checksum that the
     client sent. Raises RecordsDamaged.
     """
-    # Before the columns are made, so that its memory is free again.
+    # This is done first, so that the memory that `are_right` needs is free before columns are made.
     right = are_right(records, partition, first_id) if records.count else None
     split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)

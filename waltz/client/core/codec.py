@@ -1,8 +1,8 @@
 """Decode FeedData and encode appends and reads faster than `waltz.protocol.client_server`. Pure.
 
-The bytes are the same. This module does not use the general tables of that module, because a client
-sends and receives thousands of these few kinds of messages per second. Adjacent FeedData messages
-become one list of tuples. Source: spec/wire.md section 4.
+The bytes are the same as those of `client_server`. This module does not use the general tables of
+that module, because a client sends and receives thousands of these few kinds of messages per
+second. Adjacent FeedData messages become one list of tuples. Source: spec/wire.md section 4.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ _FEED_BODY = struct.Struct(">biiiiqi")
 """A message type, and the fields of a `FeedRecord`."""
 
 _APPEND_HEAD = struct.Struct(">bhibiiiiq")
-"""The head of a frame, a message type, a request id, and the client's mark."""
+"""The head of a frame, a message type, a request id, and the append's mark.
+
+The head of a frame has `HEAD_BYTES`: magic byte, version, and the number of bytes after it."""
 
 _DATA_REQUEST = struct.Struct(">bhibiiiiq")
 """The head of a frame, a message type, a request id, and a transaction id."""

@@ -50,7 +50,8 @@ assert _HEAD.itemsize == STORED_HEAD_BYTES
 def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | None:
     """Return whether all records, of which there is at least one, are right.
 
-    Return None if they do not all have one size.
+    They are right if they are of ``partition``, have the ids from ``first_id`` on, and match their
+    two checksums. Return None if they do not all have one size.
     """
     raw, count = records.raw, records.count
     size, remainder = divmod(len(raw), count)

@@ -19,12 +19,16 @@ from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 
 class FeedNeed:
-    """Whether the appends of a partition need the feed, and the marks that follow from answers."""
+    """Whether the appends of a partition need the feed, and the marks that follow from answers.
+
+    ``mount`` and ``sent`` are those of the partition's `PartitionAppends`.
+    """
 
     def __init__(self, mount: Mount, sent: SentAppends) -> None:
         self._mount = mount
         self._sent = sent
         self._noted_mark = NO_TRANSACTION
+        """The largest mark that `note_log_mark` got."""
         self._unanswered_place = -1
         """No answer will come any more to appends in doubt up to this place."""
         self._requested_by: ReqId | None = None
@@ -94,7 +98,7 @@ class FeedNeed:
         (tests/unit/client/test_client_answered_appends.py).
         """
         if not self.server_answers:
-            return
+            return  # The feed of an older server advances the mark (`PartitionAppends.fed`).
         oldest = self._sent.oldest()
         mark = self.log_mark if oldest is None else oldest.log_mark
         if mark > self._mount.mark:

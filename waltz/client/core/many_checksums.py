@@ -96,6 +96,7 @@ def shift_by(size: int) -> CrcShift:
     if size % 2 == 0:
         half = shift_by(size // 2)
         return CrcShift(lambda crcs: half(half(crcs)))
+    # A shift is linear: that of a checksum is the xor of the shifts of its bits that are set.
     shifted_bits = [np.uint32(shifted(1 << bit, size)) for bit in range(32)]
 
     def apply(crcs: Crcs) -> Crcs:

@@ -98,6 +98,7 @@ class Mount:
         ``mark``; otherwise None."""
         self.denial: str | None = None
         """Why the server denied the last mount request or feed request; None if it did not."""
+        # Arguments of the last `attach`.
         self._connection_seq = 0
         self._fed = True
         self._since: float | None = None
@@ -149,7 +150,7 @@ class Mount:
         """Handle a MountResponse; return whether the partition is mounted by this response.
 
         A response to an earlier mount request is ignored, because it is about another connection or
-        generation.
+        generation. So is a response after a denial of the same request.
         """
         if response.req_id != self.request_id or self.phase is not Phase.MOUNTING:
             return False
@@ -226,6 +227,7 @@ class Mount:
         self._effects.messages.append(request)
 
     def _request_log_mark(self) -> None:
+        """Request the end of the log; `log_mark_received` handles the answer."""
         self._mark_request = self.ids.next(self.generation)
         self._effects.messages.append(HighWaterMarkRequest(self._mark_request))
 

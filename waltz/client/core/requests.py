@@ -127,9 +127,8 @@ class _OpenRequest:
     token: object
     request: ReadRequest
     sent: bool = False
-    """Whether the request was sent with its present id.
-
-    False if there was no connection when the request got this id, and during a backoff."""
+    """Whether the request was sent with its present id. False during a backoff, and if there was no
+    connection when the request got this id."""
     waiting_since: float | None = None
     """The time of the first `PartitionRequests.tick` after the request was sent or the backoff
     began, None before this tick."""
@@ -279,6 +278,7 @@ class PartitionRequests:
         request = open_request.request
         assert isinstance(request, ReadRecords)
         mark = message.high_water_mark
+        # More records than that would be uncommitted, or more than were requested.
         max_records = min(request.max_records, mark + 1 - request.first_id)
         records = verified(message.records, self._ids.partition, request.first_id, max_records)
         if records is not None:

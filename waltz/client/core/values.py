@@ -34,7 +34,7 @@ _SLOTS = ("_req_id", "data", "header", "id", "partition")
 
 
 class _Fields:
-    """The fields of a `Transaction`. `transactions_of` sets them, then changes the class.
+    """The fields of a `Transaction`. `transactions_of` sets them, then changes the object's class.
 
     The comment in `Transaction` gives the reason.
     """

@@ -29,6 +29,8 @@ def is_transient(error: BaseException) -> bool:
     """
     if isinstance(error, OperationalError) and _is_statement_error(error.orig):
         return False
+    # InterfaceError and InternalError are errors of the driver and the database (PEP 249), not of
+    # the statement.
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError | InternalError):
         return True
     return isinstance(error, DBAPIError) and error.connection_invalidated

@@ -84,6 +84,7 @@ class CallbackClient(Generic[DataT]):
         self._workers = Workers(apply_threads, retry_threads)
         self._active: dict[int, ActivePartition[DataT]] = {}
         self._open_contexts: dict[int, OpenContexts] = {}
+        """Copied before each iteration, because the event loop's thread may add a partition."""
         self._metrics: dict[int, CallbackMetrics] = {}
         self._tasks: dict[ActivePartition[DataT], asyncio.Task[None]] = {}
         """The task of `ActivePartition.run` of each active partition."""
@@ -216,7 +217,7 @@ class CallbackClient(Generic[DataT]):
 
     def _active_partition(self, number: int) -> ActivePartition[DataT]:
         """Return an active partition. If it is not active, raise the error that says why."""
-        self._log.thread.check()
+        self._log.thread.check()  # Raises WrongProcess, WrongThread or ClientClosed.
         if self._closed:
             raise ClientClosed
         if not 0 <= number < self._log.num_partitions:
@@ -283,7 +284,7 @@ class CallbackClient(Generic[DataT]):
         self._active[number] = partition
 
     async def _deactivate(self, number: int) -> None:
-        """Stop a partition, and wait until its last transaction was applied."""
+        """Stop a partition, and wait until the transaction that it applies now was applied."""
         partition = self._active.pop(number)
         await partition.stop(partial(PartitionInactive, number))
         await self._tasks.pop(partition)
@@ -319,7 +320,8 @@ class CallbackClient(Generic[DataT]):
             await partition.stop(ClientClosed)
         await self._log.asyncio_client.close()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        # Not one `gather`: a `submit` whose ``execute`` runs meanwhile adds another append.
+        # Not one `gather`: a `submit` whose ``execute`` runs meanwhile adds another append,
+        # which fails, because the asyncio client is closed.
         while self._appending:
             await asyncio.gather(*self._appending, return_exceptions=True)
 

@@ -77,6 +77,7 @@ class ActivePartition(Generic[DataT]):
         )
         self._loop = asyncio.get_running_loop()
         self._stream: LogStream[DataT] | None = None
+        """The stream of the last `_apply_feed`; None before the first."""
         self._stopping = asyncio.Event()
         """Set by `stop`."""
         self._stop_error: Callable[[], WaltzError] | None = None
@@ -272,7 +273,8 @@ class ActivePartition(Generic[DataT]):
         except Exception as error:
             self.problem = error
             if isinstance(error, ClientFailed):
-                # Before the report: an application that knows of the failure submits in vain.
+                # Before the report, so that `submit` raises ClientFailed as soon as the application
+                # knows of the failure.
                 await self.stop(partial(ClientFailed, error.reason))
             await self._workers.apply(self._report, self.mark + 1, error)
 
