@@ -1,8 +1,8 @@
 """Find what happened to a cluster between two samples: the entries of the timeline. Pure.
 
-A sample (`waltz.admin.core.sample`) has what ZooKeeper, the servers and the storages reported at one
-moment. A server opens a *store session* on the replicas of its partition, and the session begins
-with a recovery. Replicas that take part in the session are its members.
+A sample (`waltz.admin.core.sample`) has what ZooKeeper, servers and storages report at one moment.
+A server opens a *store session* on the replicas of its partition, and the session begins with a
+recovery. Replicas that take part in the session are its members.
 """
 
 from __future__ import annotations
