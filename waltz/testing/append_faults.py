@@ -267,7 +267,7 @@ class AppendInterceptor:
         return frame.raw
 
     def _answers_arrived(self, message: cs.AppendAnswers, frame: Frame) -> bytes:
-        """Return the answers that the client gets now; hold up those that the feed does not show."""
+        """Return the answers that the client gets now; hold up those the feed does not show."""
         last_shown = self._faults.suspended.get(message.req_id.partition)
         shown, held = [], []
         for answer in message.answers:
@@ -290,8 +290,8 @@ class AppendInterceptor:
     def _batch_answer_arrived(self, message: cs.AppendBatchResponse, frame: Frame) -> bytes:
         """Return the answer to a batch; hold it up while the feed does not show all its appends.
 
-        Before the version `APPEND_ANSWERS_SINCE`, an answer is not held up: its client waits for the
-        feed anyway.
+        Before the version `APPEND_ANSWERS_SINCE`, an answer is not held up: the client waits for
+        the feed anyway.
         """
         outcomes, req_id = message.outcomes, message.req_id
         if all(outcome.kind is not OutcomeKind.COMMITTED for outcome in outcomes):
