@@ -22,8 +22,8 @@ class ServerView:
     """One server. ``partitions`` are those that ZooKeeper assigns to it.
 
     ``endpoint`` is its address for clients, None if it is not running. ``preferred`` are the
-    partitions that its settings prefer. ``transactions_per_second`` is None if the server does not
-    answer, or if the rate of one of its partitions is unknown.
+    partitions that it is to get if possible. ``transactions_per_second`` is None if the server does
+    not answer, or if the rate of one of its partitions is unknown.
     """
 
     id: int

@@ -43,9 +43,9 @@ class Names:
 class Totals:
     """Sums over the cluster.
 
-    ``open_partitions`` accept appends: degraded partitions are included. ``healthy_replicas`` are
-    in their session and caught up. ``damaged_records`` counts those of the storages that answer:
-    there may be more.
+    ``open_partitions`` accept appends: degraded partitions are included. ``healthy_replicas``
+    take part in their session and have no known damage. ``damaged_records`` counts those of the
+    storages that answer: there may be more.
     """
 
     partitions: int
