@@ -40,7 +40,7 @@ class PortReservations:
     Until `release` or the end of this process, no other process of this machine chooses them with
     this class. A reservation is a Unix socket with an abstract name, which leaves no file behind.
     Only Linux has such names: elsewhere, two clusters that start at the same time can choose the
-    same port. ``draw``, called with a number, returns so many different free ports; None:
+    same port. ``draw``, called with a number, returns that many different free ports; None:
     `choose_ports`.
     """
 

@@ -1,6 +1,7 @@
 """Plan a read: which range of a partition each task reads. Pure.
 
-A *mark* is the high-water mark of a partition: the id of the last transaction, -1 for an empty log.
+A *mark* is the high-water mark of a partition: the id of its last committed transaction, -1 for an
+empty log.
 """
 
 from __future__ import annotations
