@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _STOP_TIMEOUT_S = 15.0
+"""How long a process may take to exit before it is killed."""
 _POLL_S = 0.02
 _SHOWN_LINES = 5
-"""How many lines of the log an error has."""
+"""How many of the last lines of the log an error text has."""
 
 
 class ProcessFailed(RuntimeError):
@@ -24,7 +25,7 @@ class ProcessFailed(RuntimeError):
 class ChildProcess:
     """A child process that runs the console script ``script`` with one settings file.
 
-    The process writes ``ports_file`` when it is ready.
+    The process writes ``ports_file`` when it is ready. Its output is appended to the file ``log``.
     """
 
     def __init__(self, name: str, script: str, config: Path, ports_file: Path, log: Path) -> None:
@@ -120,7 +121,7 @@ def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _find(script: str) -> list[str]:
-    """Return the command that runs a console script of this environment. Raises ProcessFailed."""
+    """Return the command that runs a console script of this Python. Raises ProcessFailed."""
     path = Path(sysconfig.get_path("scripts")) / script
     if not path.exists():
         raise ProcessFailed(

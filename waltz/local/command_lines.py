@@ -1,5 +1,6 @@
 """Search the command lines of running processes. Touches ``/proc``, and runs ``ps``.
 
+`waltz.local.control` tells by this whether a process id is still that of a process of its cluster.
 Linux shows command lines in ``/proc``. Systems without it, such as macOS, have ``ps``.
 """
 
@@ -18,11 +19,11 @@ class CommandUnknown(RuntimeError):
 
 
 def command_has(pid: int, texts: Sequence[str]) -> bool:
-    """Return whether the process runs, and its command line has one of ``texts``.
+    """Return whether the process ``pid`` runs, and its command line has one of ``texts``.
 
     Raises CommandUnknown.
     """
-    # An empty folder may be in the place of `/proc`: so look for this process.
+    # `/proc` may exist but be empty: it is usable if it has the process that runs this code.
     if (_PROC / str(os.getpid()) / "cmdline").exists():
         try:
             command = (_PROC / str(pid) / "cmdline").read_bytes()
@@ -33,7 +34,7 @@ def command_has(pid: int, texts: Sequence[str]) -> bool:
         return False
     if _has(_read_by_ps(pid), texts):
         return True
-    # Depending on the locale, `ps` shows such characters as escape sequences.
+    # Depending on the locale, `ps` shows characters outside ASCII as escape sequences.
     if not all(text.isascii() for text in texts):
         raise CommandUnknown("ps may show characters outside ASCII differently")
     return False

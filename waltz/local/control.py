@@ -25,7 +25,7 @@ from waltz.runtime.cluster_file import local_command
 
 _POLL_S = 0.05
 _END_TIMEOUT_S = 10.0
-"""How long to wait for the end of left-over processes after each of the two signals."""
+"""How long to wait for the end of left-over processes after SIGTERM, and again after SIGKILL."""
 _DOWN_TIMEOUT_S = 60.0
 """How long a cluster may need to stop."""
 
@@ -47,7 +47,10 @@ class ControlFailed(RuntimeError):
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Return the contents of ``cluster.json``. Raises NotRunning if it does not exist."""
+    """Return the contents of ``cluster.json``.
+
+    Raises NotRunning if the file does not exist or is not a description of a cluster.
+    """
     path = ClusterLayout(directory.absolute()).description
     try:
         description = json.loads(path.read_text())
@@ -95,7 +98,7 @@ def read_running(directory: Path) -> dict[str, Any]:
 async def send_control(directory: Path, request: Control, name: str = "") -> None:
     """Send a request to the supervisor of the cluster in ``directory``, and wait for its response.
 
-    Raises NotRunning, ControlFailed.
+    ``name`` is the name of the process to kill or to start. Raises NotRunning, ControlFailed.
     """
     socket_path = read_description(directory).get("control")
     try:
@@ -116,7 +119,7 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
         writer.close()
     if not line.endswith(b"\n"):
         line = b""  # The supervisor ended in the middle of its answer.
-    # A supervisor that stops may end before it has answered.
+    # A supervisor that stops may end before it has answered: then the missing answer is success.
     if not line and request is not Control.STOP:
         raise ControlFailed("the supervisor ended before it answered")
     response = json.loads(line) if line else {"error": None}
@@ -188,6 +191,7 @@ def end_left_over(directory: Path) -> dict[str, int]:
     `find_left_over`: then the file stays, because it has the ids of the processes.
     """
     left_over = find_left_over(directory)
+    # SIGKILL is for the processes that SIGTERM has not ended in time.
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         for pid in find_left_over(directory).values():
             with contextlib.suppress(ProcessLookupError):

@@ -38,6 +38,7 @@ def local_logs(directory: Path, name: str | None) -> dict[str, Path]:
             f"{layout.plan} is not the plan of a local cluster: {why}; choose another "
             "directory with --dir"
         ) from problem
+    # A supervisor that was started in the background has a log, too.
     names = ("supervisor", *plan.names)
     if name is not None and name not in names:
         raise PlanError(f"there is no process {name!r}; the processes are: {', '.join(names)}")

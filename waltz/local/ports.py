@@ -19,14 +19,15 @@ from pathlib import Path
 from waltz.local.core.plan import HOST
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""The file with the first and the last port of the range for outgoing connections."""
 _DEFAULT_LOWEST_OUTGOING = 32_768
-"""The beginning of that range if the file is missing: the default of Linux."""
+"""The first port of this range if the file is missing: the default of Linux."""
 _LOWEST_CANDIDATE = 10_240
 """The lowest port that is tried."""
 _FEWEST_CANDIDATES = 1_000
 """If there are no more candidates than this, the system chooses the ports instead."""
 _TRIES = 50
-"""How many ports are tried for each wanted port."""
+"""How many ports are tried for each wanted port, and how many times a whole set is chosen."""
 
 
 class NoFreePorts(OSError):
@@ -39,7 +40,8 @@ class PortReservations:
     Until `release` or the end of this process, no other process of this machine chooses them with
     this class. A reservation is a Unix socket with an abstract name, which leaves no file behind.
     Only Linux has such names: elsewhere, two clusters that start at the same time can choose the
-    same port. ``draw`` returns as many different free ports as it is asked for.
+    same port. ``draw``, called with a number, returns that many different free ports; None:
+    `choose_ports`.
     """
 
     def __init__(self, draw: Callable[[int], Iterator[int]] | None = None) -> None:
@@ -54,6 +56,7 @@ class PortReservations:
             )
             if all(self._reserve(port) for port in ports):
                 return iter(ports)
+            # Give up the ports that were reserved before the one that another cluster has.
             self.release()
         raise NoFreePorts(f"other clusters had reserved the free ports on {host} in {_TRIES} tries")
 
@@ -76,29 +79,28 @@ class PortReservations:
 def choose_ports(count: int, seed: int | None = None, *, host: str = HOST) -> Iterator[int]:
     """Return ``count`` different ports of ``host`` on which no process listens.
 
-    Raises NoFreePorts, also if ``host`` is no address of this machine.
-
-    The same ``seed`` gives the same random choice.
+    The same ``seed`` gives the same random choice. Raises NoFreePorts, also if ``host`` is no
+    address of this machine.
     """
     candidates = _candidates()
-    draw = random.Random(seed)
+    source = random.Random(seed)
     with ExitStack() as held:
         # All ports stay bound until the last one is found, so that no port is found twice.
-        chosen = [_bind_free(host, candidates, draw, held) for _ in range(count)]
+        chosen = [_bind_free(host, candidates, source, held) for _ in range(count)]
     return iter(chosen)
 
 
-def _bind_free(host: str, candidates: range, draw: random.Random, held: ExitStack) -> int:
-    """Bind and return a free port of ``candidates``; if there are none, let the system choose it.
+def _bind_free(host: str, candidates: range, source: random.Random, held: ExitStack) -> int:
+    """Bind and return a free port of ``candidates``; if that is empty, let the system choose it.
 
     ``held`` gets the socket, and so keeps the port bound. Raises NoFreePorts.
     """
     for _ in range(_TRIES):
         probe = held.enter_context(socket.socket())
         try:
-            probe.bind((host, draw.choice(candidates) if candidates else 0))
+            probe.bind((host, source.choice(candidates) if candidates else 0))
         except OSError as problem:
-            # The error of an unknown name has no number of the system.
+            # A name that cannot be resolved: the `errno` of a gaierror is not one of the system.
             if isinstance(problem, socket.gaierror) or problem.errno == errno.EADDRNOTAVAIL:
                 raise NoFreePorts(
                     f"cannot listen on {host} ({problem.strerror}); choose an address of this "

@@ -107,6 +107,7 @@ async def _serve_control(
     requests: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read the one request of a connection, execute it, and answer."""
         task = asyncio.current_task()
         assert task is not None
         requests.add(task)
@@ -159,5 +160,6 @@ async def _handle(
             case Control.START:
                 await cluster.start_one(name)
     except (LookupError, RuntimeError, OSError) as problem:
+        # UnknownProcess, and the errors of starting or killing a process.
         return {"error": str(problem)}
     return {"error": None}

@@ -38,6 +38,7 @@ _JARS = (
     "log4j-api-2*.jar",
     "log4j-core-2*.jar",
 )
+"""The jars of pyspark that ZooKeeper needs."""
 
 _TLS_JARS = (
     "netty-buffer-4*.jar",
@@ -70,6 +71,8 @@ maxSessionTimeout=60000
 maxClientCnxns=0
 autopurge.purgeInterval=1
 """
+"""ZooKeeper ends sessions with the precision of a tick, so ticks are short. ``maxClientCnxns=0``
+sets no limit for the connections from one address: all processes may have the same address."""
 
 _PLAINTEXT_PORT = """\
 clientPortAddress={host}
@@ -97,6 +100,7 @@ rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
 """
 
+# What ZooKeeper logs when it listens: the port, with or without the address before it.
 _BOUND = re.compile(rb"bound to port (?:/[0-9.]+:)?([0-9]+)")
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 

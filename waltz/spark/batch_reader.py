@@ -1,4 +1,8 @@
-"""The reader that Spark calls for batches. Touches the network."""
+"""The reader that Spark calls for batches. Touches the network.
+
+A *slice* is a range of one partition that one task reads (`core.slices`). `stream_reader` uses
+`rows_per_task` and `read_slice`, too.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +46,14 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         self._row_filter = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks, which read the logs up to their present ends.
+        """Return the tasks, which together read the logs up to their present ends.
 
         Raises OptionError, and the errors of `SparkLogReader`.
         """
         reader = SparkLogReader(self._location)
         try:
             chosen = choose_partitions(self._options, reader.num_partitions)
+            # The mark of a partition that the query's filters exclude is not needed.
             allowed = self._row_filter.bounds_of("partition")
             marks = reader.marks(partition for partition in chosen if partition in allowed)
             wanted = wanted_spans(self._options, marks, self._row_filter)
@@ -99,13 +104,16 @@ def read_slice(
     decoder: PayloadDecoder,
     row_filter: RowFilter,
 ) -> Iterator[Any]:
-    """Yield, as decoded Arrow batches, the rows of a slice that pass ``row_filter``."""
+    """Yield, as decoded Arrow batches, the rows of a slice that pass ``row_filter``.
+
+    Raises the errors of `SparkLogReader.read`, and DataMalformed.
+    """
     reader = READER_CACHE.open(location)
     try:
         with closing(reader.read(part, from_replicas=options.from_replicas)) as batches:
             for batch in batches:
                 yield decoder.decode(row_filter.rows(batch))
     except Exception:
-        # The next attempt opens new connections.
+        # Close the connections, which may be broken: the next attempt opens new ones.
         READER_CACHE.forget(location)
         raise

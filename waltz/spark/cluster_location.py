@@ -1,4 +1,8 @@
-"""Find the cluster that the options of a source or sink name. Reads files, the environment."""
+"""Find the cluster that the options of a source or sink name. Reads files, the environment.
+
+The options name the cluster by a ``cluster.json`` or by its ZooKeeper. If they name none, it is
+found as by `waltz.connect` without arguments: see `waltz.client.location.find_cluster`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from waltz.spark.log_reader import ClusterLocation
 
 
 def locate(options: ClusterOptions) -> ClusterLocation:
-    """Return the cluster that the options name.
+    """Return the cluster that the options name, or that is found without them.
 
     Raises OptionError, and waltz.runtime.configuration.ConfigError for the file of ``WALTZ_TLS``.
     """

@@ -48,7 +48,7 @@ class LedgerStore:
         await self._change(lambda ledger: ledger or empty, may_create=True)
 
     async def delete(self) -> None:
-        """Delete the ledger, because the write has ended."""
+        """Delete the ledger, because the write has ended. Do nothing if there is none."""
 
         async def delete() -> None:
             with suppress(NodeMissing):

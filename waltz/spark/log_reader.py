@@ -52,7 +52,9 @@ class UncheckedRecords:
 
 
 Records = RecordBatch | StoredBatch | UncheckedRecords
-"""Records of servers, in either form and checked by the client, or of replicas."""
+"""Records of servers, which the client has checked, or of replicas.
+
+Servers send records in the form of the protocol (RecordBatch) or of the disk (StoredBatch)."""
 
 _CONNECT_SECONDS = 10.0
 """The most time for opening connections."""
@@ -293,6 +295,7 @@ class SparkLogReader:
         return UncheckedRecords(records)
 
     async def _from_server(self, partition: int, first: int, rows: int) -> Records:
+        """Return one record or more from the server. Raises LogEndsBefore if there is none."""
         bulk = self._client.bulk
         records, mark = await bulk.records_in_any_form(partition, first, rows, _BATCH_BYTES)
         if not records.count:
@@ -300,7 +303,7 @@ class SparkLogReader:
         return records
 
     async def _range(self, partition: int, first: int, rows: int, size: int) -> RecordRange:
-        """Return one record or more from the server. Raises LogEndsBefore if there is none."""
+        """Return records for a sample. Raises LogEndsBefore if there is none."""
         answer = await self._client.bulk.records(partition, first, max_records=rows, max_bytes=size)
         if not answer.records.count:
             raise LogEndsBefore(partition, first, answer.high_water_mark)

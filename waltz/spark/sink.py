@@ -26,7 +26,9 @@ from waltz.spark.log_reader import ClusterLocation
 from waltz.spark.writer import SESSION_CACHE, WriteCounts, WriteTask
 
 _QUERY_ID = "sql.streaming.queryId"
+"""The property in which Spark passes the id of a streaming query to its tasks."""
 _BATCH_ID = "streaming.sql.batchId"
+"""The property in which Spark passes the number of the micro-batch to its tasks."""
 
 
 @dataclass

@@ -76,7 +76,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return self._with_reader(decide)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit that maxRowsPerTrigger or maxBytesPerTrigger sets."""
+        """Return the limit that maxRowsPerTrigger or maxBytesPerTrigger sets.
+
+        If both options are set, this is the limit of the rows, and `_admit` adds that of the bytes.
+        """
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -154,7 +157,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         ends: Mapping[int, int],
         limit: ReadLimit,
     ) -> dict[int, int]:
-        """Lower ``ends`` to ``limit`` and the options' limits; ReadAllAvailable means no limit."""
+        """Lower ``ends`` to ``limit`` and the options' limits.
+
+        With ReadAllAvailable, the options' limits do not apply either.
+        """
         rows, size = self._options.max_rows, self._options.max_bytes
         match limit:
             case ReadAllAvailable():

@@ -189,7 +189,7 @@ class TaskAttempt:
         self._session.run(self._append([p for p, rows in self._buffered.items() if rows]))
 
     async def _append(self, partitions: list[int]) -> None:
-        """Append the missing rows among the buffered rows of ``partitions``."""
+        """Append the missing rows among the buffered rows of ``partitions``; empty the buffers."""
         await self._join([p for p in partitions if p not in self._partitions])
         for partition in partitions:
             self._sizes.pop(partition)
@@ -281,7 +281,7 @@ class TaskAttempt:
             if end is None:
                 end = page.high_water_mark
             if not page.headers:
-                return
+                return  # The log has no transaction after the mark.
             # The ledger is read after the headers. Every attempt registers before it appends, so
             # this ledger has all attempts whose rows are among the headers.
             others = self._competing_attempts(await self._register_attempt({}))
@@ -330,6 +330,7 @@ class SessionCache:
         """End the session with a cluster, so that `open` begins a new session."""
         session = self._open.pop(location, None)
         if session is not None:
+            # The caller is about to raise the error of its task, which is the more important one.
             with suppress(Exception):
                 session.close()
 

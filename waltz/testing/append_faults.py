@@ -1,9 +1,10 @@
-"""Faults of appends, caused on the connections between clients and servers. Touches locks.
+"""Faults of appends, caused on the connections between clients and servers. Touches thread locks.
 
-Each fault is one that a real cluster can have, and the real client decides what follows from it. An
-append that does not arrive is looked up in the log and sent again. A refused append raises
-LockFailed. A client raises AppendUncertain only after a timeout. To spare a test this wait, the
-client is made to give the append up at once.
+An interceptor of each connection drops, answers or holds up the frames with appends and with their
+answers. Each fault is one that a real cluster can have, and the real client decides what follows
+from it. An append that does not arrive is looked up in the log and sent again. A refused append
+raises LockFailed. A client raises AppendUncertain only after a timeout. To spare a test this wait,
+the client is made to give the append up at once.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class AppendFaults:
                 self._ordered[partition].append(delivery)
 
     def suspend_feed(self, partition: int, mark: int) -> None:
-        """Hold up every transaction after ``mark``. Do nothing if the feed is suspended already."""
+        """Hold up every transaction after ``mark``; keep the mark of a feed suspended already."""
         with self.lock:
             self.suspended.setdefault(partition, mark)
 
@@ -197,6 +198,7 @@ class AppendInterceptor:
 
     def _committed_before(self, request: cs.AppendRequest | cs.AppendBatchRequest) -> int:
         """Return a transaction, in the log already, that is named as the one that took a lock."""
+        # With LOG_MARK, the client leaves it to the server to take the log's high-water mark.
         mark = request.client_high_water_mark
         return self._faults.log_mark(request.req_id.partition) if mark == LOG_MARK else mark
 
@@ -265,7 +267,7 @@ class AppendInterceptor:
         return frame.raw
 
     def _answers_arrived(self, message: cs.AppendAnswers, frame: Frame) -> bytes:
-        """Return the answers that the client gets now; hold up those that the feed would hold."""
+        """Return the answers that the client gets now; hold up those the feed does not show."""
         last_shown = self._faults.suspended.get(message.req_id.partition)
         shown, held = [], []
         for answer in message.answers:
@@ -286,9 +288,10 @@ class AppendInterceptor:
         return cs.encode(replace(message, answers=tuple(shown)), frame.version)
 
     def _batch_answer_arrived(self, message: cs.AppendBatchResponse, frame: Frame) -> bytes:
-        """Return the answer to a batch, and hold it up as long as the feed would hold it.
+        """Return the answer to a batch; hold it up while the feed does not show all its appends.
 
-        Before version 6 an answer is not held up: its client waits for the feed anyway.
+        Before the version `APPEND_ANSWERS_SINCE`, an answer is not held up: the client waits for
+        the feed anyway.
         """
         outcomes, req_id = message.outcomes, message.req_id
         if all(outcome.kind is not OutcomeKind.COMMITTED for outcome in outcomes):
@@ -302,7 +305,7 @@ class AppendInterceptor:
         return frame.raw
 
     def _records_arrived(self, message: cs.RecordsResponse, frame: Frame) -> bytes:
-        """Return the part of a range that is shown now, and hold up a range without such a part."""
+        """Return the records of a range that the feed shows; hold up a range without any."""
         last_shown = self._faults.suspended.get(message.req_id.partition)
         records = list(message.records)
         if last_shown is None or not records or records[-1].transaction_id <= last_shown:

@@ -39,9 +39,9 @@ class SyncCluster:
         )
         """The cluster itself. Use it only on its own event loop, by `call` or `run`.
 
-        Exceptions: any thread may use ``num_partitions``, ``faults``, `connect`,
-        `fail_next_append`, `fail_next_lock` and `resume_feed`. The last three take a lock, and
-        `connect` opens nothing by itself. The others read or replace single values.
+        Exceptions, which any thread may use: `fail_next_append`, `fail_next_lock` and
+        `resume_feed`, which take a lock; `connect`, which opens nothing by itself;
+        ``num_partitions`` and ``faults``, which read or replace single values.
         """
         self._thread: EventLoopThread | None = None
 

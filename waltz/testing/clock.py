@@ -44,12 +44,12 @@ class _VirtualSelector(selectors.BaseSelector):
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         # One file is always registered: the pipe through which other threads wake the event loop.
-        # No other thread does that, so without a second file the slow system call is left out.
+        # There are no other threads, so without a second file the slow system call is left out.
         if len(self._real.get_map()) > 1:
             ready = self._real.select(0)
             if ready:
                 return ready
-        if timeout is None:
+        if timeout is None:  # No timer is set.
             raise NothingToWaitFor
         self.now += max(0.0, timeout)
         return []

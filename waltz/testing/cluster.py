@@ -332,13 +332,16 @@ class InProcessCluster:
         return client
 
     def _give_up(self, req_id: ReqId) -> None:
-        """Let the client of an append give it up, if the client is open."""
+        """Let the client of an append give the append up, if the client still exists."""
         client = self._clients.get(req_id.client_id)
         if client is not None:
             client.give_up(req_id)
 
     def _note_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Record an exception that would end the process of a node; see `waltz.runtime.process`."""
+        """Record an exception that would end the process of a node; see `waltz.runtime.process`.
+
+        An OSError would not: it reports a failure outside the process, such as a lost connection.
+        """
         error = context.get("exception")
         if error is not None and not isinstance(error, OSError):
             self._shared.failures.append(error)

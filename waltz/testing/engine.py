@@ -1,7 +1,9 @@
 """The storage engine without threads: each step is done on the event loop. Touches the event loop.
 
 The engine handles all requests that arrive in one iteration of the event loop in one step, as the
-thread of a busy storage does. A disk in memory does not block, so no step needs a thread.
+thread of a busy storage does. A disk in memory does not block, so no step needs a thread. The
+appends of a step are a *round*, which is written and flushed in one pass; its *parts* are the
+appends of one partition each.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ class ImmediateExecutor(Executor):
 
 
 class EventLoopEngine:
-    """Runs an engine on the running event loop, with the arguments of the storage's EngineThread.
+    """Runs an engine on the running event loop.
 
-    An error of the engine is passed to ``fail``. Afterwards, and after `abandon`, the engine
-    neither writes nor answers.
+    It has the arguments and methods of `waltz_storage.shell.engine_thread.EngineThread`, in whose
+    place it is used. An error of the engine is passed to ``fail``. Afterwards, and after `abandon`,
+    the engine neither writes nor answers.
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class EventLoopEngine:
         )
         self._inputs: list[EngineInput] = []
         self._scheduled = False
+        """Whether a call of `_run` is scheduled."""
         self._ended = False
+        """Whether the engine was stopped or abandoned, or has failed."""
 
     @property
     def flushes(self) -> int:

@@ -62,11 +62,11 @@ class DeliveryDraws:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
 
     def delivery(self, faults: Faults, *, has_locks: bool) -> AppendDelivery:
-        """Draw how the next append is delivered.
+        """Draw how the next append is delivered, with the rates in ``faults``.
 
-        ``has_locks`` tells whether the append has write or read locks.
+        ``has_locks`` tells whether the append has write or read locks: only then can it be refused.
         """
-        # Both numbers are drawn for each append, so that the rates do not change later draws.
+        # Both values are drawn for each append, so that the rates do not change later draws.
         drawn, committed = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
             return AppendDelivery.LOST

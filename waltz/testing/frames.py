@@ -1,11 +1,11 @@
-"""Faults of single frames between two hosts of a network in memory. Touches locks.
+"""Faults of single frames between two hosts of a network in memory. Touches thread locks.
 
 A `FrameRule` decides about each frame that one host sends to another. So a test can cause on
 demand what real nodes do only rarely: leave a request without its answer, answer late, send another
 message, or lose the connection at an exact place of a conversation.
 
-No rule sees a frame that is written in parts, as `FrameConnection` writes long frames when it has
-more than 1 MiB to write.
+No rule sees a frame that is written in parts, as `waltz.net.FrameConnection` writes long frames
+when it has more than 1 MiB to write.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _CODECS: dict[int, Any] = {
     STORAGE.magic: storage,
     ADMIN.magic: admin,
 }
+"""By the magic number in a protocol's frames: the module that encodes and decodes its messages."""
 
 
 class FrameFault(Enum):
@@ -113,7 +114,8 @@ class FrameRules:
     ) -> tuple[bytes, bool]:
         """Return the bytes of a chunk that arrive, and whether the connection is lost after them.
 
-        ``deliver`` sends the bytes of a held frame later.
+        ``hosts`` are the sending and the receiving host. `release` passes the bytes of a held frame
+        to ``deliver``.
         """
         rule = self.by_hosts.get(hosts)
         if rule is None:

@@ -1,4 +1,8 @@
-"""Interceptors: they see and change the chunks of a connection in memory. Touches nothing."""
+"""Interceptors: they see and change the chunks of a connection in memory. Touches nothing.
+
+A chunk is the bytes of one call of the transport's ``write``. The dialing side is the client of a
+connection, the listening side its server.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ class Interceptor(Protocol):
     """
 
     def to_listener(self, data: bytes) -> bytes:
-        """Return what is sent for ``data``."""
+        """Return what is sent in place of ``data``, which the dialing side has written."""
 
     def to_dialer(self, data: bytes) -> bytes:
-        """Return what arrives for ``data``."""
+        """Return what the dialing side gets in place of ``data``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class DialedConnection:
 
 
 NewInterceptor = Callable[[DialedConnection], Interceptor]
+"""Makes the interceptor of a new connection."""
 
 
 class Unchanged:

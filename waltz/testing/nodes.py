@@ -33,10 +33,12 @@ from waltz_storage.shell.node import StorageNode
 log = logging.getLogger(__name__)
 
 ROOT = "/waltz"
+"""The znode of the cluster."""
 SERVER_PORT = 55180
 STORAGE_PORT = 55280
 ADMIN_PORT = 55281
 SESSION_MS = 10_000
+"""The timeout of the nodes' sessions with ZooKeeper, in milliseconds."""
 
 _ZOOKEEPER = "zookeeper:2181"
 _ALLOCATED_BYTES = 16 << 10
@@ -60,7 +62,10 @@ class SharedEnvironment:
     failures: list[BaseException] = field(default_factory=list)
 
     async def open_store(self, timeout_ms: int) -> MemoryStore:
-        """Open a session with the ZooKeeper of the cluster."""
+        """Open a session with the ZooKeeper of the cluster.
+
+        Each operation fails after ``timeout_ms`` without an answer.
+        """
         store = self.zookeeper.connect(clock=asyncio.get_running_loop().time)
         store.operation_timeout = timeout_ms / 1000
         return store
@@ -195,7 +200,8 @@ class InProcessStorage:
         try:
             await node.start(await learn_cluster(config, environment))
         except BaseException:
-            # As in `InProcessServer.start`. The node may hold the lock of its disk.
+            # As in `InProcessServer.start`. The node may hold the lock of its disk, which the disk
+            # of the next process does not have.
             await node.stop()
             self.disk = self.disk.restarted()
             raise

@@ -83,6 +83,7 @@ class MemoryTransport(asyncio.Transport):
         A chunk may be delivered when the time of ``loop`` has reached its due time.
         """
         self._inbox_bytes = 0
+        """The bytes of the chunks in ``_inbox``."""
         self._last_due = 0.0
         """The due time of the last chunk. No later chunk is due earlier."""
         self._reading = True
@@ -105,7 +106,7 @@ class MemoryTransport(asyncio.Transport):
     # ---- asyncio.Transport
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send a chunk. Do nothing after `close` or `abort`."""
+        """Send a chunk. Do nothing after `close`, `abort` or `reset`."""
         peer = self.peer
         if self._closing:
             return

@@ -44,7 +44,7 @@ class Znode:
 
     def _cversion(self) -> int:
         # ZooKeeper counts every creation and every deletion of a child: created + deleted, where
-        # deleted = created - present.
+        # deleted = created - present. So the sum is 2 * created - present.
         return 2 * self.children_ever - len(self.children)
 
 

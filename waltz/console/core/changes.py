@@ -1,4 +1,9 @@
-"""Find what happened to a cluster between two samples: the entries of the timeline. Pure."""
+"""Find what happened to a cluster between two samples: the entries of the timeline. Pure.
+
+A sample (`waltz.admin.core.sample`) has what ZooKeeper, servers and storages report at one moment.
+A server opens a *store session* on the replicas of its partition, and the session begins with a
+recovery. Replicas that take part in the session are its members.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,7 @@ class Change:
 
 
 def changes(before: Sample, now: Sample) -> list[Change]:
-    """Return what changed from one sample to the next.
+    """Return what changed from one sample to the next, of the same number of partitions.
 
     A value that is unknown in one of the two samples counts as unchanged.
     """
@@ -61,7 +66,10 @@ def _servers(before: Sample, now: Sample) -> Iterator[Change]:
 
 
 def _storages(before: Sample, now: Sample) -> Iterator[Change]:
-    """Yield which storages were removed or added, and what changed in the others."""
+    """Yield which storages were removed or added, stopped answering or answer again.
+
+    For storages that answered both times, yield the change of their damaged records.
+    """
     for storage in sorted(before.storages.keys() - now.storages.keys()):
         yield Change(ChangeKind.STORAGE, f"Storage {storage} was removed from the cluster")
     for storage in sorted(now.storages.keys() - before.storages.keys()):
@@ -130,7 +138,7 @@ def _assignment(before: Sample, now: Sample, partition: int) -> Iterator[Change]
 
 
 def _session(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
-    """Yield the recovery of a session, or else the replicas that joined it or left it."""
+    """Yield the beginning and the end of a recovery, or else the replicas that joined or left."""
     session = now.session(partition)
     assigned = now.maps.assignments.storages_of(partition)
     members_before = {each for each in assigned if before.in_session(partition, each)}

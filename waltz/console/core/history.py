@@ -51,7 +51,9 @@ class History:
         self.entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
         self.rates: deque[RatePoint] = deque(maxlen=_MOST_RATES)
         self.peaks: dict[tuple[str, int], int] = {}
-        """The most damaged records of a replica since it last had none (`work.DamagePeaks`)."""
+        """For each storage and partition: the most damaged records since there were last none.
+
+        It is the argument `DamagePeaks` of `waltz.console.core.work`."""
         self.since: float | None = None
         """The time of the first sample."""
         self.last: Sample | None = None
@@ -73,18 +75,20 @@ class History:
         if before is None or before_at is None:
             self.since = at
             return None
-        # With another number of partitions, another cluster has been created at the same path.
+        # If the numbers differ, another cluster has been created at the same path: a comparison
+        # would report changes that did not happen.
         if before.num_partitions == sample.num_partitions:
             for change in changes(before, sample):
                 self._count += 1
                 self.entries.append(Entry(self._count, before_at, at, change))
-        # `Sample.at` is of a monotonic clock, which has no jumps.
+        # The age is computed from `Sample.at`, which is of a monotonic clock: ``at`` is the time of
+        # day, which can be set.
         recent = before if sample.at - before.at <= self._most_seconds_of_rate else None
         self.rates.append(RatePoint(at, _total_rate(recent, sample)))
         return recent
 
     def _note_damage(self, sample: Sample) -> None:
-        """Update ``peaks`` from the storages that answered."""
+        """Update ``peaks`` from the storages that answered; keep the peaks of the others."""
         for storage, report in sample.storages.items():
             if report.problem is not None:
                 continue

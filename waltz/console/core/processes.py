@@ -21,7 +21,9 @@ Number = TypeVar("Number", int, float)
 class ServerView:
     """One server. ``partitions`` are those that ZooKeeper assigns to it.
 
-    ``transactions_per_second`` is None if the rate of one of its partitions is unknown.
+    ``endpoint`` is its address for clients, None if it is not running. ``preferred`` are the
+    partitions that it is to get if possible. ``transactions_per_second`` is None if the server does
+    not answer, or if the rate of one of its partitions is unknown.
     """
 
     id: int
@@ -56,6 +58,7 @@ class StorageView:
 
     ``held`` is how many replicas the storage has. ``greatest_lag`` is the greatest lag of the
     assigned replicas, in transactions; None if one of their lags is unknown, or without a replica.
+    `StorageFigures` explains the figures of the disk and of the scrubber.
     """
 
     storage: str
@@ -75,10 +78,10 @@ class StorageView:
 
 
 def view_servers(now: Sample, partitions: Sequence[PartitionStatus]) -> tuple[ServerView, ...]:
-    """Return the views of all servers, also of those that only the assignment names."""
+    """Return the views of all servers that run, or that still have partitions assigned."""
     members, owned = now.membership.servers(), now.membership.assignment.servers
     views = []
-    owners = {server for server, held in owned.items() if held}
+    owners = {server for server, assigned in owned.items() if assigned}
     for server in sorted({*members, *owners}):
         member, report = members.get(server), now.servers.get(server)
         problem = "it is not running" if report is None else report.problem
@@ -89,7 +92,7 @@ def view_servers(now: Sample, partitions: Sequence[PartitionStatus]) -> tuple[Se
                 endpoint=None if member is None else member.address,
                 answers=problem is None,
                 problem=problem,
-                partitions=tuple(sorted(held.partition for held in owned.get(server, ()))),
+                partitions=tuple(sorted(each.partition for each in owned.get(server, ()))),
                 preferred=() if member is None else tuple(sorted(member.preferred)),
                 transactions_per_second=(
                     None if problem is not None or rates is None else sum(rates)

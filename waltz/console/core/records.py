@@ -144,7 +144,10 @@ def _text(data: bytes) -> ShownData | None:
 
 
 def _printable_text(data: bytes) -> ShownData | None:
-    """Return data as text if at most a tenth of it needs escapes, otherwise None."""
+    """Return data as text if they are UTF-8 and few characters need escapes, otherwise None.
+
+    At most a tenth of the characters that are shown may need an escape.
+    """
     text = _decoded(data)
     if text is None:
         return None
@@ -153,7 +156,7 @@ def _printable_text(data: bytes) -> ShownData | None:
 
 
 def _decoded(data: bytes) -> str | None:
-    """Return the first bytes of data as text, None if they are not UTF-8."""
+    """Return the first `MAX_SHOWN_BYTES` of data as text, None if they are not UTF-8."""
     shown = data[:MAX_SHOWN_BYTES]
     # The decoder keeps a character that the cut has divided, and returns the text before it.
     decoder = codecs.getincrementaldecoder("utf-8")()

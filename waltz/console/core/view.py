@@ -43,7 +43,9 @@ class Names:
 class Totals:
     """Sums over the cluster.
 
-    ``damaged_records`` counts those of the storages that answer: there may be more.
+    ``open_partitions`` accept appends: degraded partitions are included. ``healthy_replicas``
+    take part in their session and have no known damage. ``damaged_records`` counts those of the
+    storages that answer: there may be more.
     """
 
     partitions: int
@@ -64,8 +66,9 @@ class Totals:
 class ClusterView:
     """A cluster at one moment; ``at`` is when it was sampled, in seconds since 1970.
 
-    ``problem`` is why the newest sample failed; then the other values are those of ``at``, which
-    are not current.
+    ``problem`` is why the newest sample failed; then ``health`` says that it is unknown, and the
+    other values are those of ``at``, which are not current. ``at`` and ``totals`` are None if no
+    sample has succeeded yet.
     """
 
     names: Names
@@ -114,9 +117,10 @@ def view_cluster(
 def failed_view(
     names: Names, last: ClusterView | None, problem: str, statement: Statement | None = None
 ) -> ClusterView:
-    """Return the view after a sample that failed: the values of the last one, not current.
+    """Return the view after a sample that failed: ``last`` with the reason, ``problem``.
 
-    ``statement`` says what to do about ``problem``; None: ZooKeeper does not answer.
+    ``last`` is the view before, None for the first sample. ``statement`` says what to do about
+    ``problem``; None: ZooKeeper does not answer.
     """
     health = no_sample(problem) if statement is None else unknown_health(statement)
     if last is None:

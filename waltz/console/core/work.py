@@ -1,7 +1,7 @@
 """Find the work under way on replicas, with its progress: catching up, moves, repairs. Pure.
 
-Work is not announced anywhere: it is derived from the state of the replicas. A command that was
-interrupted therefore shows here as well, as a replica that makes no progress.
+Neither ZooKeeper nor a process records the work: it is derived from the state of the replicas. A
+command that was interrupted therefore shows here as well, as a replica that makes no progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WorkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work on one replica: ``done`` of ``total`` units are complete; None if that is unknown."""
+    """Work on one replica: ``done`` of ``total`` units are complete, both None if unknown."""
 
     kind: WorkKind
     partition: int
@@ -83,6 +83,7 @@ def _unassigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
         if held is None or storage in assigned:
             continue
         done, total = _progress(held.max_transaction_id, view.high_water_mark)
+        # Each group has one replica of a partition, so a second one in the group is part of a move.
         same_group = [s for s in sorted(assigned) if groups.get(s) == groups.get(storage)]
         if same_group:
             kind = WorkKind.MOVE
@@ -127,7 +128,12 @@ def _repairs(view: PartitionStatus, peaks: DamagePeaks) -> Iterator[Work]:
 
 
 def _progress(last_id: int | None, mark: int | None) -> tuple[int | None, int | None]:
-    """Return how many transactions a replica has, and how many it must have."""
+    """Return how many transactions a replica has, and how many it must have.
+
+    ``last_id`` is its last transaction, ``mark`` the high-water mark. Both results are None if one
+    of the two is unknown.
+    """
     if last_id is None or mark is None:
         return None, None
+    # The first id is 0.
     return min(last_id, mark) + 1, mark + 1

@@ -36,6 +36,7 @@ _FILES = {
     "main.js": ("main.js", "text/javascript"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
+"""For each path: the file in ``static``, and its content type."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -51,9 +52,12 @@ _HEADERS = {
 _MOST_WAITING = 100
 """How many requests may wait for the next sample at once."""
 _LARGEST_ID = (1 << 63) - 1
+"""The largest id of a transaction that the protocol can have."""
 _LARGEST_PARTITION = (1 << 31) - 1
 _DEFAULT_COUNT = 50
+"""How many records a page has if the request does not say it."""
 _SHUTDOWN_SECONDS = 1.0
+"""How long requests under way may continue when the console ends."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -161,7 +165,7 @@ class _Api:
 
 
 def _file(name: str, content_type: str) -> Handler:
-    """Return a handler that answers with a file of the page, which is read once."""
+    """Return a handler that answers with a file of the page. The file is read once, here."""
     content = resources.files("waltz.console").joinpath("static", name).read_bytes()
 
     async def answer(_: web.Request) -> web.Response:

@@ -17,6 +17,7 @@ from waltz.console.core.records import DataFormat, ShownRecord, show_record
 from waltz.protocol.records import Record, RecordHeader, ReqId
 
 MAX_PAGE_RECORDS = 200
+"""How many records a request for a page may ask for; `waltz.console.shell.http` checks it."""
 _PAGE_BYTES = 1 << 20
 """How many bytes of data a page has at most; a larger record is alone on its page."""
 _MOST_READS = 4
@@ -56,8 +57,9 @@ class Page:
 class SearchResult:
     """The transaction ``found`` of a request id, None if none of the searched ones has the id.
 
-    The ids from ``first_id`` to ``last_id`` were searched; if the transaction was found, only as
-    many as needed. ``complete`` is whether the search has reached the first id of the log.
+    The ids from ``first_id`` to ``last_id`` were searched, in ranges, the newest range first. The
+    search ends with the range that has the transaction. ``complete`` is whether ``first_id`` is the
+    first id of the log.
     """
 
     partition: int
@@ -103,7 +105,7 @@ class LogPageReader:
             )
 
     async def find(self, req_id: ReqId, before: int | None) -> SearchResult:
-        """Search the newest transactions, or those before ``before``, for a request id.
+        """Search for a request id: the newest transactions, or those before the id ``before``.
 
         Raises WaltzError.
         """
@@ -193,7 +195,7 @@ class LogPageReader:
 async def _streamed(
     client: LogClient[bytes], partition: int, first: int, last: int
 ) -> tuple[Record, ...]:
-    """Return what `_records` returns, from a server that has no request for ranges."""
+    """Return what `LogPageReader._records` returns, from a server without requests for ranges."""
     records: list[Record] = []
     size = 0
     async with aclosing(client.stream(partition, after=first - 1, until=last, data=True)) as stream:

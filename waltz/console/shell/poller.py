@@ -56,10 +56,11 @@ class SampleFailed(Exception):
 class ConsoleTarget:
     """The cluster that the console shows, and how to connect to it.
 
-    A process has ``timeout_seconds`` for its answer. ZooKeeper has more: a connection takes several
-    answers. ``interval`` is the least time in seconds between two samples. Without ``tls``, the
-    servers' declaration in ZooKeeper says whether ports use TLS. ``min_disk_free`` is the
-    percentage of a storage's disk that must be free.
+    Each server and storage has ``timeout_seconds`` for its answer. ZooKeeper has more: a connection
+    takes several answers. ``interval`` is the least time in seconds between two samples. Without
+    ``tls``, the servers' declaration in ZooKeeper says whether ports use TLS. ``min_disk_free`` is
+    the percentage of a storage's disk that must be free. ``access`` says whether the registered
+    ("inside") or the outside addresses of the processes are dialed.
     """
 
     zookeeper: str
@@ -81,6 +82,7 @@ class Source:
     def __init__(self, target: ConsoleTarget) -> None:
         self.target = target
         self.name = ""
+        """The name of the cluster, empty before the first sample."""
         self.reached: dict[int, dict[str, bool]] = {}
         """For each server that reported it: the storages, and whether the server reaches them."""
         self._opened = AsyncExitStack()
@@ -163,7 +165,8 @@ class Source:
     async def _query_servers(self, sample: Sample) -> None:
         """Replace ``reached`` by what the servers report now."""
         members = sample.membership.servers().values()
-        # With the default limit: for its answer, a server opens connections to all its storages.
+        # Not with ``timeout_seconds`` of the target, but with the default of `query_servers`: for
+        # its answer, a server opens connections to all its storages.
         reports = await query_servers(members, self._tls, network=self._network)
         self.reached = {
             server: dict(report.storages)
@@ -184,19 +187,22 @@ async def _end(task: asyncio.Task[None], work: str) -> None:
 
 
 class Poller:
-    """The newest view of the cluster, its number, and the requests that wait for the next."""
+    """Holds the newest view of the cluster, and takes the next sample when a request waits."""
 
     def __init__(self, source: Source, wall_clock: Clock = time.time) -> None:
         self._source = source
         self._wall_clock = wall_clock
-        # With a long interval, too, two samples in sequence must give a rate.
+        # Even with a long interval, two consecutive samples must give a rate.
         self._history = History(max(MOST_SECONDS_OF_RATE, 2 * source.target.interval))
         self._view: ClusterView | None = None
         self._value: dict[str, Any] = {}
+        """The JSON value of ``_view``."""
         self._number = 0
         self._sampled_at: float | None = None
+        """When the newest sample began, in seconds of the event loop."""
         self._sampling: asyncio.Task[None] | None = None
         self._waiting = 0
+        """How many requests wait for the next sample."""
 
     @property
     def number(self) -> int:

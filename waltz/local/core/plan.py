@@ -14,15 +14,17 @@ from waltz.net.core.addresses import join_address
 HOST = "127.0.0.1"
 """The address on which the processes listen if no other is chosen."""
 ROOT = "/waltz"
+"""The znode of the cluster."""
 CLUSTER_NAME = "local"
 ZOOKEEPER = "zookeeper"
+"""The name of ZooKeeper among the processes, and of the folder of its files."""
 
 _LONGEST_RETRY_MS = 1000
 """The longest time after which a server retries to open a store session or to reach a replica."""
 _NOT_DIALABLE = ("", "0.0.0.0", "::")
 """Hosts that a process can listen on, and that no process can dial."""
 _FORMAT = 1
-"""The format of the plan's file."""
+"""The version of the format of the plan's file."""
 
 
 class PlanError(ValueError):

@@ -85,6 +85,7 @@ class RowFilter:
 
     def restrict(self, pushed: Filter) -> RowFilter | None:
         """Return the filter that also requires ``pushed``, None if no RowFilter can express it."""
+        # A filter that is not about one column, such as Not, has no attribute.
         column = ".".join(pushed.attribute) if hasattr(pushed, "attribute") else ""
         if column not in PUSHED_COLUMNS:
             return None
@@ -110,7 +111,7 @@ class RowFilter:
 def narrow(row_filter: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
     """Return ``row_filter`` narrowed by ``filters``, and the filters that it cannot express.
 
-    Spark must apply these filters itself.
+    Spark must apply the filters that are not expressed.
     """
     not_expressed = []
     for pushed in filters:

@@ -1,9 +1,10 @@
 """The ledger of one write: which attempts may have appended which rows. Kept in ZooKeeper. Pure.
 
 A write is a streaming query, or one batch. An *epoch* is one micro-batch of the query; a batch is
-epoch 0. The ledger describes the newest epoch. It has the mark of each partition before the epoch's
-first append there, and the client id of every attempt at every task. So the rows of a task are
-found in the log after that mark, by the client ids of the attempts at the task.
+epoch 0. The ledger describes the newest epoch. It has the high-water mark (*mark*) of each
+partition before the epoch's first append there, and the client id of every attempt at every task.
+So the rows of a task are found in the log after that mark, by the client ids of the attempts at the
+task.
 
 An epoch can have several *runs*, because a restarted driver runs the epoch again. Within a run each
 row belongs to one task; another run may distribute the rows over other tasks.
@@ -22,7 +23,7 @@ _FORMAT = 1
 
 
 class EpochIsOver(Exception):
-    """A newer epoch of the write has begun; this attempt must not append any more."""
+    """A newer epoch of the write has begun: attempts of ``epoch`` must not append any more."""
 
     def __init__(self, write_id: str, epoch: int, newest: int) -> None:
         super().__init__(
@@ -48,7 +49,7 @@ class LedgerMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """An attempt that is not in the ledger yet; ``run`` is the id of its run of the epoch."""
+    """What the ledger gets of an attempt; ``run`` is the id of its run of the epoch."""
 
     epoch: int
     run: str
@@ -67,9 +68,9 @@ class AttemptedTask(NamedTuple):
 class AttemptLocks:
     """The locks of an attempt's appends.
 
-    An append with these locks fails if another attempt has appended the same rows after the mark.
-    The server compares the append's write and read locks with the write and append locks of the
-    transactions after the mark.
+    An append with these locks fails if another attempt has appended the same rows after the mark
+    of the append. The server compares the append's write and read locks with the write and append
+    locks of the transactions after the mark.
     """
 
     write_locks: tuple[Lock, ...]

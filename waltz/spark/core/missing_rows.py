@@ -1,10 +1,10 @@
 """Select the rows of a task that are not yet in one partition of the log. Pure.
 
 Spark may run several attempts at one task, even at the same time. An attempt searches the log for
-rows of other attempts up to its mark, and appends the missing rows with that mark and the locks of
-`core.ledger`. The server refuses the append if another attempt has appended the same rows after
-the mark. The attempt then searches the log further, and selects again. So a row is appended only
-while it is proven to be missing (`test_attempts_in_any_order_append_each_row_once`).
+rows of other attempts up to a transaction, the mark, and appends the missing rows with that mark
+and the locks of `core.ledger`. The server refuses the append if another attempt has appended the
+same rows after the mark. The attempt then searches the log further, and selects again. So a row is
+appended only while it is proven to be missing (`test_attempts_in_any_order_append_each_row_once`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from waltz.spark.core.rows import RowToAppend
 class MissingRows:
     """The rows that one attempt has found in one partition, up to the transaction ``mark``.
 
-    With ``has_row_ids``, rows with the same fingerprint are one row, which is missing if no attempt
-    has appended it. Otherwise a task may have several equal rows: if other attempts have appended n
-    of them, n rows of the task are not missing.
+    `core.rows` explains row ids and fingerprints. With ``has_row_ids``, rows with the same
+    fingerprint are one row, which is missing if no attempt has appended it. Otherwise a task may
+    have several equal rows: if other attempts have appended n of them, n rows of the task are not
+    missing.
     """
 
     def __init__(self, mark: int, *, has_row_ids: bool) -> None:

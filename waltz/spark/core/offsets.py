@@ -76,6 +76,7 @@ def admit_rows(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -
         # for three equal backlogs gives 3, 3 and 4 rows, but rounded shares would give 3, 3 and 3.
         taken = limit * (rows_before + rows) // total - limit * rows_before // total
         rows_before += rows
+        # Without a backlog the end stays: in a log that has become shorter, it is below the start.
         admitted[partition] = starts[partition] + taken if rows else ends[partition]
     return admitted
 

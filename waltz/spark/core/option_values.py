@@ -22,7 +22,10 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name, the function that parses its text, its default and its meaning."""
+    """One option: its name, the parser of its text, its default and its meaning.
+
+    ``convert`` is the parser; it raises ValueError for a text that is not valid.
+    """
 
     name: str
     convert: Callable[[Any], Any]

@@ -145,7 +145,10 @@ def _partition(name: str) -> int:
 
 
 def _position(at: Any) -> int | Edge:
-    """Return the position that a value in JSON means: a transaction id, or an end of the log."""
+    """Return the position that a value in JSON means: a transaction id, or an end of the log.
+
+    The id may also be text with digits, as in the offsets of a checkpoint (`core.offsets`).
+    """
     if isinstance(at, str) and at.lower() in _EDGES:
         return _EDGES[at.lower()]
     if isinstance(at, str) and _is_digits(at):

@@ -72,12 +72,12 @@ def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]
     ``written`` is the schema with which the data was written, as JSON.
     """
     raws = data.to_pylist()
-    writer = fastavro.parse_schema(json.loads(written))
+    written_schema = fastavro.parse_schema(json.loads(written))
     stream, end, rows = BytesIO(b"".join(raws)), 0, []
     for raw in raws:
         end += len(raw)
         try:
-            rows.append(fastavro.schemaless_reader(stream, writer, None))
+            rows.append(fastavro.schemaless_reader(stream, written_schema, None))
         except _NOT_AVRO as problem:
             raise pa.ArrowInvalid(f"not Avro: {problem}") from None
         if stream.tell() != end:

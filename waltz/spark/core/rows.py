@@ -44,7 +44,11 @@ class RowRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RowToAppend:
-    """One row to append; ``fingerprint`` is a digest by which equal rows are found in the log."""
+    """One row to append.
+
+    ``locks`` are append locks of the row's own. ``fingerprint`` is a digest by which equal rows are
+    found in the log.
+    """
 
     data: bytes
     header: int
@@ -75,7 +79,8 @@ class Columns:
     def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, RowToAppend]]:
         """Yield partition and row for each row of an Arrow batch. Raises RowRefused.
 
-        Rows without a partition and without a key go to one partition, chosen by ``task``.
+        The rows of one key go to one partition. Rows without a partition and without a key go to
+        one partition, chosen by ``task``, the number of the task.
         """
         values = {name: batch.column(name).to_pylist() for name in self.names}
         nothing = [None] * batch.num_rows

@@ -1,4 +1,8 @@
-"""Plan a read: which range of a partition each task reads. Pure."""
+"""Plan a read: which range of a partition each task reads. Pure.
+
+A *mark* is the high-water mark of a partition: the id of its last committed transaction, -1 for an
+empty log.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ class _PositionOption(NamedTuple):
 
 
 class PositionMissing(OptionError):
-    """A position is beyond the end of its log."""
+    """A position is beyond the end of its log; the error text calls the position ``what``."""
 
     def __init__(self, what: str, partition: int, position: int, mark: int) -> None:
         super().__init__(
