@@ -64,6 +64,6 @@ async def batches_within(
                 f"no transaction arrived for {seconds:g} s, although more are expected; wait "
                 "longer with --timeout, or find the cause with: waltz doctor"
             ) from None
-        if batch is None:
+        if batch is None:  # The stream has ended.
             return
         yield batch
