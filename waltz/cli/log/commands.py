@@ -144,6 +144,7 @@ def append_command(
     where = target(context)
     if data is not None and (source is not None or framing is not None):
         raise typer.BadParameter("give either DATA, or --from and --framing")
+    # Checked first: after an append, a template that does not fit would hide the id.
     check_template(output, _appended(partition, 0))
     input_framing = framing or (Framing.LINES if source is None else Framing.ONE)
     write_locks, read_locks = _parse_locks(lock), _parse_locks(read_lock)
@@ -205,8 +206,10 @@ def tail_command(
     async def work() -> None:
         async with open_client(where) as client:
             marks = await high_water_marks(client, named, timeout)
+            # A shorter log is printed from its start, which is after id -1.
             after = {partition: max(-1, mark - count) for partition, mark in marks.items()}
             stream = client.stream(after, until=None if follow else marks, data=True)
+            # With --follow, the next transaction may take any time.
             await _print_all(stream, output, None if follow else timeout)
 
     run(work(), seconds=None)
