@@ -178,6 +178,7 @@ def availability_command(
     """
     on = state is OnOff.ON
     wanted = parse_argument(parse_partitions, partitions)
+    # Together: the only request for switches that storages of Waltz 0.13.2 know.
     order = Switching(storage, wanted, read=on, write=on, together=True)
     steps = _switch(target(context), order, dry_run=dry_run)
     switched = change("storage availability", storage, steps, partitions=wanted, dry_run=dry_run)
@@ -237,7 +238,7 @@ def switch_command(
 def _switch(where: Target, order: Switching, *, dry_run: bool) -> Steps:
     """Carry out ``order``, or print its dry run; return the steps.
 
-    An order for one of both switches is an error if the storage has a single switch.
+    Raises Failed if ``order`` sets the two switches separately, and the storage has a single one.
     """
 
     async def switch() -> Steps:
