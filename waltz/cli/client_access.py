@@ -33,7 +33,8 @@ async def high_water_marks(
 ) -> dict[int, int]:
     """Return the high-water marks of ``partitions`` (None: of all partitions).
 
-    Raises Failed if a mark does not arrive within ``seconds``.
+    Raises Failed if a mark does not arrive within ``seconds``, and WaltzError, such as for a
+    partition that the cluster does not have.
     """
     wanted = range(client.num_partitions) if partitions is None else list(partitions)
     try:

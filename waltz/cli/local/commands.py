@@ -263,7 +263,11 @@ def _progress_printer() -> Callable[[str], None]:
 
 
 def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> None:
-    """Start a process that runs the cluster; return when it is up. Raises Failed."""
+    """Start a process, the supervisor, that runs the cluster; return when the cluster is up.
+
+    If it cannot run the cluster and has printed why, the command ends with status 1. Raises Failed
+    if it ends without a reason, or the cluster is not up within `_UP_SECONDS`.
+    """
     layout = ClusterLayout(directory.absolute())
     log = layout.log("supervisor")
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -262,8 +262,9 @@ async def _sync_all(
 ) -> tuple[dict[str, SyncedStorage], list[str]]:
     """Synchronize storages one after the other.
 
-    ``storages`` None means all storages that ZooKeeper assigns partitions to. Return what changed
-    at each storage, and the errors of the storages that failed.
+    ``storages`` None means all storages that ZooKeeper assigns partitions to. A storage that fails
+    does not stop the others. Return what changed at each storage, and the errors of those that
+    failed.
     """
     synced: dict[str, SyncedStorage] = {}
     failures: list[str] = []
