@@ -144,7 +144,6 @@ def append_command(
     where = target(context)
     if data is not None and (source is not None or framing is not None):
         raise typer.BadParameter("give either DATA, or --from and --framing")
-    # Checked first: after an append, a template that does not fit would hide the id.
     check_template(output, _appended(partition, 0))
     input_framing = framing or (Framing.LINES if source is None else Framing.ONE)
     write_locks, read_locks = _parse_locks(lock), _parse_locks(read_lock)
