@@ -3,7 +3,8 @@
 The nouns are `local`, `cluster`, `server`, `storage`, `access`, `log`, `bench`, `disk`, `config`,
 `debug` and `profile`; ``waltz top``, ``waltz console`` and ``waltz doctor`` are verbs without a
 noun. The folder of a noun has its verbs in `commands`, and most classes of their results in `rows`.
-Its other modules are for a few verbs, such as those of exports.
+Its other modules are for a few verbs, such as those of exports. "Touches ..." in the docstring of a
+module names what the module uses outside of this process.
 
 * `app` assembles the command; `running` runs a verb and turns its errors into exit statuses;
   `waltz.runtime.one_line` prints each error of the command line as one line

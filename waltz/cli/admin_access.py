@@ -13,7 +13,7 @@ from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import TCP, Network, TlsConfig
 
 STORAGE_ANSWER_SECONDS = 10.0
-"""The time limit for one exchange with a storage: a connection, a query, or one step."""
+"""The time limit for one exchange with a storage: a connection, a query, or a step of a change."""
 
 
 async def open_admin(

@@ -56,7 +56,7 @@ def _command(name: str) -> Any:
     with needs_extra("waltz: the command", "cli"):
         commands = import_module(f"waltz.cli.{name}.commands")
     parent = typer.Typer(add_completion=False)
-    # Without a name, typer adds the verbs of an app to the parent itself.
+    # Without a name, typer adds the verbs of an app to the parent itself: ``waltz top``.
     parent.add_typer(commands.app, name=name if name in _GROUPS else None)
     group: Any = typer.main.get_command(parent)
     return group.commands[name]

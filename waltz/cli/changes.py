@@ -79,7 +79,10 @@ def recovery_change(made: Change, failures: Mapping[int, str]) -> RecoveryChange
 
 
 def check_change_template(output: OutputFormat) -> None:
-    """Raise typer.BadParameter if ``output`` is a template that does not fit a `Change`."""
+    """Raise typer.BadParameter if ``output`` is a template that does not fit a `Change`.
+
+    A verb calls this before it begins, if an error at its end would undo the change.
+    """
     check_template(output, as_value(change("", "", [])))
 
 

@@ -33,7 +33,8 @@ async def high_water_marks(
 ) -> dict[int, int]:
     """Return the high-water marks of ``partitions`` (None: of all partitions).
 
-    Raises Failed if a mark does not arrive within ``seconds``.
+    Raises Failed if a mark does not arrive within ``seconds``, and WaltzError, such as for a
+    partition that the cluster does not have.
     """
     wanted = range(client.num_partitions) if partitions is None else list(partitions)
     try:
@@ -64,6 +65,6 @@ async def batches_within(
                 f"no transaction arrived for {seconds:g} s, although more are expected; wait "
                 "longer with --timeout, or find the cause with: waltz doctor"
             ) from None
-        if batch is None:
+        if batch is None:  # The stream has ended.
             return
         yield batch

@@ -165,8 +165,8 @@ def named_cluster(
     options ``zookeeper``, ``root``, ``tls`` and ``access`` override the values in the file or
     profile.
 
-    The options have no origin here. `ClusterCommand` first removes the values of environment
-    variables that options of the command line override.
+    This function does not know which values are from environment variables. `ClusterCommand`
+    first removes those that options of the command line override.
     """
     return _named(zookeeper, root, cluster, tls, profile, access, os.environ)
 
@@ -224,6 +224,7 @@ def _named(
             root or description.root,
             tls_from_option(tls) or (TlsConfig() if description.tls else PLAINTEXT),
             access=overriding or "inside",
+            # With another ZooKeeper, the cluster may be another one than that in the directory.
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:

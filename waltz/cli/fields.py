@@ -89,6 +89,7 @@ def fields_of(row: type, prefix: str = "") -> Iterator[Field]:
 
 
 def _hints(row: type) -> list[tuple[str, Any]]:
+    """Return the name and the annotation of each field in the JSON value of ``row``."""
     if is_typeddict(row):
         names = vars(sys.modules[row.__module__])
         return list(get_type_hints(row, globalns=names, include_extras=True).items())

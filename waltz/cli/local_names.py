@@ -28,9 +28,10 @@ from waltz.runtime.cluster_file import local_command
 class LocalNames:
     """The names of a local cluster's processes by address, and the cluster's directory.
 
-    The directory is None for other clusters. ``ended`` are the names of processes that do not run,
-    each with the time at which the process ended, in seconds since 1970. The time is None if it is
-    unknown, or if the process has never run.
+    For other clusters there are no names, and the directory is None. A name is the kind of the
+    process and a number, such as ``storage/1``, or ``zookeeper``. ``ended`` are the names of
+    processes that do not run, each with the time at which the process ended, in seconds since 1970.
+    The time is None if it is unknown, or if the process has never run.
     """
 
     directory: Path | None = None

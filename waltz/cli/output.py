@@ -130,6 +130,7 @@ def tables(rendering: Rendering) -> Group:
 
 def say(message: str) -> None:
     """Print a message to standard error, because standard output has only results."""
+    # As a `Text`, because rich would take brackets in a plain text for styles.
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message))
 
 

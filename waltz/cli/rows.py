@@ -73,8 +73,8 @@ def column(
     """Declare how a field is shown.
 
     ``title`` is the title of its column (None: the field's name), ``show`` turns a value into a
-    cell. ``in_table`` is whether tables show the field; ``in_json`` is whether it is in the value
-    that `as_value` returns for JSON and YAML.
+    cell (None: `as_cell` does). ``in_table`` is whether tables show the field; ``in_json`` is
+    whether it is in the value that `as_value` returns for JSON and YAML.
     """
     return _Column(title, show, in_table, in_json)
 
@@ -89,7 +89,8 @@ def nested(
     """Declare a field that is a tuple of objects of the class ``row``.
 
     ``table`` is the title of a separate table of these objects; None: there is no such table. With
-    ``show``, the table of the class that has the field also has a column for it.
+    ``show``, which turns the tuple into a cell, the table of the class that has the field also has
+    a column for it. ``title`` is the title of this column (None: the field's name).
     """
     return _Column(title, show, in_table=show is not None, row=row, table=table)
 

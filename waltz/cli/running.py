@@ -106,9 +106,10 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
 
 @contextlib.contextmanager
 def exit_on_expected_error() -> Iterator[None]:
-    """Print an error of `_EXPECTED`, or about a file, as one line; end with status 1.
+    """Print an error of `_EXPECTED`, or an OSError about a file, as one line; end with status 1.
 
-    A command at the end of the text gets the options that name the cluster (`complete`).
+    All other errors pass. A command at the end of the text gets the options that name the cluster
+    (`complete`).
     """
     try:
         yield
@@ -123,7 +124,10 @@ def exit_on_expected_error() -> Iterator[None]:
 
 
 def _text(error: Exception) -> str:
-    """Return the text of an error; for an append in doubt, with commands instead of Python."""
+    """Return the text of an error.
+
+    For an append in doubt, it names commands instead of the Python calls in the error's own text.
+    """
     if not isinstance(error, AppendUncertain):
         return str(error)
     find_command = suggested(f"waltz log find {error.req_id}")
@@ -170,6 +174,7 @@ async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
     def late_error() -> Failed:
         return Failed(f"the command did not finish within {seconds:g} s and was stopped")
 
-    # Unlike `asyncio.timeout`, this limit is not taken for a TimeoutError that ``work`` raises.
+    # With `asyncio.timeout`, a TimeoutError that ``work`` raises would look like the end of this
+    # limit.
     async with TimeLimit(seconds, late_error):
         return await work

@@ -32,6 +32,7 @@ _WITHOUT_EFFECT = {
     "zookeeper.connectTimeout": _OWN_TIMES,
     "ssl.": READS_PEM_FILES,
 }
+"""Settings of Waltz 0.13.2 that are ignored, and why; ``ssl.``: all whose names begin like this."""
 
 
 class CliSettings(ZooKeeperSettings):

@@ -150,7 +150,8 @@ def list_command(
 
     async def read() -> AccessRules | None:
         async with open_cluster(where) as cluster:
-            await cluster.params()  # It raises if there is no cluster at this root.
+            # It raises if there is no cluster at this root; `read_access_rules` would return None.
+            await cluster.params()
             stored = await read_access_rules(cluster)
             return None if stored is None else stored.value
 
@@ -214,7 +215,8 @@ def _grants(
 ) -> list[Grant]:
     """Return one grant for each right and each range of consecutive partitions.
 
-    Raises Failed if the cluster has no such partition, or the name is empty.
+    ``partitions`` are ranges as on the command line, None for all partitions. Raises Failed if the
+    cluster has no such partition, or the name of the client is empty.
     """
     if not client.strip():
         raise Failed("the name of the client is empty; use a name in its certificate")

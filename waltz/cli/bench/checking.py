@@ -69,6 +69,7 @@ def validate_command(
             with progress("validated", plan.total) as advance:
                 validations, _ = await asyncio.gather(
                     validate(reader, marks, plan.total, timeout, advance),
+                    # Only the checks count as progress, not the appends.
                     produce(where, plan, write_checked, lambda _: None),
                 )
             return load_rows.render_validation(validations, time.perf_counter() - begun)

@@ -141,6 +141,7 @@ def consumers_command(
         async with open_client(where) as client:
             if existing:
                 until = await high_water_marks(client, ids, timeout)
+                # A partition with fewer transactions is read from its start, which is after id -1.
                 after = {
                     partition: max(-1, mark - per_partition) for partition, mark in until.items()
                 }
@@ -163,9 +164,12 @@ async def _fill(where: Target, ids: tuple[int, ...], per_partition: int, size: i
 async def _read(
     client: Client, after: dict[int, int], until: dict[int, int], timeout_seconds: float
 ) -> Rendering:
-    """Read the transactions after the ids in ``after`` up to those in ``until``, by partition."""
+    """Read the transactions after the ids in ``after`` up to those in ``until``, by partition.
+
+    Return the rendering of the rate. Raises Failed if there are no such transactions.
+    """
     total = sum(until[partition] - after[partition] for partition in after)
-    if total == 0:
+    if total == 0:  # Only with --existing: otherwise the command has appended before.
         raise Failed("these partitions are empty; omit --existing to append first")
     count = num_bytes = 0
     begun = time.perf_counter()

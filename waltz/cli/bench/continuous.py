@@ -28,7 +28,7 @@ OnAcknowledged = Callable[[int, int, int], None]
 
 
 class ContinuousAppends:
-    """Runs producers that append without end; an async context manager that ends them.
+    """Runs producers that append without end, while the async context is open.
 
     Each partition has ``producers`` producers, which are distributed over ``clients``. A producer
     pauses ``pause_seconds`` between two appends. With ``locks``, each producer takes an append lock
@@ -74,7 +74,7 @@ class ContinuousAppends:
     async def finish(self, seconds: float) -> None:
         """Begin no more appends; wait at most ``seconds`` for those in flight.
 
-        Raises TimeoutError, and the error of a producer that has failed.
+        Raises TimeoutError if they take longer, and the error of a producer that has failed.
         """
         self._stopping = True
         async with asyncio.timeout(seconds):
@@ -103,7 +103,8 @@ class ContinuousAppends:
     def longest_pause(self, partition: int, since: float) -> float:
         """Return the longest time between acknowledgements after ``since``, in seconds.
 
-        ``since`` counts as an acknowledgement. The time after the last one is not included.
+        ``since``, a moment of the monotonic clock, counts as an acknowledgement. The time after the
+        last acknowledgement is not included.
         """
         moments = [since, *(moment for moment in self.times[partition] if moment >= since)]
         pauses = (after - before for before, after in itertools.pairwise(moments))

@@ -118,7 +118,8 @@ async def validate(
 ) -> dict[int, Validation]:
     """Read until ``wanted`` checked transactions have arrived; return the checks, by partition.
 
-    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
+    Reading begins after the id in ``after``, which has the partitions to check. Raises Failed if a
+    batch takes longer than ``seconds`` (None: no limit).
     """
     validations = {partition: Validation() for partition in after}
     num_missing = wanted

@@ -25,7 +25,7 @@ LoadPartitions = Annotated[
 def confirm_writing(
     where: Target, partitions: tuple[int, ...], transactions: int, content: str, *, yes: bool
 ) -> None:
-    """Say what will be appended to which log, and ask unless ``yes``."""
+    """Unless ``yes``, say what will be appended to which log, and ask for confirmation."""
     noun = "partition" if len(partitions) == 1 else "partitions"
     confirm(
         f"{transactions} transactions of {content} will be appended to {noun} "

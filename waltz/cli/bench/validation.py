@@ -47,7 +47,10 @@ class Validation:
     """The id of the last checked transaction; None before the first one."""
 
     def check_next(self, transaction: Transaction) -> bool:
-        """Check the next transaction; return whether it has the form of `checked_draft`."""
+        """Check the next transaction of the log; note a problem in ``problems``.
+
+        Return whether it is a checked transaction (see `checked_draft`), or one of other producers.
+        """
         expected = None if self._last_id is None else self._last_id + 1
         if expected is not None and transaction.id != expected:
             self._report(

@@ -101,6 +101,7 @@ def create_command(
                 raise Failed(f"the znode {where.root} exists already; choose another root")
 
     run(create())
+    # A dry run shows no key: without --key, the real run generates another one.
     created_key = None if dry_run else cluster_key
     show(output, cluster_rows.render_created(name, where.root, created_key, partitions))
 
@@ -237,7 +238,7 @@ def verify_command(
     """
     where = target(context)
 
-    # The servers of all repetitions, by their ids.
+    # The servers of all repetitions, by their ids: a finding may name one that has ended since.
     members: dict[int, ServerDescriptor] = {}
 
     async def check() -> list[Finding]:

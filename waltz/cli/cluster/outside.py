@@ -125,6 +125,7 @@ def set_command(
                 _refuse_shared(changed, wanted, used)
                 return changed
 
+            # Also before a real change: its steps are shown, and it may be refused here already.
             after = change_of(before)
             if not dry_run:
                 await change_outside_addresses(cluster, change_of)
@@ -173,6 +174,7 @@ def remove_command(
         async with open_cluster(where) as cluster:
             await cluster.params()  # It raises if there is no cluster at this root.
             path = cluster.paths.outside
+            # The addresses are not decoded: --all also removes malformed ones.
             if dry_run:
                 existed = await cluster.store.get(path) is not None
             else:
@@ -181,7 +183,7 @@ def remove_command(
 
     async def remove_named() -> list[str]:
         async with open_cluster(where) as cluster:
-            await cluster.params()
+            await cluster.params()  # It raises if there is no cluster at this root.
             stored = await read_outside_addresses(cluster)
             known = {} if stored is None else stored.value.addresses
             if unknown := [address for address in named if address not in known]:
@@ -200,7 +202,7 @@ def remove_command(
 
 
 async def _registered(cluster: Cluster) -> Mapping[str, str]:
-    """Return what each registered address is used by: first the servers, then the storages."""
+    """Return what uses each registered address; the servers come first, then the storages."""
     servers = (await cluster.membership()).servers().values()
     maps = await cluster.storage_maps()
     used = {server.address: SERVER for server in servers}
@@ -215,9 +217,9 @@ async def _registered(cluster: Cluster) -> Mapping[str, str]:
 def _refuse_shared(
     addresses: OutsideAddresses, wanted: Iterable[str], used: Mapping[str, str]
 ) -> None:
-    """Raise Failed if one of ``wanted`` and another port would have one outside address.
+    """Raise Failed if a registered address in ``wanted`` and another one share an outside address.
 
-    Only ports that are ``used`` count: the address of a process that is gone may remain.
+    Only addresses in ``used`` count: the address of a process that is gone may remain.
     """
     for registered in wanted:
         others = [each for each in addresses.sharing(registered) if each in used]

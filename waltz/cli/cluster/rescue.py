@@ -1,4 +1,10 @@
-"""``waltz cluster rescue``: rebuild lost metadata. Touches ZooKeeper and the network."""
+"""``waltz cluster rescue``: rebuild lost metadata. Touches ZooKeeper and the network.
+
+A rescue plans, shows the plan, asks, and writes. The plan has a decision for each partition: the
+metadata that follow from the reports of its storages, or why nothing is written. `rebuild` in
+`waltz.admin.core.rescue` decides. ``waltz cluster metadata restore`` calls `rebuild_metadata`, too:
+with a backup, from which a lost cluster is created first.
+"""
 
 from __future__ import annotations
 
@@ -192,6 +198,7 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
         outside = await _missing_outside(cluster, backup) if create_from is None else None
         assignments = await _missing_assignments(maps, params, tls, network, seconds)
         if assignments:
+            # The decisions are made for the assignment that the rescue will write.
             all_assignments = {**maps.assignments.partitions, **assignments}
             maps = replace(maps, assignments=ReplicaAssignments(all_assignments))
         partitions = await plan_rescue(
@@ -209,7 +216,10 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
 async def _write(
     where: Target, plan: _RescuePlan, backup: ClusterBackup | None, seconds: float
 ) -> None:
-    """Create the cluster and assign partitions if the plan says so, then write the metadata."""
+    """Write what ``plan`` has, the metadata of partitions last.
+
+    Raises Failed if the metadata cannot be written; the rest of the plan is in ZooKeeper then.
+    """
     async with open_cluster(where) as cluster:
         if plan.create_from is not None:
             await restore_cluster(cluster, plan.create_from)
@@ -230,7 +240,8 @@ async def _write_metadata(
     """Write the metadata of the plan that the user has seen, unless a decision has changed since.
 
     A server with a session from before the loss may commit transactions until the storages refuse
-    its session. So the storages are fenced first, and then the decisions are made again.
+    its session. So the storages are fenced first, and then the decisions are made again. Raises
+    Failed if a storage is not fenced, or a decision has changed.
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
     tls = await _tls(cluster, where, shown_plan.create_from)
@@ -269,7 +280,11 @@ async def _write_metadata(
 async def _backup_to_create_from(
     cluster: Cluster, where: Target, backup: ClusterBackup | None
 ) -> ClusterBackup | None:
-    """Return the backup to create the cluster from, None if the cluster is in ZooKeeper."""
+    """Return the backup to create the cluster from, None if the cluster is in ZooKeeper.
+
+    Raises Failed if there is neither a cluster nor a backup, or if both have different keys or
+    numbers of partitions.
+    """
     if await cluster.store.get(where.root) is None:
         if backup is None:
             raise Failed(_WITHOUT_CLUSTER.format(root=where.root))

@@ -14,10 +14,11 @@ from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
 
 @dataclass(frozen=True, slots=True)
 class RescuedReplica:
-    """What a storage reports of its replica.
+    """What a storage reports of its replica; None where it reports nothing.
 
     ``becomes`` is what the rescue makes of the replica (see `_becomes`), None if the metadata of
-    the partition are not written. ``problem`` is why the storage did not report.
+    the partition are not written. ``problem`` is why the replica may have held more than
+    it shows now.
     """
 
     storage: str
@@ -30,7 +31,10 @@ class RescuedReplica:
 
 @dataclass(frozen=True, slots=True)
 class RescuedPartition:
-    """The decision for one partition."""
+    """The decision for one partition: the verdict on its ``metadata``, and the reason ``why``.
+
+    ``session`` is the session in the metadata to write, None if none are written.
+    """
 
     partition: int
     metadata: Verdict
@@ -45,7 +49,7 @@ def render_rescue(plans: Sequence[PartitionRescue]) -> Rendering:
 
 
 def _partition(plan: PartitionRescue) -> RescuedPartition:
-    """Return the row of a partition; ``session`` is None if its metadata are not written."""
+    """Return the row of a partition."""
     decision = plan.decision
     written = decision.metadata
     states = {} if written is None else written.replicas

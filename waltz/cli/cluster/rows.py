@@ -86,7 +86,11 @@ class KnownServer:
 
 @dataclass(frozen=True, slots=True)
 class SessionReplica:
-    """One replica in a partition's metadata; ``current``: it takes part in the present session."""
+    """One replica of a partition; ``session`` is None if the metadata do not have the replica.
+
+    ``closing_mark`` is None if the metadata have none for the replica. ``current`` is whether it
+    takes part in the present session of the partition.
+    """
 
     storage: str
     session: int | None
@@ -200,7 +204,8 @@ def render_connectivity(
 ) -> Rendering:
     """Return the rendering of the connections of every server to storages.
 
-    A server that did not answer has one entry without a storage.
+    ``members`` and ``reports`` have the same server ids. A server that did not answer has one entry
+    without a storage.
     """
     rows: list[StorageReached] = []
     for server, member in sorted(members.items()):
@@ -276,9 +281,10 @@ def render_high_water_marks(high_water_marks: Mapping[int, int]) -> Rendering:
 
 
 def render_local_processes(description: Mapping[str, Any]) -> Rendering:
-    """Return the rendering of a local cluster; the value is the unchanged description.
+    """Return the rendering of a local cluster, whose value for scripts is ``description``.
 
-    The ``server_id`` of a server is its id in ZooKeeper, None if it is unknown.
+    ``description`` has the contents of ``cluster.json``, and for each server its ``server_id``: its
+    id in ZooKeeper, None if that is unknown.
     """
     head = {name: description[name] for name in ("zookeeper", "root", "tls", "partitions")}
     columns = ("process", "pid", "server id", "address", "log")

@@ -20,7 +20,7 @@ def _shown_value(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedSetting:
-    """One setting and its value.
+    """One setting and its value; ``variable`` is the environment variable that sets it.
 
     ``origin`` says where the value comes from. ``source`` is the same text for tables, except that
     it is "nowhere" for a setting that must be set and is not set.
@@ -41,7 +41,8 @@ class ExplainedSetting:
 class ProcessSettings(TypedDict):
     """The settings of a process.
 
-    ``problems`` are why it would reject them. ``warnings`` name settings that have no effect.
+    ``problems`` are why the process would reject its settings. ``warnings`` name settings that have
+    no effect.
     """
 
     process: str

@@ -125,6 +125,7 @@ def console_command(
         min_disk_free=min_disk_free,
         access=where.access,
     )
+    # Ctrl-C raises this error before `_serve` handles the signal.
     with contextlib.suppress(KeyboardInterrupt):
         run(_serve(where, endpoint, console_target), seconds=None)
 

@@ -140,7 +140,10 @@ def _collector(where: Target, timeout: float) -> BundleCollector:
 
 
 def _check_input(path: Path, http: list[str]) -> None:
-    """Raise a usage error before anything is collected, which may take a while."""
+    """Raise a usage error if the archive cannot be at ``path``, or an address is malformed.
+
+    This is called first, because collecting may take a while.
+    """
     if path.exists():
         raise typer.BadParameter(f"{path} exists already: name another file")
     if not path.parent.is_dir():
@@ -159,7 +162,7 @@ def _files_to_add(
     if where.local_directory is not None:
         layout = ClusterLayout(where.local_directory.absolute())
         # Only the folders of the paths are used: any name of a server or storage gives the same
-        # folder. ZooKeeper has its own.
+        # folder. The log of ZooKeeper is in another folder.
         logs = [*sorted(layout.log("x").parent.glob("*.log")), layout.log("zookeeper"), *logs]
         settings = [*sorted(layout.config("x").parent.glob("*.yml")), *settings]
     return _by_name(logs), _by_name(settings)

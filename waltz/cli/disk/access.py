@@ -23,9 +23,10 @@ Where = Annotated[
 
 @contextmanager
 def inspecting(path: Path) -> Iterator[Place]:
-    """Yield the files that ``path`` names; print an error while the context is open as one line.
+    """Yield the files that ``path`` names.
 
-    The verb ends with status 1 if a running storage uses the files, or they cannot be read.
+    While the context is open, an expected error is printed as one line and ends the verb with
+    status 1: a running storage uses the files, or they cannot be read.
     """
     with exit_on_expected_error():
         try:
@@ -35,6 +36,6 @@ def inspecting(path: Path) -> Iterator[Place]:
         except CannotInspect as problem:
             raise Failed(str(problem)) from problem
         except OSError as problem:
-            if problem.filename is None:
+            if problem.filename is None:  # Not about a file, such as a closed standard output.
                 raise
             raise Failed(f"cannot read {problem.filename}: {problem.strerror}") from problem

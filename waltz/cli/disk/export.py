@@ -70,7 +70,7 @@ def export_command(
 
 @contextmanager
 def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
-    """Yield a function that prints a transaction; all are printed when the context ends."""
+    """Yield a function that prints a transaction, at the latest when the context ends."""
     if output is not Format.JSON:
 
         def print_line(transaction: Transaction) -> None:
@@ -93,7 +93,10 @@ def _write_line(out: BinaryIO, transaction: Transaction) -> None:
 def _export(
     place: Place, partition: int, write: Callable[[Transaction], None], *, skip_damaged: bool
 ) -> None:
-    """Print the records of a partition. Raises Failed at a gap, unless ``skip_damaged``."""
+    """Print the records of a partition by ``write``, then a summary to standard error.
+
+    A gap is where transactions are damaged or missing. It raises Failed, unless ``skip_damaged``.
+    """
     first: int | None = None
     last = -1
     for item in read_partition(place, partition):

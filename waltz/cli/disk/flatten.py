@@ -26,7 +26,7 @@ class Flattened:
 
     ``transactions`` were in the log and are now in the segment files. ``interrupted``: the log
     ended in a transaction that a crash had cut short. It was dropped; its appends had never been
-    answered.
+    answered. ``refused`` are the partitions that a start of the storage would not serve.
     """
 
     directory: str

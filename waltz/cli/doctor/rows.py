@@ -56,10 +56,14 @@ def text_lines(result: Diagnosis) -> Iterator[str]:
 
 
 def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[str]) -> Problem:
-    """Return a problem with a command that can be typed as it is (see `diagnosis`)."""
+    """Return the problem of ``statement``, with a command that can be typed as it is.
+
+    For a process of a local cluster, it is the command of ``waltz local`` that starts the process.
+    """
     since = _local_end(statement, local) or statement.period.since
     after = statement.period.after
-    # The time from ``cluster.json`` may contradict ``after``; it is exact, so it wins.
+    # The time from ``cluster.json`` may contradict ``after``: then ``after`` is wrong, because the
+    # supervisor saw the process end.
     if since is not None and after is not None and after >= since:
         after = None
     command, remedy = local.start_command(statement.process), statement.remedy

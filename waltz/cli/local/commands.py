@@ -63,7 +63,7 @@ Dir = Annotated[
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of processes that a shell may complete."""
+    """Return the names of the cluster's processes that begin with ``incomplete``, for a shell."""
     directory = context.params.get("directory") or LOCAL_DIRECTORY
     try:
         names = local_logs(Path(directory), None)
@@ -139,6 +139,7 @@ def up(
         shape = wanted_shape(directory, typed)
         if detach:
             _up_in_background(directory, shape, session_timeout)
+            # Without a sentence: the progress of the start is on the terminal already.
             show_change(output, _started(directory), "")
             return
         say_progress = _progress_printer()
@@ -148,6 +149,7 @@ def up(
 
     def show_started() -> None:
         show_change(output, _started(directory), "")
+        # This process goes on; a script that reads its output must get the result now.
         sys.stdout.flush()
 
     run(supervise(cluster, say_progress, show_started), seconds=None)
@@ -261,7 +263,11 @@ def _progress_printer() -> Callable[[str], None]:
 
 
 def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> None:
-    """Start a process that runs the cluster; return when it is up. Raises Failed."""
+    """Start a process, the supervisor, that runs the cluster; return when the cluster is up.
+
+    If it cannot run the cluster and has printed why, the command ends with status 1. Raises Failed
+    if it ends without a reason, or the cluster is not up within `_UP_SECONDS`.
+    """
     layout = ClusterLayout(directory.absolute())
     log = layout.log("supervisor")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -276,12 +282,13 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C in this terminal must not stop the cluster.
         )
     deadline = time.monotonic() + _UP_SECONDS
     with log.open() as supervisor_output:  # What the supervisor prints is shown to the user.
         supervisor_output.seek(output_start)
-        has_reason = False  # Whether the supervisor has printed why it cannot run the cluster.
+        # Whether the supervisor has printed an error: why it cannot run the cluster.
+        has_reason = False
         while not _is_controllable(directory, supervisor.pid):
             # Polled before its output is read: if it has ended, this reading gets all that is left.
             has_ended = supervisor.poll() is not None

@@ -51,6 +51,7 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
     assert piece.count == len(transactions)
     path = directory / piece.path
     path.parent.mkdir(parents=True, exist_ok=True)
+    # One name for each partition: the next run overwrites what an interrupted one has left.
     partial = path.with_name(f"{first.partition}{_PARTIAL}")
     _WRITE[form](partial, transactions)
     rename_durably(partial, path)

@@ -205,8 +205,10 @@ def tail_command(
     async def work() -> None:
         async with open_client(where) as client:
             marks = await high_water_marks(client, named, timeout)
+            # A shorter log is printed from its start, which is after id -1.
             after = {partition: max(-1, mark - count) for partition, mark in marks.items()}
             stream = client.stream(after, until=None if follow else marks, data=True)
+            # With --follow, the next transaction may take any time.
             await _print_all(stream, output, None if follow else timeout)
 
     run(work(), seconds=None)

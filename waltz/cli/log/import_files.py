@@ -79,6 +79,7 @@ def import_command(
         sources = find_sources(path, named, to)
         async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
+        # Absolute, because a path such as "." has no name.
         default_file = path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
         record_file = record or default_file
         with _exclusive(path):
@@ -101,13 +102,15 @@ async def _import(
 ) -> dict[int, ImportCounts]:
     """Append the transactions that earlier runs have not appended; return the counts by partition.
 
-    A dry run appends nothing and returns what a real run would append. This run is added to
-    ``import_record``, which is written to ``record_file`` before the first append.
+    A dry run appends nothing and returns what a real run would append. A real run is added to
+    ``import_record``, which is written to ``record_file`` before the first append. Raises
+    BadArchive, and Failed if ``import_record`` does not fit ``sources``; also WaltzError.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
         for partition, mark in marks.items():
-            # The first run records the end of the log; every run adds its client id.
+            # The first run records the end of the log. Every run adds its client id, by which later
+            # runs recognize its appends.
             recorded = import_record.partitions.setdefault(partition, PartitionImport(mark))
             recorded.client_ids.append(client.client_id)
         if not new_ids:

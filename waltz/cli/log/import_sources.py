@@ -23,10 +23,11 @@ class DisplacedId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``count`` transactions to append to the partition ``target``; ``rows`` yields them in order.
+    """The ``count`` transactions to append to the partition ``target``.
 
-    ``displaced`` is the first id that would change in an empty log. It is None if all ids would be
-    kept, or if the rows come from several partitions, whose ids cannot all be kept.
+    Each call of ``rows`` yields all of them, in order. ``displaced`` is the first id that would
+    change in an empty log. It is None if all ids would be kept, or if the rows come from several
+    partitions, whose ids cannot all be kept.
     """
 
     target: int
@@ -36,7 +37,10 @@ class Source:
 
 
 def check_ids(sources: Iterable[Source], import_record: ImportRecord) -> None:
-    """Raise BadArchive if an id would change in a log that was empty when the import began."""
+    """Raise BadArchive if an id would change in a log that was empty when the import began.
+
+    In a log that had transactions, new ids are expected.
+    """
     for source in sources:
         was_empty = import_record.partitions[source.target].end_before == NO_TRANSACTION
         if source.displaced is None or not was_empty:

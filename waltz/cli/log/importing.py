@@ -63,8 +63,8 @@ class Importer:
     async def _append_beginning(self, batch: list[Row]) -> int:
         """Append rows from the start of ``batch``; return how many of them are in the log now.
 
-        After a refusal these are fewer than all rows. With a server that does not know batches,
-        this is one row at most.
+        These are fewer than all rows after a refusal, after a fault, and with a server that does
+        not know batches: it gets one row. Raises Failed, WaltzError.
         """
         try:
             num_appended, refused = await self._append_batch(batch)
@@ -81,6 +81,7 @@ class Importer:
         for num_appended, outcome in enumerate(outcomes):
             if not isinstance(outcome, Appended):
                 # No later row is in the log either: a server appends only the beginning of a batch.
+                # Also after a fault (`Absent`), the caller sends this row again.
                 return num_appended, isinstance(outcome, Refused)
             self._mark = outcome.transaction_id
         return len(batch), False
@@ -102,8 +103,8 @@ class Importer:
     async def _check_after_refusal(self) -> None:
         """Raise Failed if an earlier run has appended after the mark; otherwise advance the mark.
 
-        Without such an append, the refusal came from another import or from a collision of lock
-        hashes, and the next append may succeed.
+        The caller then sends the refused row again. Without such an append, the refusal came from
+        another import or from a collision of lock hashes, and the next append may succeed.
         """
         end = await self._client.high_water_mark(self._partition)
         if await self.count_imported(self._mark, end):

@@ -48,7 +48,7 @@ async def records(stream: BinaryIO, framing: Framing) -> AsyncIterator[bytes]:
     """Yield the records as they arrive.
 
     Raises Failed if the input ends within a record, or a record is larger than the protocol allows.
-    A line is not checked: the client refuses it.
+    The length of a line is not checked here: the client refuses a line that is too long.
     """
     match framing:
         case Framing.ONE:
@@ -68,7 +68,10 @@ async def records(stream: BinaryIO, framing: Framing) -> AsyncIterator[bytes]:
 
 
 async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
-    """Return the record whose length is ``head``; ``number`` counts the records before it."""
+    """Return the next record; ``head`` are the bytes of its length, which were read before.
+
+    ``number`` is the number of records before this one. Raises Failed.
+    """
     incomplete = Failed(
         f"the input ends within record {number}; the records before it are appended"
     )

@@ -55,7 +55,7 @@ def list_command(
     """Show every server, its partitions, and the storages of these partitions."""
     where = target(context)
 
-    async def ask() -> Rendering:
+    async def query() -> Rendering:
         async with open_cluster(where) as cluster:
             membership = await cluster.membership()
             replicas = (await cluster.replica_assignments()).value
@@ -74,7 +74,7 @@ def list_command(
             )
         return server_rows.render_servers(members, reports, replicas, local_names(where))
 
-    show(output, run(ask(), seconds=USUAL_SECONDS + SERVER_WAITS * timeout))
+    show(output, run(query(), seconds=USUAL_SECONDS + SERVER_WAITS * timeout))
 
 
 @app.command(
@@ -120,7 +120,10 @@ def _set_preference(
     dry_run: bool,
     output: OutputFormat,
 ) -> None:
-    """Make a server prefer ``partitions``, or not prefer them any more."""
+    """Make a server prefer ``partitions`` if ``wanted``, otherwise not prefer them any more.
+
+    A dry run only checks that the server runs and the partitions exist.
+    """
     where, ids = target(context), parse_argument(parse_partitions, partitions)
     shown = format_partitions(ids)
 
@@ -128,7 +131,7 @@ def _set_preference(
         async with open_cluster(where) as cluster:
             _check_member(await cluster.membership(), server)
             count = (await cluster.params()).num_partitions
-            if ids[-1] >= count:
+            if ids[-1] >= count:  # The ids are in ascending order.
                 raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
             if dry_run:
                 return

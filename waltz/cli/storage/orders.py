@@ -1,4 +1,9 @@
-"""Carry out the orders of ``waltz storage``, or print a dry run. Touches ZooKeeper, the network."""
+"""Carry out the orders of ``waltz storage``, or print a dry run. Touches ZooKeeper, the network.
+
+An order (`waltz.admin.Order`) is a goal about replicas or storages. After each step it decides from
+the present state what follows: another step, a wait for a server or a storage, or its end, because
+the goal is reached (`Done`) or cannot be reached (`Refuse`).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +58,8 @@ async def perform(
     """Carry out an order that waits for servers or storages; return its steps.
 
     A dry run prints the steps; with ``quiet_if_done``, it prints nothing if nothing is to be done.
-    Raises Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds.
+    Raises Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds;
+    also the errors of ZooKeeper.
     """
     async with open_cluster(where) as cluster:
         tls, network = await tls_of(where, cluster), network_of(where, cluster)

@@ -178,6 +178,7 @@ def availability_command(
     """
     on = state is OnOff.ON
     wanted = parse_argument(parse_partitions, partitions)
+    # Together: the only request for switches that storages of Waltz 0.13.2 know.
     order = Switching(storage, wanted, read=on, write=on, together=True)
     steps = _switch(target(context), order, dry_run=dry_run)
     switched = change("storage availability", storage, steps, partitions=wanted, dry_run=dry_run)
@@ -237,7 +238,7 @@ def switch_command(
 def _switch(where: Target, order: Switching, *, dry_run: bool) -> Steps:
     """Carry out ``order``, or print its dry run; return the steps.
 
-    An order for one of both switches is an error if the storage has a single switch.
+    Raises Failed if ``order`` sets the two switches separately, and the storage has a single one.
     """
 
     async def switch() -> Steps:
@@ -261,8 +262,9 @@ async def _sync_all(
 ) -> tuple[dict[str, SyncedStorage], list[str]]:
     """Synchronize storages one after the other.
 
-    ``storages`` None means all storages that ZooKeeper assigns partitions to. Return what changed
-    at each storage, and the errors of the storages that failed.
+    ``storages`` None means all storages that ZooKeeper assigns partitions to. A storage that fails
+    does not stop the others. Return what changed at each storage, and the errors of those that
+    failed.
     """
     synced: dict[str, SyncedStorage] = {}
     failures: list[str] = []

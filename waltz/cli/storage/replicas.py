@@ -295,6 +295,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
                 cluster,
                 await tls_of(where, cluster),
                 partition,
+                # Ids start at 0, so id + 1 is the number of compared transactions.
                 on_compared=lambda at, last: advance(at + 1, last + 1),
                 network=network_of(where, cluster),
             )
@@ -308,7 +309,7 @@ def _carry_out(where: Target, order: Order, max_stall: float, *, dry_run: bool) 
 
 
 def _ending(steps: Sequence[str], *, dry_run: bool) -> str:
-    """Return what follows the last step of an order; nothing in a dry run."""
+    """Return the sentence after the last step; empty in a dry run, which prints its own."""
     if dry_run:
         return ""
     return "done" if steps else "nothing to do"

@@ -16,9 +16,10 @@ from waltz.protocol.damaged_ranges import DamagedRange
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """The report of a storage on its replicas; ``problem`` is why the storage did not report.
+    """The report of a storage on its replicas: ``partitions`` has one entry for each replica.
 
-    ``damaged`` are the records that the storage found damaged.
+    ``problem`` is why the storage did not report. ``damaged`` are the records that the storage
+    found damaged.
     """
 
     partitions: tuple[HeldPartition, ...] = ()
@@ -43,7 +44,8 @@ class KnownStorage:
 class HeldReplica:
     """The report of a storage on one of its replicas; None where the storage knows no value.
 
-    `waltz.admin.HeldPartition` describes the marks.
+    ``available`` is whether the replica is both readable and writable. `waltz.admin.HeldPartition`
+    describes the session and the marks.
     """
 
     partition: int

@@ -91,7 +91,7 @@ def recover_partition_command(
     on.
     """
     where = target(context)
-    # By storage; None: as for the other storages.
+    # The TLS settings of the two storages; None: as for the other storages.
     own_tls = {source: tls_from_option(source_tls), destination: tls_from_option(destination_tls)}
     order = OfflineFill(partition, source, destination)
     # The last id that the replica holds: before the copy, and after each request of the copy.

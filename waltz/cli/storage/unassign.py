@@ -80,6 +80,8 @@ def unassign_command(
             tls, network = await tls_of(where, cluster), network_of(where, cluster)
             executor = OrderExecutor(cluster, tls, network=network)
             if dry_run:
+                # If the order would wait first, the dry run fails with the reason, such as an
+                # unhealthy replica.
                 return await print_forecast(executor, order, waiting_fails=True)
             return await _carry_out(executor, order, timeout)
 

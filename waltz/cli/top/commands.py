@@ -69,7 +69,7 @@ def top_command(
     """
     where = target(context)
     names = local_names(where)
-    # Enough for ZooKeeper and then for the answers of processes, as in `waltz console`.
+    # Enough for ZooKeeper, which may take several answers, and then for the answers of processes.
     limit = timeout * 3 + 2
 
     async def show_samples(display: Display) -> None:

@@ -60,7 +60,8 @@ def _megabytes(size: int | None) -> object:
 class WatchedPartition:
     """One partition; ``replicas_in_session`` and ``greatest_lag`` summarize its replicas.
 
-    ``greatest_lag`` is None if the lag of a replica is unknown.
+    ``greatest_lag`` is None if the lag of a replica is unknown. ``recoveries`` is how many store
+    sessions have begun since the command started.
     """
 
     partition: int
