@@ -192,8 +192,9 @@ class _OfflineWriter:
         """Persist ``mark``, up to which all records are written, as the low-water mark.
 
         The log may end below the persisted mark: a recovery cuts it there if the mark was written
-        by a session that never opened (`replica_roles` of the server). Then nothing is persisted
-        until the copy reaches that mark again, because a storage refuses a smaller mark.
+        by a session that never opened (see `core.replication.replica_roles` of the server). Then
+        nothing is persisted until the copy reaches that mark again, because a storage refuses a
+        smaller mark.
         """
         if mark >= self._mark:
             await self._call(messages.SetLowWaterMarkRequest, mark)

@@ -59,7 +59,7 @@ ID_ROOM = 1_000_000
 
 
 class FencingFailed(Exception):
-    """A storage could not be fenced; the text names the storage and says why."""
+    """A storage could not be made to refuse older sessions; the text names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)

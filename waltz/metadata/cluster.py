@@ -174,7 +174,7 @@ class Cluster:
                 with contextlib.suppress(NodeExists):
                     await self.store.create(path, NEW_PARTITION.encode(partition))
                 node = await self.store.get(path)
-            if node.data is None:
+            if node.data is None:  # "Not set" (spec/zookeeper.md section 2).
                 return VersionedValue(NEW_PARTITION, node.version)
             decode = PartitionMetadata.decode
             return VersionedValue(
