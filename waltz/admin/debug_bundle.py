@@ -75,6 +75,7 @@ class BundleCollector:
             self._add("zookeeper.json", await self._probe())
             await parts
         finally:
+            # If the diagnosis raised, the other files are not needed. Otherwise the task has ended.
             parts.cancel()
             await asyncio.wait([parts])
 

@@ -99,6 +99,7 @@ async def copy_offline(
     """
     await check_offline(destination, partition)
     writer = await _OfflineWriter.open(destination, destination_connection, partition)
+    # The source's last id when its present session began.
     last_id = (await source.session_info(partition)).local_low_water_mark
     held_up_to = await writer.max_id()
     if held_up_to >= last_id and not overwrite:

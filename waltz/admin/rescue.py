@@ -189,7 +189,8 @@ async def plan_rescue(
 ) -> list[PartitionRescue]:
     """Decide the metadata of all partitions; change nothing.
 
-    ``cluster`` None means that ZooKeeper has no metadata.
+    ``cluster`` None means that ZooKeeper has no metadata. ``backup`` says which session of each
+    partition is known to have opened; None: there is no backup.
     """
     replicas = await query_storages(
         maps, params, tls, timeout_seconds=timeout_seconds, network=network

@@ -97,7 +97,12 @@ _MISSING = {Check.ONE_SERVER: ProcessKind.SERVER, Check.QUORUM: ProcessKind.STOR
 
 
 class HealthState(StrEnum):
-    """The health of the whole cluster."""
+    """The health of the whole cluster.
+
+    UNAVAILABLE: a partition accepts no appends. UNKNOWN: none is known to be unavailable, but it is
+    unknown whether all accept appends. DEGRADED: there is another problem, or a partition is being
+    opened.
+    """
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
