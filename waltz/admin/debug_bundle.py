@@ -59,7 +59,8 @@ class BundleCollector:
 
     async def collect(self) -> None:
         """Fill `files` and `errors`. Raises the errors of `diagnose`, which are about settings."""
-        # At the same time as the diagnosis: both wait for a ZooKeeper that does not answer.
+        # Concurrently with the diagnosis, so that the two do not wait one after the other for a
+        # ZooKeeper that does not answer.
         parts = asyncio.create_task(self._collect_parts())
         try:
             health = await diagnose(
@@ -74,6 +75,7 @@ class BundleCollector:
             self._add("zookeeper.json", await self._probe())
             await parts
         finally:
+            # If the diagnosis raised, the other files are not needed. Otherwise the task has ended.
             parts.cancel()
             await asyncio.wait([parts])
 

@@ -1,5 +1,6 @@
-"""Find out what is wrong with a cluster, even if processes do not answer. Touches all its ports.
+"""Find out what is wrong with a cluster, even if processes do not answer.
 
+Touches ZooKeeper, and the ports of all servers and storages.
 The statements are those of `waltz.admin.core.health`. A diagnosis changes nothing.
 """
 
@@ -60,8 +61,8 @@ async def diagnose(
     try:
         async with asyncio.timeout(limit), open_cluster() as cluster:
             opened = True
-            reached_by = network_for(cluster, access, network)
-            return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, reached_by)
+            dialing = network_for(cluster, access, network)
+            return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, dialing)
     except BadCredentials:
         raise  # A StoreError, too, but ZooKeeper was not even contacted.
     except ConnectFailed as problem:

@@ -114,9 +114,10 @@ class OrderExecutor:
 
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy or a repair
-    transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of a
-    proof. With ``relay``, records of a copy go through this process if the destination cannot read
-    them from the source. ``network`` opens the connections.
+    transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of the
+    comparison that a `ChangeAssignment` with ``proofs`` makes. With ``relay``, records of a copy go
+    through this process if the destination cannot read them from the source. ``network`` opens the
+    connections.
     """
 
     def __init__(

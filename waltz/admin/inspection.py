@@ -1,6 +1,7 @@
 """Collect the facts that `core.verification` checks. Touches ZooKeeper and the network.
 
-The requests change nothing: they begin no session, raise no fence and write no znode.
+The requests change nothing: they begin no session, write no znode and raise no fence (the session
+id below which a storage refuses requests).
 """
 
 from __future__ import annotations

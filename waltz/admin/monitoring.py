@@ -1,6 +1,7 @@
 """Sample a cluster repeatedly over lasting connections. Touches ZooKeeper and the network.
 
-A sample changes nothing: it begins no session, raises no fence and takes no client id.
+A sample changes nothing: it begins no session, takes no client id and raises no fence (the session
+id below which a storage refuses requests).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Monitor:
 
     A server or storage that does not answer is reported as a problem. A storage has
     ``timeout_seconds`` for its answer, a server for the handshake and for each request. With
-    ``details``, servers also report the health of their partitions, and storages their figures.
+    ``details``, servers also report the health of their partitions, and storages their figures
+    (`core.storage_figures`).
     """
 
     def __init__(

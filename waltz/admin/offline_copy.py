@@ -99,6 +99,7 @@ async def copy_offline(
     """
     await check_offline(destination, partition)
     writer = await _OfflineWriter.open(destination, destination_connection, partition)
+    # The source's last id when its present session began.
     last_id = (await source.session_info(partition)).local_low_water_mark
     held_up_to = await writer.max_id()
     if held_up_to >= last_id and not overwrite:
@@ -192,8 +193,9 @@ class _OfflineWriter:
         """Persist ``mark``, up to which all records are written, as the low-water mark.
 
         The log may end below the persisted mark: a recovery cuts it there if the mark was written
-        by a session that never opened (`replica_roles` of the server). Then nothing is persisted
-        until the copy reaches that mark again, because a storage refuses a smaller mark.
+        by a session that never opened (see `core.replication.replica_roles` of the server). Then
+        nothing is persisted until the copy reaches that mark again, because a storage refuses a
+        smaller mark.
         """
         if mark >= self._mark:
             await self._call(messages.SetLowWaterMarkRequest, mark)

@@ -18,7 +18,7 @@ from waltz.protocol.records import RecordBatch
 
 
 class RepairTarget(Protocol):
-    """A replica that takes records of a peer: of another storage (`StorageAdmin`), or the own."""
+    """What takes the records of a peer: a `StorageAdmin`, or the storage of this process itself."""
 
     async def repair(self, partition: int, records: RecordBatch, checksum: int) -> None:
         """Replace damaged records by ``records``, with the range checksum of the peer."""

@@ -59,7 +59,7 @@ ID_ROOM = 1_000_000
 
 
 class FencingFailed(Exception):
-    """A storage could not be fenced; the text names the storage and says why."""
+    """A storage could not be made to refuse older sessions; the text names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,8 @@ async def plan_rescue(
 ) -> list[PartitionRescue]:
     """Decide the metadata of all partitions; change nothing.
 
-    ``cluster`` None means that ZooKeeper has no metadata.
+    ``cluster`` None means that ZooKeeper has no metadata. ``backup`` says which session of each
+    partition is known to have opened; None: there is no backup.
     """
     replicas = await query_storages(
         maps, params, tls, timeout_seconds=timeout_seconds, network=network

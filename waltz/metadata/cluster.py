@@ -174,7 +174,7 @@ class Cluster:
                 with contextlib.suppress(NodeExists):
                     await self.store.create(path, NEW_PARTITION.encode(partition))
                 node = await self.store.get(path)
-            if node.data is None:
+            if node.data is None:  # "Not set" (spec/zookeeper.md section 2).
                 return VersionedValue(NEW_PARTITION, node.version)
             decode = PartitionMetadata.decode
             return VersionedValue(
@@ -188,9 +188,10 @@ class Cluster:
     ) -> int:
         """Replace the metadata that were read at ``version``; return the new version.
 
-        Only the server that owns the partition in the generation of ``new`` may call this. Then no
-        other process writes equal data, so that `compare_and_set` recognises this server's own
-        write. Raises VersionConflict.
+        Only the server that owns the partition in the generation of ``new`` may call this, and a
+        rescue of lost metadata (`waltz.admin.rescue`). No other server writes equal data, so that
+        `compare_and_set` recognises a server's own write. Two rescues may write equal data: it does
+        not matter which of them wrote. Raises VersionConflict.
         """
         assert new.session_id > NO_SESSION, "metadata are written for a session"
         # The session is the newest one of the partition, so no replica has a larger session id. If

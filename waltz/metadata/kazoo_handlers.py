@@ -21,11 +21,12 @@ So other servers can be tried before the session expires."""
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
-    """The threads and sockets of kazoo, which waits for a server only for a part of the session.
+    """The threads and sockets of kazoo, which waits for a server at most `_longest_wait_s`.
 
-    kazoo waits for a connection, and for the answer to its first request, until the session
-    expires. A ZooKeeper that is starting can accept a connection and never answer or close it, and
-    a host that is down does not refuse a connection: one such attempt would cost the session.
+    By itself, kazoo waits for a connection, and for the answer to its first request, until the
+    session expires. A ZooKeeper that is starting can accept a connection and never answer or close
+    it, and a host that is down does not refuse a connection: after one such attempt, the session
+    would have expired.
     """
 
     def __init__(self, session_timeout_s: float) -> None:

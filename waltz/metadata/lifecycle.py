@@ -66,6 +66,7 @@ async def create_cluster(
     paths = Paths(root)
     maps = storages or StorageMaps.empty()
     await create_ancestors(store, root)
+    # As Waltz 0.13.2 does, create the root without data first, then set its data.
     try:
         await store.create(root, None)
     except NodeExists as problem:

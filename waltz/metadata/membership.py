@@ -264,16 +264,17 @@ class ServerMembership:
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
-                # A server may have left. If it was the last one that had declared TLS, or had
-                # declared nothing, this declaration turns TLS off for clients.
+                # A server may have left. If it was the last one that had not declared plaintext,
+                # this declaration turns TLS off for clients.
                 await self._declare_transport()
             case _:
                 assert_never(step)
 
     async def _declare_transport(self) -> None:
-        """Declare whether this server uses TLS; log a persistent error only once.
+        """Declare whether this server uses TLS, and log an error; a repeated one has level DEBUG.
 
-        After an error the server goes on: clients whose settings name TLS need no declaration.
+        After an error the server goes on: clients whose settings say whether to use TLS need no
+        declaration.
         """
         if self._uses_tls is None:
             return

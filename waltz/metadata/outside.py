@@ -1,7 +1,8 @@
 """Read, follow and change the outside addresses of a cluster. Touches ZooKeeper.
 
-The znode `R/outside` exists only if the operator, or an administrator, has opened access from
-outside the network of the cluster (spec/zookeeper.md section 12).
+The znode ``outside`` below the cluster's root exists only if the Kubernetes operator, or an
+administrator, has opened access from outside the network of the cluster (spec/zookeeper.md section
+12).
 """
 
 from __future__ import annotations

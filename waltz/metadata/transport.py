@@ -36,7 +36,7 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
         return tls
     stored = await read_transport(cluster)
     if stored is None:
-        return TlsConfig()
+        return TlsConfig()  # Without declarations a client uses TLS.
     declared = stored.value
     # In these two cases the result does not depend on which servers are registered.
     if (
@@ -55,6 +55,7 @@ def tls_as_declared(declared: ServerTransport) -> TlsConfig:
 
 
 def _tls_settings(transport: Transport) -> TlsConfig:
+    """Return the settings for ``transport``; `TlsConfig()` uses TLS."""
     return PLAINTEXT if transport is Transport.PLAINTEXT else TlsConfig()
 
 

@@ -3,8 +3,9 @@
 In an `Assignment` the storage creates the replicas before ZooKeeper assigns them, so that a server
 never finds an assigned replica that the storage does not hold. A `GroupAssignment` does the
 opposite: it first assigns all partitions by one change in ZooKeeper, then the storages create the
-replicas. After this change the order cannot be started again, because its storages have partitions
-now: a `Synchronization` of each storage completes it. In both cases servers fill the new replicas.
+replicas. If it is interrupted after this change, it cannot be started again, because its storages
+have partitions now: a `Synchronization` (`core.synchronization`) of each storage completes it. In
+both cases servers fill the new replicas.
 """
 
 from __future__ import annotations
@@ -120,7 +121,10 @@ class GroupAssignment(Order):
 def _assignment_change(
     maps: StorageMaps, wanted: Mapping[str, tuple[int, ...]]
 ) -> ChangeAssignment | None:
-    """Return the change after which each storage has at least its ``wanted`` partitions."""
+    """Return the change after which each storage has at least its ``wanted`` partitions.
+
+    Return None if each storage has them already.
+    """
     gains: dict[int, set[str]] = {}
     for storage, partitions in wanted.items():
         for partition in partitions:

@@ -65,7 +65,8 @@ class ComparisonResult:
 
     ``compared_until`` is the last id up to which all transactions were compared and are the same:
     less than ``last_id`` if the comparison has ended early. ``ends`` maps the storage of each
-    replica that ends before ``last_id`` to the replica's last id. ``problems`` maps the storage of
+    replica that cannot be compared up to ``last_id`` to the last id that can be compared: the
+    replica's last id, or its low-water mark if it is not healthy. ``problems`` maps the storage of
     each replica that could not be read to the reason. On the other storages, all compared
     transactions before ``difference`` are the same.
     """

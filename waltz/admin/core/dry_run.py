@@ -116,6 +116,7 @@ def _with_replicas(
             source_replica = observation.held(source, partition)
             assert source_replica is not None, "a plan copies only from a storage with the replica"
             held[partition] = _replica_after_copy(held[partition], source_replica)
+    # A step succeeds only at a storage that answers.
     report = replace(observation.storages[storage], held=held, problem=None)
     changed = {**observation.storages, storage: report}
     return replace(observation, storages=changed)
@@ -124,8 +125,8 @@ def _with_replicas(
 def _with_repair(observation: ReplicaObservation, step: RepairRecords) -> ReplicaObservation:
     """Return the observation without the damaged records that ``step`` repairs.
 
-    The step has the beginning of one damaged range, or the whole range: so its last record tells
-    which range it is.
+    The step repairs one damaged range, or only its beginning. In both cases the last record of the
+    step is in this range, and in no other.
     """
     report = observation.storages[step.destination]
     damaged = []

@@ -1,7 +1,8 @@
 """Say in words what is wrong with a cluster, and which command comes next. Pure.
 
-The statements follow from a sample and from the checks of ``waltz cluster verify``. A check that
-fails only because a process does not answer is left out: the process has its own statement.
+The statements follow from a sample (`core.sample`) and from the checks of ``waltz cluster verify``
+(`core.verification`). A check that fails only because a process does not answer is left out: the
+process has its own statement.
 """
 
 from __future__ import annotations
@@ -96,7 +97,12 @@ _MISSING = {Check.ONE_SERVER: ProcessKind.SERVER, Check.QUORUM: ProcessKind.STOR
 
 
 class HealthState(StrEnum):
-    """The health of the whole cluster."""
+    """The health of the whole cluster.
+
+    UNAVAILABLE: a partition accepts no appends. UNKNOWN: none is known to be unavailable, but it is
+    unknown whether all accept appends. DEGRADED: there is another problem, or a partition is being
+    opened.
+    """
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -257,7 +263,8 @@ def _unexplained_problems(
             continue
         for problem in finding.problems:
             # A problem that names a silent process may be no more than a result of its silence. The
-            # text of a problem has the addresses of the processes that it is about.
+            # text of a problem has the addresses of the processes that it is about. Problems of the
+            # checks in `_CRITICAL` are kept nevertheless: appends wait, whatever the cause is.
             named_silent = silent & {word.strip(",:;") for word in problem.split()}
             if finding.check not in _CRITICAL and named_silent:
                 continue
@@ -302,8 +309,9 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
         for replica in partition.replicas:
             place = f"of partition {partition.partition} on storage {replica.storage}"
             if replica.state is ReplicaState.REFUSED:
-                # The reason says what to do, which depends on it. `waltz storage recover` alone
-                # fails: the storage does not switch a refused replica on.
+                # The text of the reason says what to do. There is no command for all reasons:
+                # `waltz storage recover` fails, because the storage does not switch a refused
+                # replica on.
                 text = f"The replica {place} is refused: {replica.reason}."
                 remedy = "Do what the storage advises, with its address for HOST:PORT"
                 period = problem_times.of_refused_replica(now, partition.partition, replica.storage)

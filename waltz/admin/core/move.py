@@ -140,7 +140,7 @@ def _drop_at_source(observation: ReplicaObservation, view: PartitionView, order:
     if step := next_removal_step(observation, (view,), frozenset({order.source})):
         return step
     if order.source not in observation.groups:
-        return Done()
+        return Done()  # The storage has left the cluster: its admin port is not known any more.
     if problem := observation.storage_problem(order.source):
         return Wait(f"storage {order.source} does not answer: {problem}")
     if observation.held(order.source, view.partition) is not None:

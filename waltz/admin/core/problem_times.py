@@ -70,7 +70,8 @@ def of_silent_storage(now: Sample, storage: str) -> Period:
 def of_silent_server(now: Sample, server: int) -> Period:
     """Return since when a server has not answered: it still ran when it last wrote metadata.
 
-    The server has written those metadata of its partitions that have its generation.
+    Metadata of a partition were written by its present server if they have the generation in which
+    ZooKeeper assigns the partition to this server.
     """
     written = [
         at

@@ -1,8 +1,8 @@
 """Order: repair the damaged records of one replica from its peers, while it is in use. Pure.
 
-Only records up to the local low-water marks of both replicas are repaired. These records are
-committed, so both replicas must have the same ones. The newer records of a replica can be repaired
-after the next store session has begun.
+Only records up to the local low-water marks (`HeldPartition` in `core.replicas`) of both replicas
+are repaired. These records are committed, so both replicas must have the same ones. The newer
+records of a replica can be repaired after the next store session has begun.
 """
 
 from __future__ import annotations

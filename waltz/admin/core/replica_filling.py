@@ -16,11 +16,11 @@ from waltz.admin.core.replicas import (
 from waltz.admin.core.steps import CopyReplica, CreateReplicas, Step, SwitchOff, SwitchOn, Wait
 
 _LAG_FACTOR_ON = 10
-"""A replica that was filled and is switched on may lag this many times as much.
+"""A replica that was filled and switched on may lag this many times ``lag_allowed``.
 
-It falls behind until servers use it; then they bring it up to date. If a replica in a fast log were
-switched off for this lag, it would be filled again and again (tests/sim/test_ordered_runs.py,
-recover, seed 2).
+The replica falls behind until servers use it; then they bring it up to date. If a replica of a log
+that grows fast were switched off for this lag, it would be filled again and again
+(tests/sim/test_ordered_runs.py, recover, seed 2).
 """
 
 
@@ -33,10 +33,11 @@ def next_fill_step(
 ) -> Step | Wait | None:
     """Return the next step to fill the replica on ``destination``, None once it is filled.
 
-    The replica is filled when it lacks at most ``lag_allowed`` of the transactions before the start
-    of the source's present session, or `_LAG_FACTOR_ON` times as many if servers may use it. A
-    replica that is not assigned yet must also have no transaction above its own mark. With
-    ``source`` None, the healthy replica with the highest local low-water mark is copied.
+    The replica is filled when it lacks at most ``lag_allowed`` (`ReplicaObservation`) of the
+    transactions before the start of the source's present session. An assigned replica that is
+    switched on and not empty may lack `_LAG_FACTOR_ON` times as many. A replica that is not
+    assigned yet must also have no transaction above its own low-water mark. With ``source`` None,
+    the healthy replica with the highest local low-water mark is copied.
     """
     if problem := observation.storage_problem(destination):
         return Wait(f"storage {destination} does not answer: {problem}")

@@ -70,6 +70,8 @@ def _next_step(observation: ReplicaObservation, order: ReplicaRecovery) -> Next:
     if order.destination in view.replicas:
         return _recover_assigned(observation, view, order, held)
     if order.destination in view.session_replicas:
+        # ZooKeeper no longer assigns the replica, but until a session without it has recovered, a
+        # vote may count it: it must not be cut.
         return Wait(
             f"the last change of the replicas of partition {view.partition} is not complete yet"
         )

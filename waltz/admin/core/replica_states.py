@@ -1,6 +1,8 @@
 """Judge partitions and their replicas for display: a state, and a few words that say why. Pure.
 
-Where a process does not answer, the state is UNKNOWN and numbers are None. They are never 0.
+What only a process that does not answer could say is unknown: the state is UNKNOWN, and numbers are
+None, never 0. The exception is a server whose host refuses the connection: it does not run, so its
+partitions are UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ class ReplicaState(StrEnum):
 
 
 class PartitionState(StrEnum):
-    """The state of one partition. DEGRADED: it accepts appends, and lacks a replica."""
+    """The state of one partition.
+
+    OPEN and DEGRADED: it accepts appends; DEGRADED: some of its replicas are not healthy. OPENING:
+    its server runs, and will open it. UNAVAILABLE: it accepts no appends.
+    """
 
     OPEN = "open"
     DEGRADED = "degraded"

@@ -74,7 +74,7 @@ replicas only together with the unknown ones, X may have opened, and `rebuild` d
 the rebuilt metadata, an unknown replica gets a session that no disk has. So the next session takes
 its disk for an emptied one, and counts the replica as absent until the vote has resolved the mark.
 
-The rule relies on the promise that fewer than q disks are lost. It cannot detect that a disk was
+The rule assumes that fewer than q disks are lost. It cannot detect that a disk was
 restored from a copy, or that no session followed the last change of the assignment.
 `test_operations_rescue` tests the rule with random histories of sessions.
 """
@@ -99,8 +99,9 @@ Checksums = Mapping[tuple[str, int], int]
 SESSION_ROOM = 1000
 """How far the rebuilt session id is above the highest one on a disk.
 
-Sessions that began on the lost metadata may have raised the fences of storages without reaching a
-disk. A session that began below such a fence would be refused.
+A storage has a *fence* for each replica, the newest session that has contacted it; it refuses the
+requests of older sessions. Sessions that began on the lost metadata may have raised fences without
+reaching a disk. A session that began below such a fence would be refused.
 """
 
 

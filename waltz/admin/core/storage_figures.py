@@ -1,7 +1,8 @@
 """Figures of a storage that only its metrics have: disk, scrubber, refused partitions. Pure.
 
-The metrics are those of the admin port (spec/wire.md section 7). A storage of Waltz 0.13.2 has none
-of these figures, so each may be unknown.
+The metrics are those of the admin port (spec/wire.md section 7). The scrubber of a storage reads
+all records, pass after pass, to find damaged ones. A storage of Waltz 0.13.2 has none of these
+figures, so each may be unknown.
 """
 
 from __future__ import annotations

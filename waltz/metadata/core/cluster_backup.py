@@ -89,7 +89,7 @@ def encode_backup(backup: ClusterBackup) -> str:
             {
                 "storage": storage,
                 "group": group,
-                # None if adding or removing the storage was interrupted (see `storage_maps`).
+                # None if adding the storage was interrupted (see `Cluster._change_maps`).
                 "admin_port": maps.connections.admin_ports.get(storage),
                 "partitions": list(maps.assignments.partitions.get(storage, ())),
             }

@@ -1,4 +1,4 @@
-"""Java's modified UTF-8, the encoding of text in znodes and in control files. Pure.
+"""Java's modified UTF-8, the encoding of text in znodes and in storages' control files. Pure.
 
 It differs from UTF-8 in two ways. U+0000 is encoded as ``C0 80``. A character above U+FFFF is
 encoded as its two UTF-16 surrogates, in three bytes each. Source: spec/zookeeper.md section 2.

@@ -1,8 +1,8 @@
 """The addresses by which clients outside the network of a cluster reach its processes. Pure.
 
 Servers and storages register addresses that are valid inside their network, such as the IP address
-of a pod. The znode `R/outside` has, as JSON, the outside address of each. Without the znode, as in
-Waltz 0.13.2, a cluster can be reached only from inside.
+of a pod. The znode ``outside`` below the cluster's root has, as JSON, the outside address of each.
+Without the znode, as in Waltz 0.13.2, a cluster can be reached only from inside.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class OutsideAddresses:
 
     def sharing(self, registered: str) -> tuple[str, ...]:
         """Return the other registered addresses that have the outside address of ``registered``."""
+        # Upper and lower case make no difference in the name of a host.
         outside = self.addresses.get(registered, "").lower()
         return tuple(
             each
@@ -78,6 +79,7 @@ class OutsideAddresses:
             return cls({inside: _text(outside) for inside, outside in fields["addresses"].items()})
         except KeyError as problem:
             raise MalformedMetadata("OutsideAddresses", f"it has no {problem}") from problem
+        # A malformed address raises ChangeRefused, which is a ValueError.
         except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise MalformedMetadata("OutsideAddresses", str(problem)) from problem
 

@@ -48,8 +48,9 @@ def assign(
     if not members:
         return PartitionAssignment(cversion, num_partitions, {})
     distribution = _Distribution(_pool(old, num_partitions), num_partitions, len(members))
-    # The servers choose in the same order at each step: preferred partitions first, then those that
-    # a server had before, so that few partitions move, then any that are free.
+    # In each of three rounds, the servers choose in the order of their ids. In the first they take
+    # the partitions that they prefer, in the second those that they had before, so that few
+    # partitions move, and in the third any that are free.
     order = sorted(members)
     owned: dict[int, list[OwnedPartition]] = {server: [] for server in order}
     for server in order:

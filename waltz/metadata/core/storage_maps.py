@@ -219,7 +219,10 @@ def assign_everything(
 
 
 def is_address(storage: str) -> bool:
-    """Whether ``storage`` has the form of an address, ``host:port``."""
+    """Whether ``storage`` has the form of an address, ``host:port``.
+
+    A name that is to be added must also pass `address_problem`, which checks the host, too.
+    """
     host, _, port = storage.rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) <= 5
     return bool(host) and is_number and 0 < int(port) <= _MAX_PORT
