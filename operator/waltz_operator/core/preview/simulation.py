@@ -85,9 +85,9 @@ from waltz_operator.core.steps import (
 class SimulatedCluster:
     """A cluster after the steps so far.
 
-    ``changed_sets`` are the names of the workloads, ``changed_partitions`` the partitions that a
-    step has changed since the cluster settled. ``changed_sets`` may have names of other objects,
-    too: they have no pods (`with_pods`).
+    ``changed_sets`` are the names of the workloads that a step has changed since the cluster
+    settled, ``changed_partitions`` the partitions. ``changed_sets`` may have names of other
+    objects, too: these have no pods, so `with_pods` does nothing for them.
     """
 
     desired: DesiredCluster
