@@ -42,6 +42,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         return plan_deletion(desired, observed)
     rotation = plan_rotation(desired, observed)
     if desired.cluster.spec.paused:
+        # The status still shows the rotation that is under way; its steps are not performed.
         paused = wait("the cluster is paused: set spec.paused to false to resume it")
         return paused + ClusterPlan(rotation=rotation.rotation)
     if FINALIZER not in desired.cluster.metadata.finalizers:
