@@ -86,8 +86,8 @@ class DesiredCluster:
     def may_have_foreign_storages(self) -> bool:
         """Whether storages may be registered that are in no pool; False without ``spec.adopt``.
 
-        The condition Foreign is False only if the last plan that observed the storage maps, before
-        a deletion of the cluster removed its workloads, has found no such storage.
+        The condition Foreign decides: it is False only if no such storage existed when the storage
+        maps were observed last. A deletion keeps the condition from before it (`core.conditions`).
         """
         if self.cluster.spec.adopt is None:
             return False
@@ -117,7 +117,7 @@ def is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
 
 
 def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
-    """Return the metadata of this cluster; None if it is not observed, or another cluster's."""
+    """Return the metadata of this cluster; None if they are not observed, or another cluster's."""
     present = observed.metadata
     return present if isinstance(present, ClusterPresent) and is_own(desired, present) else None
 
