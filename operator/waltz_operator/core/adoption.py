@@ -68,7 +68,8 @@ def adopted_parts(
 ) -> AdoptedParts:
     """Return the foreign storages and servers of a cluster with ``spec.adopt``.
 
-    Without it the operator treats registered storages that are in no pool as its own.
+    Without ``spec.adopt`` the result is empty: the operator treats registered storages that are in
+    no pool as its own. The server that only a preview has started is not foreign.
     """
     if desired.cluster.spec.adopt is None:
         return NOTHING_ADOPTED

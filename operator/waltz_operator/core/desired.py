@@ -16,11 +16,12 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 class DesiredCluster:
     """A WaltzCluster and its pools.
 
-    ``pools`` are the existing pools that ``spec.pools`` names, in its order. Another cluster may
-    have claimed some of them. ``leaving_pools`` are the pools that this cluster has claimed and
-    that ``spec.pools`` does not name, sorted by name. ``operator_namespace`` is the namespace in
-    which the operator runs. ``vanished_owners`` are clusters that no longer exist although the
-    label of a pool in ``pools`` still names them.
+    A pool is *claimed* by the cluster that its label ``waltz.dev/cluster`` names. ``pools`` are the
+    existing pools that ``spec.pools`` names, in its order. Another cluster may have claimed some of
+    them. ``leaving_pools`` are the pools that this cluster has claimed and that ``spec.pools`` does
+    not name, sorted by name. ``operator_namespace`` is the namespace in which the operator runs.
+    ``vanished_owners`` are clusters that no longer exist although the label of a pool in ``pools``
+    still names them.
     """
 
     cluster: WaltzCluster

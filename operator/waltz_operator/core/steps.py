@@ -361,6 +361,7 @@ class ClusterPlan:
     rotation: AuthorityRotation | None = None
 
     def __add__(self, other: ClusterPlan) -> ClusterPlan:
+        """Return both plans as one; of two changes or rotations, it has the first one only."""
         return ClusterPlan(
             self.steps + other.steps,
             self.waits + other.waits,
