@@ -158,7 +158,7 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
         case ClusterPresent() as present if is_own(desired, present):
             return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
-            return None
+            return None  # Which storages are registered cannot be read.
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
         case ZooKeeperUnreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:

@@ -83,6 +83,7 @@ def plan_replicas(
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
+    # A change that adds copies has this obstacle among its waits already.
     if plan.change is None and desired.cluster.spec.pools and (text := adopted.servers_obstacle()):
         plan += wait(text)
     lacking = {view.partition for view, _ in missing}
