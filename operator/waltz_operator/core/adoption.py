@@ -1,7 +1,8 @@
-"""The storages and servers of a cluster that the operator does not run. Pure.
+"""Find the storages and servers of an adopted cluster that the operator does not run. Pure.
 
-A storage is *foreign* if it is registered in ZooKeeper and in no pool of the cluster. A server is
-foreign if it has joined the cluster and is no pod of the cluster.
+A cluster is *adopted* if its ``spec.adopt`` is set: it ran before, without this operator. A storage
+is *foreign* if it is registered in ZooKeeper and in no pool of the cluster. A server is foreign if
+it has joined the cluster and is no pod of the cluster.
 
 The address of a storage has the name of its pool and the namespace, but not the Kubernetes cluster.
 So a storage that another operator runs in another Kubernetes may have the address of a storage of a
@@ -35,8 +36,9 @@ class AdoptedParts:
 
         A server dials a storage only when a partition is assigned to it. So the operator cannot
         find out before an assignment whether a foreign server reaches the storages of the pools.
-        Their names are known only inside the Kubernetes cluster. A replica counts in the quorum of
-        its partition, even if the server of the partition does not reach it.
+        The host names of these storages are known only inside the Kubernetes cluster. A replica
+        counts in the quorum of its partition, even if the server of the partition does not reach
+        it.
         """
         if not self.servers:
             return None
@@ -66,7 +68,8 @@ def adopted_parts(
 ) -> AdoptedParts:
     """Return the foreign storages and servers of a cluster with ``spec.adopt``.
 
-    Without it the operator treats registered storages that are in no pool as its own.
+    Without ``spec.adopt`` the result is empty: the operator treats registered storages that are in
+    no pool as its own. The server that only a preview has started is not foreign.
     """
     if desired.cluster.spec.adopt is None:
         return NOTHING_ADOPTED
@@ -85,11 +88,13 @@ def foreign_outside_addresses(
 ) -> dict[str, str]:
     """Return the outside addresses in ZooKeeper of foreign storages and servers.
 
-    The administrator or the operator of these processes has written them.
+    The keys are the addresses that the processes have registered. An outside address is the one
+    that clients outside of the Kubernetes cluster use instead. The administrator or another
+    operator, which runs these processes, has written them.
     """
     adopted = adopted_parts(desired, observed, present)
-    ports = present.maps.admin_addresses()
-    admin = {ports[each] for each in adopted.storages & ports.keys()}
+    admin_addresses = present.maps.admin_addresses()
+    admin = {admin_addresses[each] for each in adopted.storages & admin_addresses.keys()}
     registered = adopted.storages | adopted.servers | admin
     before = present.outside or {}
     return {address: outside for address, outside in before.items() if address in registered}
@@ -114,9 +119,10 @@ def storages_elsewhere(
     """Return the pools of storages that have the address of a pool here, but run elsewhere.
 
     The keys are the storages: they have partitions, and neither the StatefulSet of their pool nor
-    the claim of their data volume exists here. The claims of a WaltzCluster that is created again
-    exist, unless they are lost. Empty without ``spec.adopt``. Empty also during the deletion of a
-    cluster that had no such storage before, because the deletion removes workloads and claims.
+    the claim of their data volume exists here. The claim counts, too, because a WaltzCluster that
+    is created again has the kept claims, but no StatefulSet at first. Empty without ``spec.adopt``.
+    Empty also during a deletion if the condition Foreign was False before: the deletion removes the
+    workloads and claims, so they show nothing then.
     """
     if not desired.may_have_foreign_storages and desired.deleting:
         return {}

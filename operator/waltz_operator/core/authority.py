@@ -68,7 +68,7 @@ class IssuedCertificates:
     that signed the certificate of the holders, None if it is none of the known ones. ``trusted``
     are the authorities in `ca.crt`. ``age_seconds`` is the time since the certificate was issued,
     ``days`` its remaining validity. ``not_loaded`` are the pods that have not presented this
-    certificate. It is observed only for processes, and only during a rotation. ``names`` are the
+    certificate; they are observed only for processes, and only during a rotation. ``names`` are the
     names and IP addresses that the certificate is valid for.
     """
 
@@ -123,7 +123,7 @@ class ObservedAuthority:
         """
         issued = self.issued
         if issued is None:
-            return True
+            return True  # No process has a certificate yet.
         return self.signing in issued.trusted and issued.signer in self.trusted
 
 

@@ -14,11 +14,11 @@ partitioning numbers, whose exact solution takes exponential time.)
 A partition fits if afterwards the destination is below the former used share of the source, and the
 source above the former used share of the destination. Each such move is a strict improvement: the
 sum of size²/volume over the storages decreases, and neither the highest used share rises nor the
-lowest falls. A partition that is larger than the ideal size fits only if it at least halves the
-difference of the two, because otherwise many bytes would move for little. Every partition moves at
-most once. So the choice ends, and no moves cancel each other
-(tests/unit/operator/test_operator_balance.py). Integers and fractions are compared, so the result
-does not depend on rounding.
+lowest falls. The *ideal size* is that of a partition whose move would make the two used shares
+equal. A larger partition fits only if its move at least halves the difference of the two shares,
+because otherwise many bytes would move for little. Every partition moves at most once. So
+the choice ends, and no moves cancel each other (tests/unit/operator/test_operator_balance.py).
+Integers and fractions are compared, so the result does not depend on rounding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ Another request continues.
 
 @dataclass(frozen=True, slots=True)
 class VolumeUse:
-    """The volume of one storage: its ``capacity`` in bytes, and the sizes of its partitions."""
+    """The volume of one storage, by the ``ordinal`` of the storage in its pool.
+
+    ``capacity`` is the size of the volume in bytes. ``sizes`` has the size in bytes of each
+    partition on it.
+    """
 
     ordinal: int
     capacity: int
@@ -85,7 +89,7 @@ def _range(shares: Sequence[Fraction]) -> str:
 def choose_moves(volumes: Sequence[VolumeUse], movable: Set[int]) -> Balancing:
     """Return the moves that balance ``volumes``, each a strict improvement.
 
-    Only the partitions ``movable`` move. ``volumes`` are not empty.
+    Only the partitions ``movable`` move. ``volumes`` must not be empty.
     """
     levels = [_Level.of(volume, movable) for volume in volumes]
     before = tuple(level.share for level in levels)
@@ -108,7 +112,11 @@ def _gap(source: VolumeUse | _Level, destination: VolumeUse | _Level) -> int:
 
 @dataclass(slots=True)
 class _Level:
-    """A volume after the moves so far; ``movable`` are sizes and partitions, ascending."""
+    """A volume after the moves so far.
+
+    ``used`` is the size of its partitions in bytes. ``movable`` are the partitions that may leave
+    it, each as its size and its number, ascending.
+    """
 
     ordinal: int
     capacity: int
@@ -162,10 +170,11 @@ def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
     gap, both = _gap(source, destination), source.capacity + destination.capacity
     ideal = gap // both  # A partition of exactly gap / both bytes would make the shares equal.
     end = bisect_right(sizes, ideal, key=lambda entry: entry[0])
+    # The best size is the smallest one above the ideal, or the largest one up to the ideal.
     candidates = sizes[end : end + 1]
     if end > 0:
-        # Of several partitions of one size, the first one moves. The smaller of two sizes with the
-        # same effect moves, because `min` returns the first minimum.
+        # Of several partitions of one size, the one with the lowest number moves. The smaller of
+        # two sizes with the same effect moves, because `min` returns the first minimum.
         candidates.insert(0, sizes[bisect_left(sizes, (sizes[end - 1][0], -1))])
     fitting = [entry for entry in candidates if _fits(source, destination, entry[0])]
     return min(fitting, key=lambda entry: abs(entry[0] * both - gap), default=None)

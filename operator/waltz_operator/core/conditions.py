@@ -1,6 +1,8 @@
-"""Form conditions from statements. Pure.
+"""Form the conditions of a cluster or pool from statements. Pure.
 
-The module has the statements of Changing, Rotating, Foreign and UpdateAvailable.
+A *statement* says what a condition is now; `condition` adds the times and generations. This module
+makes the statements of Changing, Rotating, Foreign and UpdateAvailable. `core.status` and
+`core.pool_status` make the others, and say what each condition means.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from waltz_operator.core.resources import Condition, ForeignGroups
 from waltz_operator.core.steps import ClusterPlan
 
 MAX_MESSAGE_CHARACTERS = 1000
+"""The length at which the message of a condition is cut."""
+
 MAX_REASONS = 3
 """The number of reasons that a message names at most."""
 
@@ -28,11 +32,15 @@ _ROTATION_REASONS = {
 """The reason of Rotating by phase. In the phase SETTLED, a rotation is due that has not begun."""
 
 _TRUE_WITH_MESSAGE = ("Changing", "Rotating", "Foreign", "UpdateAvailable")
+"""The conditions that have a message when they are true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A condition without its times; ``holds`` is None if it is unknown."""
+    """A condition without its times; ``holds`` is None if the status of the condition is Unknown.
+
+    ``kind`` is the type of the condition, such as ``Ready``.
+    """
 
     kind: str
     holds: bool | None
@@ -72,10 +80,11 @@ def update_available(sentence: str) -> Statement:
 def foreign(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent | None
 ) -> Statement:
-    """Return the statement of Foreign: whether registered storages run elsewhere.
+    """Return the statement of Foreign: whether storages are registered that are in no pool.
 
-    Unknown if ``present`` is None, because the storage maps are not observed. Then a deletion keeps
-    the statement: volumes are deleted after the znodes, and only if no storage was foreign.
+    If ``present`` is None, the storage maps are not observed, and the statement is unknown. During
+    a deletion it stays as it was instead: volumes are deleted after the znodes, and only if no
+    storage was foreign.
     """
     if present is None:
         old = (each for each in desired.cluster.status.conditions if each.type == "Foreign")
@@ -90,10 +99,10 @@ def foreign(
     adopt = desired.cluster.spec.adopt
     is_retired = adopt is not None and adopt.foreign_groups is ForeignGroups.RETIRE
     reason = "RetiringForeignStorages" if is_retired else "ForeignStoragesKept"
-    problems = present.replicas.storages
+    reports = present.replicas.storages
     texts = [
         storage
-        if storage in problems and problems[storage].problem is None
+        if storage in reports and reports[storage].problem is None
         else f"{storage}, which does not answer"
         for storage in storages
     ]
@@ -104,12 +113,15 @@ def foreign(
 def condition(
     old: Iterable[Condition], statement: Statement, generation: int, now: str
 ) -> Condition:
-    """Return the condition of a statement; its time changes only if its status changes."""
+    """Return the condition of a statement; its time changes only if its status changes.
+
+    ``old`` are the conditions so far. ``now`` is the present time in UTC.
+    """
     status = "Unknown" if statement.holds is None else str(statement.holds)
     before = next((each for each in old if each.type == statement.kind), None)
     since = before.last_transition_time if before and before.status == status else now
     # The message says why a condition is not true, so a true condition has no message. Healthy
-    # keeps it: while nothing is missing, the message is the step that is being performed. Those of
+    # keeps its message: while nothing is missing, it is the step that is being performed. Those of
     # `_TRUE_WITH_MESSAGE` keep it, too: they are true only while there is something to say.
     has_message = not statement.holds or statement.kind in ("Healthy", *_TRUE_WITH_MESSAGE)
     return Condition(

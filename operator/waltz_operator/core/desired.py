@@ -16,11 +16,12 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 class DesiredCluster:
     """A WaltzCluster and its pools.
 
-    ``pools`` are the existing pools that ``spec.pools`` names, in its order. Another cluster may
-    have claimed some of them. ``leaving_pools`` are the pools that this cluster has claimed and
-    that ``spec.pools`` does not name, sorted by name. ``operator_namespace`` is the namespace in
-    which the operator runs. ``vanished_owners`` are clusters that no longer exist although the
-    label of a pool in ``pools`` still names them.
+    A pool is *claimed* by the cluster that its label ``waltz.dev/cluster`` names. ``pools`` are the
+    existing pools that ``spec.pools`` names, in its order. Another cluster may have claimed some of
+    them. ``leaving_pools`` are the pools that this cluster has claimed and that ``spec.pools`` does
+    not name, sorted by name. ``operator_namespace`` is the namespace in which the operator runs.
+    ``vanished_owners`` are clusters that no longer exist although the label of a pool in ``pools``
+    still names them.
     """
 
     cluster: WaltzCluster
@@ -86,8 +87,8 @@ class DesiredCluster:
     def may_have_foreign_storages(self) -> bool:
         """Whether storages may be registered that are in no pool; False without ``spec.adopt``.
 
-        The condition Foreign is False only if the last plan that observed the storage maps, before
-        a deletion of the cluster removed its workloads, has found no such storage.
+        The condition Foreign decides: it is False only if no such storage existed when the storage
+        maps were observed last. A deletion keeps the condition from before it (`core.conditions`).
         """
         if self.cluster.spec.adopt is None:
             return False
@@ -117,7 +118,7 @@ def is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
 
 
 def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
-    """Return the metadata of this cluster; None if it is not observed, or another cluster's."""
+    """Return the metadata of this cluster; None if they are not observed, or another cluster's."""
     present = observed.metadata
     return present if isinstance(present, ClusterPresent) and is_own(desired, present) else None
 

@@ -219,7 +219,8 @@ def client_tls_secret(cluster: str) -> str:
 def tls_name(cluster: str, namespace: str) -> str:
     """Return the server name in the certificates of all processes.
 
-    Peers verify it instead of the address. Storages accept only peers that have this name.
+    Peers verify it instead of the address. Storages accept only peers that have this name, unless
+    the certificates are those of a user (``tls.mode`` Secret).
     """
     return f"{cluster}.{namespace}.waltz"
 

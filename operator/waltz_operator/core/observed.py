@@ -48,7 +48,7 @@ class ClusterIncomplete:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMalformed:
-    """A znode cannot be decoded."""
+    """A znode of the cluster's metadata cannot be decoded."""
 
     reason: str
 
@@ -93,9 +93,9 @@ class ObservedCluster:
     only while pods of ZooKeeper are outdated, and None if it is unknown.
     ``lost_seconds`` has the pods whose volume is lost, each with the seconds since the status of
     its pool first reported the loss.
-    ``growth_refusals`` has volume claims that the API server would not enlarge as their pool
-    specifies, each with its reason. ``file_system_seconds`` has the claims whose file system waits
-    for its resize, each with the seconds since it began to wait.
+    ``growth_refusals`` has the volume claims that the API server would refuse to enlarge to the
+    size of their pool, each with the reason. ``file_system_seconds`` has the claims whose file
+    system waits for its resize, each with the seconds since it began to wait.
     ``authority`` is the certificate authority of the operator, None if the cluster has none or if
     it cannot be decoded.
     """

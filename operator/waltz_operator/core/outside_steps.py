@@ -12,8 +12,8 @@ from dataclasses import dataclass
 class SetSlot:
     """Label the pod of a server with its slot; None removes the label.
 
-    The step has no condition: the name of the pod is never used again, and the next plan corrects
-    a label that is wrong.
+    The step is performed without a comparison with what was observed: the name of the pod is never
+    used again, and the next plan corrects a label that is wrong.
     """
 
     pod: str

@@ -66,6 +66,8 @@ _NOT_RECORDED = "access"
 Kubernetes allows for all annotations of an object, 256 KiB."""
 
 _VOLUME = {"size", "storage_class_name"}
+"""The fields of a volume that its pod does not depend on: only the claim has them."""
+
 _NO_POD: dict[str, Any] = {
     "partitions": True,
     "pools": True,
@@ -303,6 +305,7 @@ def _first_record(
         return None
     if not workload.is_generation_observed:
         return None
+    # Which version rendered the live template is not known, so it counts as the lowest.
     return replace(rendered, template=template, version=0)
 
 

@@ -25,8 +25,9 @@ class SetPod:
     """One pod of a StatefulSet.
 
     ``is_current``: it runs the current version of the set. ``is_started``: its process runs and the
-    startup probe has succeeded. ``is_ready``: the readiness probe succeeds. ``failure`` is why
-    the pod does not start, as the kubelet or the scheduler reports it, None if neither reports one.
+    startup probe has succeeded. ``is_ready``: the readiness probe succeeds. ``failure`` is why the
+    pod does not start, or ends again and again, as the kubelet or the scheduler reports it; None if
+    neither reports a reason.
     """
 
     name: str

@@ -42,6 +42,7 @@ def pool_status(
     ready_pods = _count_ready_pods(observed, name)
     ready = ready_pods >= pool.spec.storages
     missing = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
+    # Without an observation, the losses that were known stay: their times must not begin again.
     lost = old.lost_volumes
     if present is not None:
         lost = _lost_volumes(desired, observed, present, pool, now)

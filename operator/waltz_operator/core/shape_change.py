@@ -24,7 +24,8 @@ class ShapeChange:
 
     ``pool`` is the name of the pool, or the id of the foreign group, that changes.
     ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
-    is the number of copies of a partition after its change.
+    is the number of copies of a partition after its change. For moves it is the largest number that
+    a partition has now: one more while a partition is on the source and on the destination.
     """
 
     kind: ShapeChangeKind

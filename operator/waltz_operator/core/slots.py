@@ -5,9 +5,9 @@ number that the operator gives to a pod by a label, and the Service of the slot 
 this label. There is one slot more than servers, because an update starts a new server before it
 stops an old one.
 
-A pod keeps its slot until it is gone, unless fewer servers are wanted and its slot does not exist
-any more. A slot is given to another pod only when no pod has it: a Service of two pods would lead
-clients to the wrong one.
+A pod keeps its slot until it has ended, unless fewer servers are wanted and its slot does not exist
+any more. A slot is given to another pod only when no pod that runs or stops has it: a Service of
+two pods would lead clients to the wrong one.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def server_port(live: LiveObject, default: int) -> int:
 def assign_slots(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | None]:
     """Return the slot of each pod by its name, None for a pod without one.
 
-    The slots are from 0 to ``count`` - 1, and no two pods have the same. A pod whose label is a
-    slot keeps it, unless an older pod has the same. The other pods get the lowest free slots in the
-    order of their creation, except those that stop. A pod has no slot if none is free
-    (tests/unit/operator/test_operator_slots.py).
+    The slots are from 0 to ``count`` - 1, and no two pods have the same. A pod that has ended has
+    none. A pod whose label is a slot keeps it, unless an older pod has the same. The other pods get
+    the lowest free slots in the order of their creation, except those that stop. A pod has no slot
+    if none is free (tests/unit/operator/test_operator_slots.py).
     """
     slots: dict[str, int | None] = {}
     free = set(range(count))

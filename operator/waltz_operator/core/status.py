@@ -214,6 +214,7 @@ def _ready_and_healthy(
     changes the cluster's shape.
     """
     if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
+        # A cluster that existed before may work without ZooKeeper. A new one does not work yet.
         existed_before = desired.cluster.status.cluster_key != ""
         holds = None if existed_before else False
         ready = Statement("Ready", holds, "ZooKeeperUnreachable", message)

@@ -232,7 +232,8 @@ class RecordReplacement:
     pod_has_left: bool = False
 
     def __str__(self) -> str:
-        # A recorded phase begins now. From the second on, the text says what the one before did.
+        # The record names the phase that begins now. The text of a later phase than the first says
+        # what the phase before it has done.
         match self.replacement:
             case None if self.request is not None:
                 return (
@@ -311,8 +312,10 @@ def gives_access(step: Step) -> bool:
 def stops(failed: Step, later: Step) -> bool:
     """Whether ``later`` is not performed after ``failed`` has failed in the same plan.
 
-    A step for access from outside stops no other, except that a slot is taken from a pod before
-    another one gets it, and given before the address of its Service is written.
+    A failed step stops all later ones, with one exception: a step for access from outside stops no
+    other, because nothing waits for this access. Of these steps only `SetSlot` stops some: a slot
+    is taken from a pod before another one gets it, and given before the address of its Service is
+    written.
     """
     if isinstance(failed, SetSlot):
         return isinstance(later, SetSlot | WriteOutsideAddresses)
@@ -358,6 +361,7 @@ class ClusterPlan:
     rotation: AuthorityRotation | None = None
 
     def __add__(self, other: ClusterPlan) -> ClusterPlan:
+        """Return both plans as one; of two changes or rotations, it has the first one only."""
         return ClusterPlan(
             self.steps + other.steps,
             self.waits + other.waits,

@@ -36,13 +36,13 @@ class GrowthState(Enum):
     """How far the growth of a volume is."""
 
     NOT_BOUND = auto()
-    """The claim has no volume yet; Kubernetes enlarges only claims that have one."""
+    """The claim requests too little; Kubernetes changes it only after it has a volume."""
 
     NOT_REQUESTED = auto()
     """The claim does not request the size yet."""
 
     REQUESTED = auto()
-    """Kubernetes has not begun."""
+    """The claim requests the size, and Kubernetes has not begun to resize the volume."""
 
     RESIZING = auto()
     """Kubernetes resizes the volume."""
@@ -51,7 +51,7 @@ class GrowthState(Enum):
     """The volume has its size, its file system does not."""
 
     FAILING = auto()
-    """Kubernetes has tried, and tries again."""
+    """The resize has failed, and Kubernetes retries it."""
 
 
 _TEXTS = {
@@ -101,8 +101,8 @@ def is_smaller(size: str, other: str) -> bool:
 def volume_growths(desired: DesiredCluster, observed: ObservedCluster) -> tuple[VolumeGrowth, ...]:
     """Return the volumes that are smaller than specified, of the pools that the spec names.
 
-    A claim that no pod of its StatefulSet uses, or that is being deleted, does not grow: only a
-    node resizes a file system.
+    Claims that no pod of the StatefulSet uses are left out, because only the node of a pod resizes
+    a file system. So are claims that are being deleted.
     """
     return tuple(
         growth
@@ -216,8 +216,9 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
     status, metadata = claim.get("status") or {}, claim["metadata"]
     capacity = (status.get("capacity") or {}).get("storage", "")
     is_bound, is_requested = status.get("phase") == "Bound", not is_smaller(request, wanted)
-    # A volume may be larger than its claim requests. A claim that requests enough and has no volume
-    # yet belongs to a pod that starts.
+    # The capacity decides if there is a volume, because it may be larger than its claim requests.
+    # Without a volume the request decides: a claim that requests enough gets a volume of that size
+    # when its pod starts.
     known_size = capacity if is_bound and capacity else request
     if not is_smaller(known_size, wanted):
         return None

@@ -98,9 +98,10 @@ class PoolPod:
 class VolumeLoss:
     """A storage whose volume is lost.
 
-    ``is_without_replicas``: its replicas are lost already, because the storage does not answer, or
-    because it answers and holds none of them. Otherwise the storage still works with the old
-    volume: Kubernetes deletes a volume claim only after the pod that uses it has ended.
+    ``reason`` is the sign of the loss, for users. ``is_without_replicas``: the replicas are lost
+    already, because the storage does not answer, or because it answers and holds none of them.
+    Otherwise the storage still works with the old volume: Kubernetes deletes a volume claim only
+    after the pod that uses it has ended.
     ``has_new_volume``: the storage has started with an empty volume.
     """
 

@@ -1,7 +1,8 @@
 """The Certificate objects, by which a cluster requests certificates from cert-manager. Pure.
 
-Cert-manager generates the keys and writes the secrets. In a cluster without it there are no
-Certificate objects: `waltz_operator.shell` generates the keys and issues the certificates itself.
+Cert-manager generates the keys and writes the secrets. There are Certificate objects only with
+tls.mode CertManager. With tls.mode Operator, `waltz_operator.shell` generates the keys and issues
+the certificates itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def certificate_requests(
     by which clients outside reach the processes.
     """
     tls, name, namespace = cluster.spec.tls, cluster.metadata.name, cluster.metadata.namespace
+    # The rules of the resource require an issuer with this mode.
     if tls.mode is not TlsMode.CERT_MANAGER or tls.issuer_ref is None:
         return ()
     issuer = {"group": "cert-manager.io", **tls.issuer_ref.to_json()}

@@ -123,8 +123,9 @@ def manifest(
 def with_template(rendered: Manifest, template: Mapping[str, Any], record: str) -> Manifest:
     """Return the manifest of a workload with another pod template.
 
-    ``record`` is the value of the annotation about the template. It is not part of the digest: two
-    manifests that differ in it alone are the same version of the object.
+    ``record`` is the value of the annotation about the template (`core.pod_templates`). The new
+    digest is that of the body without annotations. So two manifests that differ in ``record`` alone
+    are the same version of the object.
     """
     metadata = dict(rendered.body["metadata"])
     annotations = dict(metadata.pop("annotations"))

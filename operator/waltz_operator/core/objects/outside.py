@@ -2,8 +2,9 @@
 
 Each storage, and each slot of servers (`core.slots`), has a Service of its own, because a client
 must reach the process that has a partition, and no other. The Services of servers and storages lead
-to pods that are not ready, too: a server is not ready while a partition of it is not open. Their
-ports are named, because a pod of an earlier version may have another number for its port.
+to pods that are not ready, too: a server is not ready while a partition of it is not open. A
+Service selects the port of a pod by its name, because a pod of an earlier version may have another
+number for its port.
 """
 
 from __future__ import annotations

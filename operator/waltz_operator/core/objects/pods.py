@@ -101,7 +101,7 @@ def service_account(cluster: str, component: Component) -> str:
 def container(
     name: str, image: str, cluster: WaltzCluster, resources: Resources, **more: Any
 ) -> dict[str, Any]:
-    """Return a container with the least privileges."""
+    """Return a container with the least privileges; ``more`` has its other fields."""
     return {
         "name": name,
         "image": image,
@@ -198,7 +198,7 @@ def _placement(
                 "labelSelector": pods,
             }
         ],
-        # The affinity of the resource replaces a default of the same name as a whole.
+        # A kind of affinity in the resource, such as podAffinity, replaces the default of its kind.
         "affinity": {**_default_affinity(cluster, component, pool), **scheduling.affinity},
     }
     nodes = dict(scheduling.node_selector)

@@ -58,8 +58,8 @@ def storage_set(
     """Return the StatefulSet of a pool with ``replicas`` storages.
 
     ``sizes`` are the sizes in the claim templates, by kind of volume; a missing one is that of the
-    pool. Kubernetes refuses to change the claim templates of an existing StatefulSet, so its caller
-    passes the sizes that they have.
+    pool. Kubernetes refuses to change the claim templates of an existing StatefulSet, so the caller
+    passes the sizes that these templates have.
 
     The pods start in parallel. A changed pod template takes effect only when a pod is deleted: a
     rolling update by Kubernetes does not check quorums and could stop two replicas of a partition.
@@ -104,7 +104,7 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     spec = pool.spec
     volumes, mounts = scratch_and_tls(cluster)
     zookeeper = zookeeper_access(cluster, may_write=False)
-    # A folder of the volume, because the top of the volume may have lost+found.
+    # A folder of the volume is mounted, because the root of the volume may contain lost+found.
     mounts += [
         {"name": kind, "mountPath": f"/{kind}", "subPath": "storage"}
         for kind in pool.spec.volumes.by_kind

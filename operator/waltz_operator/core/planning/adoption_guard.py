@@ -1,4 +1,4 @@
-"""Refuse to adopt a cluster whose storages have the addresses of the pools. Pure.
+"""Refuse to adopt a cluster whose storages run elsewhere at the addresses of the pools. Pure.
 
 Example: an operator in another Kubernetes runs the cluster, with the same namespace and the same
 names of pools. Servers here would resolve the registered addresses to the pods here, whose storages
@@ -27,10 +27,11 @@ from waltz_operator.core.steps import (
 def plan_storages_elsewhere(
     desired: DesiredCluster, observed: ObservedCluster, elsewhere: Mapping[str, str]
 ) -> ClusterPlan:
-    """Report the storages of `adoption.storages_elsewhere`, and give up pools that cannot be used.
+    """Report the storages that run elsewhere, and give up pools that cannot be used.
 
-    Only a pool that the spec does not name any more, and that has no volume here, is given up. Then
-    its storages are foreign, and the adoption continues with other pools.
+    ``elsewhere`` has the pool of each of these storages (`core.adoption.storages_elsewhere`). Such
+    a pool is given up only if the spec no longer names it and no volume of it is here. Then its
+    storages are foreign, and the adoption continues with other pools.
     """
     result = EMPTY_PLAN
     for storage, pool in elsewhere.items():
@@ -55,7 +56,10 @@ def plan_storages_elsewhere(
 
 
 def _release(desired: DesiredCluster, observed: ObservedCluster, pool: str) -> tuple[Step, ...]:
-    """Return the steps that give up a pool without pods, so that another cluster may use it."""
+    """Return the steps that give up a pool without pods, so that another cluster may use it.
+
+    Its Service is deleted first, if the operator has created one.
+    """
     key = ObjectKey("Service", names.storage_set(pool))
     live = observed.objects.get(key)
     if live is None or not is_ours(live, desired.name):

@@ -26,6 +26,7 @@ _RENEWAL_DAYS = 30.0
 """A certificate is renewed when it is valid for less than this number of days."""
 
 _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
+"""The keys that a secret with certificates must have."""
 
 
 def plan_processes_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -55,7 +56,8 @@ def plan_clients_tls(
     """Return the plan for the certificate that the operator issues for clients.
 
     No pod of the cluster needs it, so nothing waits for it. ``processes`` is the plan for the
-    certificates of the processes: its steps create the authority, and come first.
+    certificates of the processes: its steps create the authority, and come first. While it has
+    problems, the authority cannot sign, so the certificate of the clients is not planned.
     """
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR or processes.problems:
         return EMPTY_PLAN
@@ -67,7 +69,7 @@ def plan_clients_tls(
         return ClusterPlan((IssueCertificates(renew=False, holder=Holder.CLIENTS),))
     authority = observed.authority
     if authority is None:
-        return EMPTY_PLAN
+        return EMPTY_PLAN  # Without an observation it is not known whether the certificate is old.
     issued = authority.to_clients
     is_outdated = not authority.is_issued(Holder.CLIENTS)
     if issued is None or is_outdated or issued.days < _RENEWAL_DAYS:

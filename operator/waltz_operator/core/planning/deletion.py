@@ -47,6 +47,7 @@ A deletion that the operator finds later than that, because it did not run, does
 """
 
 _HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
+"""The kinds of objects that `_other_objects` leaves to the other phases of the deletion."""
 
 
 def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -56,7 +57,7 @@ def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
     storages are deleted before the znodes, which they use until they end.
     """
     if names.FINALIZER not in desired.cluster.metadata.finalizers:
-        return EMPTY_PLAN
+        return EMPTY_PLAN  # The cleanup is complete, or was given up by a user.
     return (
         _processes(desired, observed, "Deployment", Component.SERVER)
         or _processes(desired, observed, "StatefulSet", Component.STORAGE)
@@ -106,7 +107,8 @@ def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
 
     Then no znodes and no volumes are deleted: the foreign storages need the znodes, and the copies
     in the pools count in their quorums. While the storage maps cannot be read, the answer is True.
-    If there are no metadata, as after the deletion of the znodes, the last observation decides.
+    If there are no metadata of this cluster, as after the deletion of the znodes, the last
+    observation before decides.
     """
     if desired.cluster.spec.adopt is None:
         return False
@@ -123,7 +125,10 @@ def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
 def _processes(
     desired: DesiredCluster, observed: ObservedCluster, kind: str, component: Component
 ) -> ClusterPlan | None:
-    """Plan to delete the workload, then to wait for its pods; None if this phase is complete."""
+    """Plan to delete the workload, then to wait for its pods; None if this phase is complete.
+
+    Pods that no workload owns are deleted, too: no controller ends them.
+    """
     workloads = tuple(_deletable(desired, observed.of_kind(kind, component)))
     if workloads:
         return _delete(kind, workloads)
@@ -153,7 +158,7 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
         case ClusterPresent() as present if is_own(desired, present):
             return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
-            return None
+            return None  # Which storages are registered cannot be read.
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
         case ZooKeeperUnreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:

@@ -1,7 +1,8 @@
 """Plan the replacement of lost volumes: new volume and pod, then replicas from their peers. Pure.
 
-A replacement begins if the annotation `waltz.dev/replace-volume` asks for it, or, with
-``volumes.onLoss: Replace``, if the loss has lasted ``volumes.lossDelaySeconds``.
+The *peers* of a replica are the other replicas of its partition. A replacement begins if the
+annotation `waltz.dev/replace-volume` asks for it, or, with ``volumes.onLoss: Replace``, if the loss
+has lasted ``volumes.lossDelaySeconds``.
 
 The volume of one storage at a time is replaced. The replacement begins only while every replica on
 all other storages is healthy and the partitions open without this storage (`core.disruption`;
@@ -117,8 +118,8 @@ def plan_healing(
     obstacle = _obstacle(present, pool_pod, losses) or evictions_obstacle(desired, observed)
     result += _continue(observed, present, pool_pod, replacement, obstacle)
     if must_yield(observed, pool_pod, replacement, losses):
-        # This replacement is cancelled, and its request is written back, so that it begins again
-        # later.
+        # Another storage has lost its replicas, and this one still works: the other comes first.
+        # This replacement is cancelled, and a request for it is written, so that it begins again.
         assert obstacle is not None, "another storage is unhealthy: the volume is not deleted"
         step = RecordReplacement(pool_pod.pool.metadata.name, None, request=pool_pod.pod)
         return result + ClusterPlan((step,))
@@ -132,7 +133,10 @@ def plan_healing(
 def _running(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> list[tuple[PoolPod, Replacement]]:
-    """Return the replacements that have begun; annotations that cannot be decoded are left out."""
+    """Return the replacements that have begun, each with its storage.
+
+    Records that cannot be decoded, or of a pod that the pool no longer has, are left out.
+    """
     result = []
     for pool_pod in pool_pods(desired, observed):
         try:
@@ -181,6 +185,7 @@ def _plan_begin(
         *(each for each in pods if each.storage not in without_replicas),
     ):
         loss = lost.get(pool_pod.pod)
+        # A user may request the replacement of any volume, also of one that is not lost.
         if requested_pod(pool_pod.pool) != pool_pod.pod:
             if loss is None:
                 continue
@@ -353,7 +358,8 @@ def _plan_filling(
 def _copied_percent(present: ClusterPresent, copy: CopyReplica) -> int:
     """Return how much of a replica is copied, in percent.
 
-    The copy ends at the local low-water mark of its source; servers bring the later transactions.
+    The copy ends at the local low-water mark of its source: the last id it had when its session
+    began; servers bring the later transactions.
     """
     source = present.replicas.held(copy.source, copy.partition)
     held = present.replicas.held(copy.destination, copy.partition)

@@ -88,7 +88,7 @@ def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
 
 
 def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the step that writes changed addresses, and a wait for Services without one.
+    """Return the step that writes changed addresses, and a wait for Services without an address.
 
     The addresses of foreign storages and servers stay. Addresses that others have written are not
     replaced before the operator has created a Service, nor while storages run elsewhere.
@@ -156,8 +156,10 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
         if SLOT_LABEL in pod["metadata"]["labels"]
     ]
     present = own_metadata(desired, observed)
+    # Only a Service or a label shows that the operator has written the addresses.
     was_given = bool(services or labelled)
     foreign = {} if present is None else foreign_outside_addresses(desired, observed, present)
+    # Whether ZooKeeper has other addresses than those of foreign processes, or unreadable ones.
     has_own = present is not None and bool(
         present.outside_problem
         or (present.outside is not None and (not foreign or present.outside != foreign))
@@ -167,7 +169,7 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
         yield _write(foreign, present) if foreign else DeleteOutsideAddresses()
     may_have_own = has_own or (present is None and not isinstance(observed.metadata, ClusterAbsent))
     spare = names.outside_server(desired.name, num_slots(desired.cluster.spec.servers.replicas) - 1)
-    # The pods, whose labels are a sign, too, may be replaced meanwhile.
+    # This one Service stays as a sign. The labels alone are none: pods may be replaced meanwhile.
     sign = spare if may_have_own else None
     yield from _delete(live for live in services if live["metadata"]["name"] != sign)
     if not may_have_own:

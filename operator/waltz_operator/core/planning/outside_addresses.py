@@ -1,4 +1,9 @@
-"""Find out which Services clients outside need, and which addresses these have. Pure."""
+"""Find out which Services clients outside need, and which addresses these have. Pure.
+
+*Outside* is outside of the Kubernetes cluster. A *registered address* is the one that a server or a
+storage has registered in ZooKeeper. Its *outside address* is that of the Service that leads to it:
+`planning.outside` writes it into ZooKeeper, where clients outside read it.
+"""
 
 from __future__ import annotations
 
@@ -112,11 +117,11 @@ def outside_names(desired: DesiredCluster, observed: ObservedCluster) -> tuple[s
     if access is None:
         return ()
     is_node_port = access.type is OutsideType.NODE_PORT
-    found = {_canonical(access.host)} if is_node_port else _balanced_hosts(desired, observed)
+    found = {_canonical(access.host)} if is_node_port else _load_balancers(desired, observed)
     return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))
 
 
-def _balanced_hosts(desired: DesiredCluster, observed: ObservedCluster) -> set[str]:
+def _load_balancers(desired: DesiredCluster, observed: ObservedCluster) -> set[str]:
     """Return the names and IP addresses of the load balancers of servers and storages."""
     return {
         _canonical(host)
@@ -160,7 +165,7 @@ def outside_status(desired: DesiredCluster, observed: ObservedCluster) -> Outsid
 
 
 def listed(services: tuple[str, ...]) -> str:
-    """Return the names of Services as a text, of many only the first ones."""
+    """Return the names of Services as a text, such as ``a, b, c and 4 more``."""
     more = len(services) - _MAX_NAMED_SERVICES
     others = f" and {more} more" if more > 0 else ""
     return ", ".join(services[:_MAX_NAMED_SERVICES]) + others
@@ -235,6 +240,7 @@ def _address(live: LiveObject | None, access: OutsideAccess, port: str) -> str |
     """Return the outside address of a port of a Service; None if it is not known yet."""
     ports = () if live is None else (live.get("spec") or {}).get("ports") or ()
     found = next((each for each in ports if each.get("name") == port), None)
+    # A Service of another type than the spec wants has not been changed yet.
     if live is None or found is None or live["spec"].get("type") != access.type:
         return None
     match access.type:

@@ -1,4 +1,7 @@
-"""Combine the plans of a cluster's parts. Pure. The package's docstring states the invariants."""
+"""Combine the plans of a cluster's parts into one plan. Pure.
+
+The docstring of the package states the invariants of every plan.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         return plan_deletion(desired, observed)
     rotation = plan_rotation(desired, observed)
     if desired.cluster.spec.paused:
+        # The status still shows the rotation that is under way; its steps are not performed.
         paused = wait("the cluster is paused: set spec.paused to false to resume it")
         return paused + ClusterPlan(rotation=rotation.rotation)
     if FINALIZER not in desired.cluster.metadata.finalizers:
@@ -53,8 +57,9 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     workloads = plan_workloads(desired, observed, permissions)
     result = pool_claims + workloads + plan_growth(desired, observed) + metadata
     if not result.steps:
-        # A StatefulSet is created again, and then a pod replaced, only when nothing else changes:
-        # the decision depends on objects, budgets and assignments that are as the plan wants them.
+        # A StatefulSet is deleted to be created again, or else a pod replaced, only when nothing
+        # else changes: the decision depends on objects, budgets and assignments that are as the
+        # plan wants them.
         result += plan_recreation(desired, observed)
     if not result.steps:
         result = plan_roll(desired, observed) + result

@@ -72,6 +72,7 @@ def plan_replicas(
     }
     reassignment = plan_reassignment(present, adopted.storages)
     without_copy = _plan_without_copy(present, missing, unused)
+    # At most one of these three plans is followed now: each changes assignments.
     if not reassignment.done:
         plan += reassignment
     elif without_copy is not None:
@@ -82,6 +83,7 @@ def plan_replicas(
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
+    # A change that adds copies has this obstacle among its waits already.
     if plan.change is None and desired.cluster.spec.pools and (text := adopted.servers_obstacle()):
         plan += wait(text)
     lacking = {view.partition for view, _ in missing}
@@ -162,7 +164,7 @@ def _views(present: ClusterPresent) -> Iterator[PartitionView]:
 def _plan_switches(present: ClusterPresent, healed: Set[str], foreign: Set[str]) -> ClusterPlan:
     """Return the steps that create or switch on assigned replicas, so that servers can use them.
 
-    Replicas on ``foreign`` storages are left as they are.
+    Replicas on ``foreign`` storages, and on those in ``healed``, are left as they are.
     """
     result = EMPTY_PLAN
     unreachable = set()
@@ -209,11 +211,11 @@ def _plan_without_copy(
 
     ``missing`` has the partitions that lack replicas, each with the storages that must get one.
     ``unused`` are the partitions in which nothing was ever committed. Two kinds of replicas need no
-    copy. The replicas of unused partitions are empty: all of them are
-    planned together. A storage that took part in a partition's last session has the transactions:
-    if no partition is unused, one such storage is assigned to its partition again. This does not
-    wait until the other replicas are healthy: a new session needs a quorum of the last session's
-    replicas, whether this one is assigned or not.
+    copy. The replicas of unused partitions are empty: all of them are planned together. A storage
+    that took part in a partition's last session has the transactions: if no unused partition lacks
+    a replica, one such storage is assigned to its partition again. This does not wait until the
+    other replicas are healthy: a new session needs a quorum of the last session's replicas, whether
+    this one is assigned or not.
     """
     empty = [(view, new) for view, new in missing if view.partition in unused]
     if empty:

@@ -9,8 +9,8 @@ states of the pods of one component:
 * `RollStopped`: a pod of the current version does not start. No pod that works is replaced, so a
   broken version stops at one pod. After a correction that pod is outdated, and the first to be
   replaced.
-* `RollWaiting`: outdated pods exist, but none may be away now; or Kubernetes has not processed the
-  current version yet, so that it is not known which pods are outdated.
+* `RollWaiting`: outdated pods exist, but none may be replaced now; or Kubernetes has not processed
+  the current version yet, so that it is not known which pods are outdated.
 * `RollNextPod`: one pod is deleted now.
 
 Rules of every roll (tests/unit/operator/test_operator_rolls.py):
@@ -221,9 +221,10 @@ def _roll_state(
     """Return the state of one component, whose pods are ``sets``.
 
     ``outdated`` are the pods of an earlier version, in the order in which they are to be replaced.
-    ``works``: whether a pod runs. ``can_be_repaired``: whether a pod that runs has unhealthy
-    replicas, and may be stopped for that reason. ``obstacle``: why a pod that runs and needs no
-    repair must not be replaced now, None if it may be.
+    ``works``: whether a pod works; for a storage, whether it is started, for a ZooKeeper member,
+    whether it is ready. ``can_be_repaired``: whether a pod that works has unhealthy replicas, and
+    may be stopped for that reason. ``obstacle``: why a pod that works and needs no repair must not
+    be replaced now, None if it may be.
     """
     for pod_set in sets:
         if not pod_set.is_processed:
@@ -272,7 +273,7 @@ def _is_ready(pod: SetPod) -> bool:
 
 
 def evictions_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
-    """Return why the disruption budget forbids to stop a storage; None if it does not.
+    """Return why a storage must not be stopped yet: evictions are allowed. None if they are not.
 
     The budget, as it was observed, must allow no eviction. Otherwise the API server could allow an
     eviction at the moment at which the operator deletes another pod, and two copies would be away.

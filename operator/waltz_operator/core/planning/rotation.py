@@ -13,8 +13,8 @@ replaced. The next phase begins only under these conditions:
 
 * Every pod of servers and storages has presented the certificate of this phase. A process loads its
   certificate together with the authorities that it trusts.
-* Clients have had `spec.tls.rotationStepSeconds` to load theirs, from either secret. The operator
-  does not see them.
+* In TRUST and SIGN, clients have had `spec.tls.rotationStepSeconds` to load theirs, from the secret
+  of the processes or that of the clients. The operator does not see which ones they have loaded.
 * All replicas of all partitions are healthy, and no roll is under way. A failed storage or an
   outdated pod is repaired before another change begins.
 """
@@ -41,6 +41,7 @@ ROTATION_DAYS = 366.0
 The certificates of the processes are valid for 365 days, so none outlives its authority."""
 
 _MAX_NAMED_PODS = 3
+"""The number of pods that an obstacle names."""
 
 
 def plan_rotation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -68,7 +69,7 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
         return "the replicas of the storages are not observed"
     if any(state != AllPodsCurrent() for state in roll_states(desired, observed)):
         return "a rolling change is under way"
-    # Without any storage named, this is the first reason why a replica is not healthy.
+    # For no storages, this is the first reason why a replica is not healthy.
     return absence_obstacle(present, frozenset())
 
 
@@ -85,7 +86,8 @@ def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority
     seconds = desired.cluster.spec.tls.rotation_step_seconds
     # Clients have to load the new authority in TRUST, and certificates of it in SIGN.
     clients_must_load = authority.phase in (RotationPhase.TRUST, RotationPhase.SIGN)
-    # Administrators, and Spark that reads replicas, use the certificate of the processes.
+    # Administrators, and Spark that reads replicas, use the certificate of the processes. So the
+    # time counts from the issue of the younger of the two certificates.
     youngest = min(issued.age_seconds, to_clients.age_seconds)
     if clients_must_load and youngest < seconds:
         return f"clients have {seconds} s to load the certificates"

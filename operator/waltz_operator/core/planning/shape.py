@@ -1,15 +1,20 @@
 """Plan changes of the cluster's shape: copies are added, copies are removed, partitions move. Pure.
 
-Every change of an assignment comes from an order of `waltz.admin`, which also serves the command
-line. The modules here decide which order is next, prepare it by empty replicas, and unregister
-empty storages after it: `shape_growth` adds copies on pools that the spec names, `shape_removal`
-removes the copies of pools that the spec does not name, `shape_adoption` those of an adopted
-cluster's foreign groups, and `shape_moves` moves partitions between the storages of a pool;
-`shape_rebalance` chooses moves by bytes if a user requests it. They act in this order, so that no
-copy is given up before every added copy is complete. One partition changes at a time. Before the
-next partition changes, all replicas of all partitions must be healthy. A healthy replica is also
-*level*: it holds every transaction that was committed when the observation began
-(tests/unit/operator/test_operator_shape_properties.py).
+Every change of an assignment comes from an *order* of `waltz.admin`, which the command line uses,
+too: an order is a goal, such as a move, that returns the next step for the observed state. The
+modules here decide which order is next, prepare it by empty replicas, and unregister empty storages
+after it:
+
+* `shape_growth` adds copies on pools that the spec names.
+* `shape_removal` removes the copies of pools that the spec does not name.
+* `shape_adoption` removes those of an adopted cluster's foreign groups.
+* `shape_moves` moves partitions between the storages of a pool; `shape_rebalance` chooses moves by
+  bytes if a user requests it.
+
+They act in this order, so that no copy is given up before every added copy is complete. One
+partition changes at a time. Before the next partition changes, all replicas of all partitions must
+be healthy. A healthy replica is also *level*: it holds every transaction that was committed when
+the observation began (tests/unit/operator/test_operator_shape_properties.py).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem
 
 
 def plan_reassignment(present: ClusterPresent, foreign: Set[str]) -> ClusterPlan:
-    """Return the plan that assigns partitions to ``foreign`` storages again; mostly empty.
+    """Return the plan that assigns partitions to ``foreign`` storages again; usually empty.
 
     A foreign replica may have been unassigned after the last session of its partition began. Then
     it still counts in the quorum of that session. If another replica fails, the partition opens
@@ -35,6 +35,7 @@ def plan_reassignment(present: ClusterPresent, foreign: Set[str]) -> ClusterPlan
     ``adopt.foreignGroups``, because a user may have changed that field in the meantime.
     """
     views = [present.replicas.partitions[each] for each in sorted(present.replicas.partitions)]
+    # A wait is left out: `Retirement` itself waits for sessions without these storages.
     step = next_removal_step(present.replicas, views, frozenset(foreign)) if foreign else None
     return ClusterPlan((step,)) if isinstance(step, ChangeAssignment) else EMPTY_PLAN
 
@@ -91,7 +92,10 @@ def _plan_group(
 
 
 def _plan_without_group(present: ClusterPresent, storages: list[str]) -> ClusterPlan:
-    """Return the plan for foreign storages that are in no group, which only a mistake leaves."""
+    """Return the plan for foreign storages that are registered in no group.
+
+    Only an incomplete registration by hand leaves such storages.
+    """
     for storage in storages:
         if present.replicas.assigned(storage):
             return problem(

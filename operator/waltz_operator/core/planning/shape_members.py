@@ -1,4 +1,8 @@
-"""The storages of one pool with their partitions, as the plans of moves use them. Pure."""
+"""The storages of one pool with their partitions, as the plans of moves use them. Pure.
+
+A storage is *drained* if its ordinal is not below ``spec.storages``: its partitions move away. The
+other storages are *staying*.
+"""
 
 from __future__ import annotations
 

@@ -65,12 +65,13 @@ def plan_moves(
 def _plan_pool(
     present: ClusterPresent, members: PoolMembers, capacities: Capacities
 ) -> ClusterPlan:
-    """Complete the moves that have begun, then begin the next one, then unregister empty storages.
+    """Return the plan for one pool.
 
-    A rebalance begins or ends only when nothing of this is left to do.
+    It completes the moves that have begun, then begins the next one, then unregisters empty
+    storages. A rebalance begins or ends only when nothing of this is left to do.
     """
     if not members.staying:
-        return EMPTY_PLAN
+        return EMPTY_PLAN  # No storage can get a partition yet.
     move = _next_drain(members)
     if move is None and members.is_spread_by_count:
         move = _next_spread(members)
@@ -139,7 +140,7 @@ def _leftover_moves(
 
 
 def _next_drain(members: PoolMembers) -> Move | None:
-    """Return the next move away from a drained storage, None if they are empty."""
+    """Return the next move away from a drained storage, None if all drained ones are empty."""
     target = min(members.staying, key=members.load_key)
     # From the highest ordinal down, because a StatefulSet removes its highest pods first.
     for source in reversed(members.drained):

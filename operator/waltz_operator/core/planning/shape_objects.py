@@ -58,7 +58,7 @@ def _plan_retired_pool(
     whose deletion has begun.
     """
     name = pool.metadata.name
-    # Each pool holds one copy of every partition.
+    # Each remaining pool holds one copy of every partition. An adopted cluster may have no pools.
     copies = max(1, len(desired.cluster.spec.pools))
     change = ShapeChange(
         ShapeChangeKind.REMOVING_POOL,

@@ -38,7 +38,7 @@ def next_recorded_move(
     """Return the recorded move that comes next; None if none is left.
 
     A move that has begun comes first: its destination holds a replica that is not assigned yet. If
-    the request no longer holds, no other move follows.
+    the request was withdrawn, or the number of storages has changed, no other move follows.
     """
     waiting_moves = []
     for planned in members.record.moves:
@@ -73,6 +73,7 @@ def plan_record(
         )
     if record.request:
         return _end(present, members, ended, record.request, RebalanceEnd.WITHDRAWN)
+    # 0: the partitions are spread by count already.
     if record.storages not in (0, storages):
         rescaled = replace(ended, storages=0)
         return _end(present, members, rescaled, record.answered, RebalanceEnd.RESCALED)
@@ -109,7 +110,7 @@ def _is_to_move(present: ClusterPresent, members: PoolMembers, move: Move) -> bo
 
 
 def _is_movable(view: PartitionView) -> bool:
-    """Whether a partition can move: its only replica cannot, see `waltz.admin.core.move`."""
+    """Whether a partition can move: one with a single replica cannot (`waltz.admin.core.move`)."""
     return len(view.replicas) > 1
 
 

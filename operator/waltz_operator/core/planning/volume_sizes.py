@@ -71,9 +71,10 @@ def plan_growth(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPl
 
 
 def plan_recreation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the deletion of one StatefulSet whose templates have other sizes than its pool.
+    """Return the deletion of one StatefulSet whose claim templates have other sizes than its pool.
 
-    Its pods stay. `workloads` creates it again.
+    Its pods stay, and `planning.workloads` creates it again. A StatefulSet that keeps its pod
+    template is left as it is (see the docstring of the module).
     """
     result = EMPTY_PLAN
     for pool in desired.wanted_pools:

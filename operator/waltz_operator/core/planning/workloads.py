@@ -102,6 +102,7 @@ def plan_workloads(
     if servers.key in observed.objects or (permissions.servers and is_tls_ready):
         result += plan_objects(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif permissions.storages and not permissions.servers:
+        # If storages must not start either, the plan for the metadata has the reason.
         result += wait(_servers_wait(desired))
     return result
 
@@ -293,7 +294,7 @@ def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]
 
 
 def _servers_wait(desired: DesiredCluster) -> str:
-    """Return when servers start that `planning.replicas` does not allow to start yet."""
+    """Return the sentence that says when servers start; `planning.replicas` forbids it now."""
     if desired.cluster.spec.adopt is not None:
         return (
             "servers start when every storage of the adopted cluster answers the operator, and "

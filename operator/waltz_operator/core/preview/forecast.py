@@ -25,7 +25,10 @@ from waltz_operator.core.steps import (
 )
 
 _ROUNDS = 200
-"""A preview ends after this many rounds plus those for its replicas: plans might never end."""
+"""The largest number of rounds of a preview, without those for its replicas.
+
+A limit is needed because plans might never end.
+"""
 _ROUNDS_OF_A_REPLICA = 10
 """How many more rounds a preview may have for each partition of each pool."""
 
@@ -160,7 +163,8 @@ def preview(desired: DesiredCluster, observed: ObservedCluster) -> Preview:
             continue
         if planned.done:
             return _end(cluster, rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
-        # In the simulation, a wait ends only if replicas catch up or missing pods start.
+        # A wait ends only by what `settled` completes, such as missing pods that start. If the plan
+        # is the same after that, nothing in the simulation ends the wait.
         cluster = settled(cluster, all_catch_up=True)
         planned_after_wait = _plan(cluster)
         if planned_after_wait == planned:

@@ -1,7 +1,8 @@
 """Write a preview for a person: stages in their order, then bytes, risk and what is left. Pure.
 
-A stage is a change of the cluster's shape, or the steps between two changes. It lists what changes,
-not each step: 300 partitions need thousands of steps.
+A *round* is the steps of one plan. A stage is the rounds of one change of the cluster's shape, or
+those between two changes. The lines of a stage say what changes, not each step: 300 partitions
+need thousands of steps.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _TITLES = {
     ShapeChangeKind.REBALANCING: "pool {} is rebalanced by bytes",
     ShapeChangeKind.RETIRING_FOREIGN_GROUP: "foreign group {} leaves the cluster",
 }
+"""The title of the stage of a change; the braces stand for its pool or foreign group."""
+
 _Replica = TypeVar("_Replica", ReplicaGain, ReplicaLoss)
 
 _PREPARATION = "preparation and repair"
@@ -229,13 +232,13 @@ def _totals(shown: Preview, megabytes_per_second: float) -> Iterator[str]:
 
 
 def _risk(rounds: Sequence[Round]) -> str:
-    """Return how many storages may fail between the steps, and in the worst moment of a step."""
+    """Return how many storages may fail after each round, and in the worst moment of a round."""
     between = min((r.spare_after for r in rounds if r.spare_after is not None), default=None)
     worst = min((r.spare for r in rounds if r.spare is not None), default=None)
     if between is None or worst is None:
         return "not known, because the replicas are not observed"
     if worst >= between:
-        # No moment within a step is worse than the moments between the steps.
+        # No moment within a round is worse than the moments after the rounds.
         return _may_fail(worst)
     return f"{_may_fail(between)}; briefly, {_may_fail(worst)}"
 

@@ -85,9 +85,9 @@ from waltz_operator.core.steps import (
 class SimulatedCluster:
     """A cluster after the steps so far.
 
-    ``changed_sets`` are the names of the workloads, ``changed_partitions`` the partitions that a
-    step has changed since the cluster settled. ``changed_sets`` may have names of other objects,
-    too: they have no pods (`with_pods`).
+    ``changed_sets`` are the names of the workloads that a step has changed since the cluster
+    settled, ``changed_partitions`` the partitions. ``changed_sets`` may have names of other
+    objects, too: these have no pods, so `with_pods` does nothing for them.
     """
 
     desired: DesiredCluster
@@ -185,6 +185,7 @@ def _settled_metadata(
         servers = frozenset({SIMULATED_SERVER})
     storages = dict(present.replicas.storages)
     for storage in present.maps.groups.groups:
+        # A storage that was registered in the simulation answers once its pod exists, and is empty.
         if storage not in storages and _pod_of(desired, storage) in objects:
             storages[storage] = StorageReplicas()
     replicas = replace(present.replicas, storages=storages)
@@ -336,6 +337,7 @@ def _after_replica_step(cluster: SimulatedCluster, step: ReplicaStep) -> Simulat
     assert isinstance(present, ClusterPresent), "replicas change only while they are observed"
     replicas = after_replica_step(present.replicas, step)
     if isinstance(step, UnregisterStorage):
+        # Only registered storages are observed.
         storages = {s: report for s, report in replicas.storages.items() if s != step.storage}
         replicas = replace(replicas, storages=storages)
     changed = cluster.changed_partitions | _partitions_of(step)
