@@ -12,7 +12,10 @@ import asyncio
 from waltz_operator.shell.controller import Controller
 
 _WATCH_SECONDS = 600.0
-"""The time after which a watch without progress is stuck; a watch ends after 240 seconds."""
+"""The time after which a watch without progress is stuck.
+
+The API server ends a watch after 240 seconds (`waltz_operator.shell.kube_api`).
+"""
 
 _RECONCILE_SECONDS = 1800.0
 """The time after which a reconcile without progress is stuck.
