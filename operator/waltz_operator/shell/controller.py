@@ -175,8 +175,8 @@ class Controller:
                     result = await self._reconcile(*cluster)
                 requeue_seconds, failures = worker.keep_result(result), 0
             except Exception as problem:
-                # Even an unexpected exception ends only this reconcile. If it ended the process, the
-                # resource of one cluster could stop the operator for all clusters.
+                # Even an unexpected exception ends only this reconcile. If it ended the process,
+                # the resource of one cluster could stop the operator for all clusters.
                 requeue_seconds = _BACKOFF.delay(failures)
                 _log_failure(cluster, problem, requeue_seconds)
                 if not isinstance(problem, KubeError):
