@@ -1,10 +1,10 @@
 """Observe the cluster's own certificate authority. Touches the network during a rotation.
 
 During a rotation the observer connects to every pod of servers and storages, to see whether it
-presents the certificate in the secret of the processes. As soon as one of its files has changed, a
-process reads its certificate, its key and the trusted authorities again, in this order. Kubernetes
-replaces the files of a mounted secret together. So a process that presents the certificate also
-trusts the authorities in the same version of the secret.
+presents the certificate in the secret of the processes. A process reads its certificate, its key
+and the trusted authorities again, in this order, as soon as one of these files has changed.
+Kubernetes replaces the files of a mounted secret together. So a process that presents the
+certificate also trusts the authorities in the same version of the secret, or in a later one.
 """
 
 from __future__ import annotations

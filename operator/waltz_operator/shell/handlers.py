@@ -114,6 +114,7 @@ def make_registry(
 
     @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
     async def cluster_changed(*, namespace: str | None, name: str, **_: Any) -> None:
+        # kopf passes None only for resources without a namespace; clusters and pools have one.
         assert namespace is not None
         controller.enqueue(namespace, name)
 

@@ -1,8 +1,8 @@
 """Decide whether the operator makes progress; the answer of ``/healthz``.
 
 Kubernetes restarts the operator while ``/healthz`` fails. An API server that does not answer is no
-reason for a restart: each failed attempt is progress of a watch, too. Touches the event loop's
-clock.
+reason for a restart: a watch that fails is started again, which counts as progress. Touches the
+event loop's clock.
 """
 
 from __future__ import annotations

@@ -171,6 +171,7 @@ async def read_metadata(
         params, store_params = await cluster.params(), await cluster.store_params()
         maps, membership = await cluster.storage_maps(), await cluster.membership()
         access = await environment.replica_access(desired, cluster)
+        # All partitions (None), at all registered storages.
         replicas = await access.observe(ObservationScope(None, frozenset(maps.groups.groups)))
     except NoCluster:
         return await _read_incomplete(store, cluster, node.data)

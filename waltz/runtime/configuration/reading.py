@@ -154,6 +154,7 @@ def _reasons(error: ValidationError) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         name = ".".join(map(str, detail["loc"]))
+        # The error that a value type raised: ``msg`` would put other words before its text.
         reason = detail.get("ctx", {}).get("error", detail["msg"])
         reasons[name] = "" if detail["type"] == "missing" else str(reason)
     return reasons
