@@ -134,7 +134,7 @@ async def _chosen(
 ) -> list[tuple[str, str]]:
     """Return the namespace and name of each cluster to preview.
 
-    ``cluster`` is the name in the command line: then it is previewed in each namespace of the file,
+    If the command line names a ``cluster``, the result has this name in each namespace of the file,
     or in ``namespace`` without a file. Raises KubeError, RequestRefused.
     """
     if cluster is not None:

@@ -59,8 +59,8 @@ async def observe_authority(
     presented = await asyncio.gather(
         *(_presented_serial(desired, environment, process) for process in processes)
     )
-    # The serial number of a process is None if the process does not answer. It counts as not loaded
-    # even if ``serial`` is None, too.
+    # A process that does not answer has no presented serial number (None). It has not loaded the
+    # certificate, even if ``serial`` is None, too.
     not_loaded = tuple(
         process.pod
         for process, each in zip(processes, presented, strict=True)

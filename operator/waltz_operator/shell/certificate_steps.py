@@ -92,8 +92,8 @@ async def rotate_authority(kube: Kube, desired: DesiredCluster, step: RotateAuth
 async def _authority(kube: Kube, desired: DesiredCluster, *, is_in_use: bool) -> Mapping[str, Any]:
     """Return the secret of the authority, which is created if it does not exist.
 
-    Raises KubeError if it does not exist, but certificates that it signed are in use
-    (``is_in_use``).
+    ``is_in_use`` is whether processes have certificates that it signed. Raises KubeError if it does
+    not exist, but is in use.
     """
     name, in_use_name = names.authority_secret(desired.name), names.tls_secret(desired.name)
     live = await kube.get("Secret", desired.namespace, name)

@@ -81,7 +81,7 @@ class LeaderKube:
     async def patch_refusal(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
     ) -> str | None:
-        """See Kube. Not checked, because it changes nothing."""
+        """See Kube. This needs no check, because the API server changes nothing."""
         return await self._kube.patch_refusal(kind, namespace, name, change)
 
     async def delete(

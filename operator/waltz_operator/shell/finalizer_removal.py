@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _KINDS = ("WaltzCluster", "StoragePool")
 _ATTEMPTS = 5
-"""How often the resources of a kind are listed and patched before a change of one is an error."""
+"""How often the resources of a kind are listed and patched, if one changes during each attempt."""
 
 
 async def remove_finalizers(kube: Kube, namespace: str) -> None:

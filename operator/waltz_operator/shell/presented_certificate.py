@@ -27,8 +27,8 @@ async def presented_serial(
     The result is None if the process does not accept a connection within ``seconds``, or does not
     present a certificate that ``tls`` verifies. The TLS handshake shows the certificate. The
     handshake of the protocol ``spec`` follows, because a process may log a warning about a
-    connection that ends before. A failure of this second handshake has no effect: a server refuses
-    clients beyond their quota.
+    connection that ends before. A connection that is lost in this second handshake is no failure: a
+    server refuses clients beyond their quota.
     """
     try:
         async with asyncio.timeout(seconds):
