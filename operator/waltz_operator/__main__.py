@@ -11,19 +11,19 @@ from waltz.runtime.version import build_version
 def main() -> None:
     """Run the operator or its command ``plan``; if a package is missing, name the remedy.
 
-    ``waltz-operator plan`` does not import the operator's process: it needs less memory, and runs
-    beside the operator in one container.
+    ``waltz-operator plan`` runs beside the operator in one container. So it does not import the
+    modules of the operator's process, and needs less memory.
     """
     is_plan = sys.argv[1:2] == ["plan"]
     if not is_plan:
-        # Before anything is imported: an unknown option must not start an operator.
+        # Parsed before the operator is imported: an unknown option must not start an operator.
         _parser().parse_args()
     module = "waltz_operator.plan_command" if is_plan else "waltz_operator.main"
     run_main(module, "waltz-operator", "operator")
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of the operator's own command line, which has no arguments."""
+    """Return the parser of the operator's own command line: only ``--help`` and ``--version``."""
     parser = OneLineParser(
         "waltz-operator",
         description="Run the operator of Waltz clusters on Kubernetes, with the settings that its "

@@ -57,7 +57,8 @@ class OperatorConfig:
     clusters of ``watched_namespace``, or of all namespaces if it is empty. ``lease`` is the name of
     the Lease: operators with the same Lease elect one leader. ``identity`` names this process in
     the Lease. The chart sets ``identity`` to the name of the pod, so that a restarted
-    container becomes the leader again at once.
+    container becomes the leader again at once. ``http_port`` serves health and metrics; the system
+    chooses a port for 0.
     """
 
     namespace: str
@@ -133,7 +134,7 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
     stop = stop_signal()
 
     async with serve_http(
-        None,
+        None,  # All addresses.
         settings.http_port,
         liveness.problem,
         OperatorMetrics(controller, recorder, lambda: election.is_leader),

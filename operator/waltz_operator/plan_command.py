@@ -90,6 +90,10 @@ def _positive(text: str) -> float:
 
 
 def _read_file(file: str | None) -> str | None:
+    """Return the content of ``file``, of standard input for ``-``; None without a file.
+
+    Raises RequestRefused.
+    """
     if file is None:
         return None
     try:
@@ -101,7 +105,10 @@ def _read_file(file: str | None) -> str | None:
 
 
 async def _run(options: argparse.Namespace, text: str | None) -> list[str]:
-    """Return the lines to print; ``text`` is the content of the file, None without one."""
+    """Return the lines to print; ``text`` is the content of the file, None without one.
+
+    Raises KubeError, InvalidResource, RequestRefused.
+    """
     namespace: str = options.namespace
     async with connected_api_server() as kube:
         with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +132,11 @@ async def _run(options: argparse.Namespace, text: str | None) -> list[str]:
 async def _chosen(
     kube: Kube, requested: Requested, namespace: str, cluster: str | None
 ) -> list[tuple[str, str]]:
-    """Return the namespaces and names of the clusters to preview. Raises RequestRefused."""
+    """Return the namespace and name of each cluster to preview.
+
+    If the command line names a ``cluster``, the result has this name in each namespace of the file,
+    or in ``namespace`` without a file. Raises KubeError, RequestRefused.
+    """
     if cluster is not None:
         # The keys of ``requested`` are kind, namespace and name.
         namespaces = {in_file for _, in_file, _ in requested} or {namespace}

@@ -2,7 +2,7 @@
 
 Every message begins with a sequence number. An answer has the sequence number of its request.
 
-`partition_states` defines the switches and the state of a partition, which some messages have.
+`partition_states` defines the switches and the state of a partition; this module exports them, too.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class PullRecordsResponse:
 
 
 _PAIR_BYTES = 5
-"""A pair has an int and a boolean."""
+"""A pair of AssignedPartitionStatusResponse has an int and a boolean."""
 
 _PARTITION = Field("partition", INT)
 _FIRST_AND_LAST = (Field("first_id", LONG), Field("last_id", LONG))
@@ -331,6 +331,7 @@ _TABLE = MessageTable(
         ),
         Layout(DamagedRecordsRequest, 20, since=2),
         Layout(DamagedRecordsResponse, 21, (Field("ranges", RANGES),), since=2),
+        # `frames` defines this type byte, because it allows these requests to be large.
         Layout(RepairRecordsRequest, REPAIR_TYPE, (_PARTITION, _CHECKSUM, _RECORDS), since=2),
         Layout(
             PullRecordsRequest,

@@ -17,12 +17,14 @@ MAX_LOCKS = 1 << 16
 """The most locks of one append, and of all appends of a batch together."""
 
 LOG_MARK = -(1 << 63)
-"""A value for the client's mark of an append, from version 6 on.
+"""A value for the client high-water mark of an append, from version 6 on.
 
 The server replaces the value by the log's high-water mark at the time when the append arrives."""
 
 _OUTCOME = struct.Struct(">bq")
+"""A `BatchedOutcome`."""
 _ANSWER = struct.Struct(">iiiibq")
+"""An `AppendAnswer`."""
 _SMALLEST_APPEND_BYTES = 24
 """An append without locks and data has six ints: three counts, header, data length, checksum."""
 

@@ -92,8 +92,8 @@ class AnsweredAppendRequest(AppendRequest):
 class AppendAnswers:
     """The outcomes of some `AnsweredAppendRequest` of one client, and the log's high-water mark.
 
-    ``req_id`` is that of the first of them. The outcomes of committed appends arrive in the order
-    of the log.
+    ``req_id`` is that of the first of these appends. The outcomes of committed appends arrive in
+    the order of the log.
     """
 
     req_id: ReqId

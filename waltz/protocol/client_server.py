@@ -125,7 +125,7 @@ __all__ = [
 
 
 class _MountStateAsBooleanCodec:
-    """The mount state in versions 0 to 2. They lack CLIENT_AHEAD; NOT_READY is sent instead."""
+    """The mount state in versions 0 to 2: whether it is READY. CLIENT_AHEAD becomes NOT_READY."""
 
     def write(self, out: list[bytes], value: MountState) -> None:
         BOOLEAN.write(out, value is MountState.READY)
@@ -151,7 +151,7 @@ class _MountStateAsIntCodec:
 class _DataOrErrorCodec:
     """The last fields of TransactionDataResponse, as a tuple (data, checksum, error).
 
-    On the wire a boolean is followed by data and checksum if it is true, otherwise by the error.
+    On the wire, a boolean comes first. Data and checksum follow if it is true, otherwise the error.
     """
 
     def write(self, out: list[bytes], value: tuple[bytes | None, int, str | None]) -> None:
@@ -371,5 +371,5 @@ def decode(body: bytes, version: int) -> Message:
 
 
 def frame(body: bytes, version: int) -> bytes:
-    """Return the frame of a body that is already encoded."""
+    """Return the frame of ``body``, a message that is already encoded with its type byte."""
     return encode_frame(CLIENT_SERVER.magic, version, body)

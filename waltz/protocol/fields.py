@@ -24,6 +24,7 @@ _BYTE = struct.Struct(">b")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEADER = struct.Struct(">qiiiii")
+"""A `RecordHeader`: transaction id, request id (four ints), header."""
 
 
 class MalformedMessage(ValueError):
@@ -40,7 +41,7 @@ class Reader:
         self.position = position
 
     def fixed(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Read the numbers of ``layout``."""
+        """Read the numbers of ``layout``. Raises MalformedMessage if too few bytes remain."""
         start = self.position
         if start + layout.size > len(self.body):
             raise MalformedMessage("message cut off")
@@ -48,7 +49,7 @@ class Reader:
         return layout.unpack_from(self.body, start)
 
     def take(self, length: int) -> bytes:
-        """Read ``length`` raw bytes."""
+        """Read ``length`` raw bytes. Raises MalformedMessage if too few bytes remain."""
         start, end = self.position, self.position + length
         if length < 0 or end > len(self.body):
             raise MalformedMessage("message cut off")
@@ -216,7 +217,7 @@ class HeaderCodec:
 
 
 class BatchCodec:
-    """An int count, then that many records. They stay in wire form."""
+    """An int count, then that many records, which are not decoded: they stay in wire form."""
 
     def write(self, out: list[bytes], value: RecordBatch) -> None:
         """Append count and records."""

@@ -160,7 +160,10 @@ class FrameDecoder:
     ) -> None:
         self.spec = spec
         self.large_types = large_types
-        """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types."""
+        """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types.
+
+        A listener sets them to `ProtocolSpec.large_requests` or to none, and may change them later.
+        """
         self.version: int | None = None
         """The agreed version, None before the peer's Hello."""
         self.peer_text: str | None = None
@@ -219,6 +222,7 @@ class FrameDecoder:
                         self._check_large_frame(chunk[position + HEAD_BYTES], length)
                     else:
                         self._needed = HEAD_BYTES + 1
+                # Not a Hello, nor a frame whose type is not known yet: these are parsed again.
                 self._is_long = (
                     length >= _LONG_BODY_BYTES
                     and self._needed == end - position

@@ -28,7 +28,9 @@ _LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = WIRE_HEAD.size - _LENGTH.size
 """The position of the data length in a record: it is the last field of the head."""
 _BETWEEN_DATA = struct.Struct(">Iq20xI")
-"""All bytes between the data of two records: the checksum, then the next record's head."""
+"""All bytes between the data of two records: the checksum, then the next record's head.
+
+Of the head, request id and header are skipped (``20x``)."""
 
 WIRE_OVERHEAD_BYTES = WIRE_HEAD.size + _CHECKSUM.size
 """Bytes that a record adds to its data on the wire."""
@@ -71,6 +73,7 @@ class ReqId:
         """Return the request id that ``text`` shows. Raises ValueError."""
         try:
             client_id, generation, partition, seq = map(int, text.split(":"))
+            # Raises struct.error if a number needs more than 32 bits.
             cls(client_id, generation, partition, seq).encode()
         except (ValueError, struct.error):
             raise ValueError(

@@ -1,7 +1,8 @@
 """Records in the form of segment files, for readers that check the records themselves. Pure.
 
 A record has the same fields as on the wire. On disk, the checksum of the data precedes the data,
-and a checksum of all bytes before it ends the record. Source: spec/disk.md section 3.2.
+and the record ends with a second checksum, of all its bytes before. Source: spec/disk.md section
+3.2.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
     except OSError as problem:
         raise BadClusterFile(f"cannot read {file}: {problem.strerror}") from problem
     except (ValueError, RecursionError):
-        described = None
+        described = None  # Not JSON: refused below, like other JSON.
     match described:
         case {"zookeeper": str(zookeeper), "root": str(root), "tls": bool(tls)}:
             return ClusterFile(zookeeper, root, tls)

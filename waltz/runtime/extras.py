@@ -49,7 +49,7 @@ def run_main(module: str, program: str, extra: str) -> None:
     try:
         with needs_extra(f"{program}: the command", extra):
             main = import_module(module).main
-        main()  # which may import further modules that need the extra
+        main()  # It may raise ExtraMissing, too, when it imports modules that need an extra.
     except ExtraMissing as missing:
         sys.exit(str(missing))
 

@@ -57,6 +57,7 @@ async def serve_http(
 ) -> AsyncIterator[int | None]:
     """Serve HTTP while the context is open; yield the port in use, None if ``port`` is None.
 
+    Without a ``host``, all addresses of this machine are served. The system chooses a port for 0.
     The path ``/ready`` exists only with ``readiness``. Raises ListenFailed.
     """
     if port is None:

@@ -18,7 +18,7 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 _KEPT_BYTES = 32 << 20
-"""How many freed bytes glibc keeps at the end of each of its memory areas."""
+"""How many freed bytes glibc keeps at the end of each memory area; each thread uses one area."""
 
 _MAPPED_BYTES = 32 << 20
 """Each block of at least this size is still returned to the kernel when it is freed.

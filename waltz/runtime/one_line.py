@@ -98,6 +98,7 @@ def one_line_command(program_name: str) -> type[TyperCommand]:
 def _show(program: str, error: Any) -> int:
     """Print the error; return the exit status."""
     if type(error).__name__ == _HELP_ERROR_CLASS:
+        # The only output of several lines: the help.
         error.show()
         return int(error.exit_code)
     context = getattr(error, "ctx", None)

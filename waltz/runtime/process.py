@@ -80,6 +80,7 @@ def fail_stop_on_error(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
 
 
 async def _fail_stop(main: Coroutine[Any, Any, None]) -> None:
+    """Run ``main``; `_handle_exception` handles the exceptions that asyncio reports meanwhile."""
     asyncio.get_running_loop().set_exception_handler(_handle_exception)
     await main
 

@@ -93,7 +93,7 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
             ),
         ] = None,
         verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
-        _version: Version = False,
+        _version: Version = False,  # `show_version` has handled it before.
     ) -> None:
         set_up_logging(verbose=verbose)
         try:

@@ -53,7 +53,8 @@ def read_authority(
 ) -> ObservedAuthority | None:
     """Return what the secrets of the authority, of the processes and of the clients say.
 
-    Each is None if it does not exist. The result is None without a usable authority.
+    ``authority``, ``certificates`` and ``to_clients`` are these secrets, in this order. Each is
+    None if it does not exist. The result is None without a usable authority.
     """
     if authority is None:
         return None
@@ -81,8 +82,9 @@ def read_authority(
 def _issued(
     certificates: LiveObject | None, authorities: list[bytes], now: datetime.datetime
 ) -> IssuedCertificates | None:
-    """Return what the secret of processes or clients says; None if it cannot be decoded.
+    """Return what the secret of processes or clients says.
 
+    None if the secret does not exist or cannot be decoded.
     ``authorities`` are those that may have signed the certificate.
     """
     parts = {} if certificates is None else _parts(certificates)
@@ -122,7 +124,8 @@ def issued_parts(
         trusted = parts["tls.crt"]
         if phase in (RotationPhase.TRUST, RotationPhase.SIGN):
             other = parts[_OTHER_PARTS[phase]]
-            fingerprints(other)  # A process that cannot decode `ca.crt` would not load it.
+            # Raises ValueError if ``other`` cannot be decoded: no process could load such a file.
+            fingerprints(other)
             trusted = b"\n".join((trusted.rstrip(b"\n"), other))
     except KeyError as missing:
         raise AuthorityUnusable(f"it lacks {missing}") from missing
@@ -164,7 +167,7 @@ def change_of_phase(authority: LiveObject, to: RotationPhase, name: str) -> dict
 
 
 def encoded(parts: Mapping[str, bytes]) -> dict[str, str | None]:
-    """Return parts as the data of a secret."""
+    """Return parts in base64, as the data of a secret has them."""
     return {part: base64.b64encode(content).decode() for part, content in parts.items()}
 
 

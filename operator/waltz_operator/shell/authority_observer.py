@@ -1,10 +1,10 @@
 """Observe the cluster's own certificate authority. Touches the network during a rotation.
 
 During a rotation the observer connects to every pod of servers and storages, to see whether it
-presents the certificate in the secret of the processes. As soon as one of its files has changed, a
-process reads its certificate, its key and the trusted authorities again, in this order. Kubernetes
-replaces the files of a mounted secret together. So a process that presents the certificate also
-trusts the authorities in the same version of the secret.
+presents the certificate in the secret of the processes. A process reads its certificate, its key
+and the trusted authorities again, in this order, as soon as one of these files has changed.
+Kubernetes replaces the files of a mounted secret together. So a process that presents the
+certificate also trusts the authorities in the same version of the secret, or in a later one.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ async def observe_authority(
     environment: Environment,
     now: datetime.datetime,
 ) -> ObservedAuthority | None:
-    """Return the authority of the operator; None if the cluster has none that can be decoded.
+    """Return the cluster's own authority; None if the cluster has none that can be decoded.
 
-    Raises KubeError.
+    During a rotation, ``issued.not_loaded`` of the result has the pods that do not present the
+    certificate in the secret of the processes. Raises KubeError.
     """
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
         return None
@@ -58,6 +59,8 @@ async def observe_authority(
     presented = await asyncio.gather(
         *(_presented_serial(desired, environment, process) for process in processes)
     )
+    # A process that does not answer has no presented serial number (None). It has not loaded the
+    # certificate, even if ``serial`` is None, too.
     not_loaded = tuple(
         process.pod
         for process, each in zip(processes, presented, strict=True)
@@ -69,7 +72,10 @@ async def observe_authority(
 async def _presented_serial(
     desired: DesiredCluster, environment: Environment, process: _Process
 ) -> int | None:
-    """Return the serial number of the certificate of a process, None if it does not answer."""
+    """Return the serial number of the certificate that a process presents.
+
+    None if the process does not answer, or its address is unknown. Raises KubeError.
+    """
     if not process.host:
         return None
     return await environment.presented_serial(
@@ -80,7 +86,7 @@ async def _presented_serial(
 def _processes(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
 ) -> Iterator[_Process]:
-    """Yield the servers and storages, also those that stop or do not run."""
+    """Yield the servers and storages, also those that stop or do not run yet."""
     admin_ports = {pool.metadata.name: pool.spec.admin_port for pool in desired.own_pools}
     for key, live in sorted(objects.items(), key=lambda item: item[0]):
         labels = live["metadata"].get("labels") or {}
@@ -95,6 +101,7 @@ def _processes(
             yield _Process(key.name, Component.SERVER, host, desired.cluster.spec.servers.port)
         elif component == Component.STORAGE:
             port = admin_ports.get(labels.get(POOL_LABEL, ""))
-            # The port of a pool that the operator does not see is unknown, but its storages run.
+            # The port of a pool that the operator does not see is unknown, but its storages run:
+            # without a host they count as processes that do not answer.
             known_host = "" if port is None else host
             yield _Process(key.name, Component.STORAGE, known_host, port or 0)

@@ -29,17 +29,18 @@ from waltz_operator.shell.kube_api import Kube, KubeError
 
 
 async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCertificates) -> None:
-    """Issue a new certificate, by the existing authority or by a new one.
+    """Issue a new certificate for ``step.holder``, by the existing authority or by a new one.
 
     Raises KubeError, also if the authority's secret cannot be used, or is lost while certificates
     of the processes are in use.
     """
     namespace, name = desired.namespace, desired.name
-    # Read before the authority: if a later phase begins after this read, the certificates of that
-    # phase have another version of this secret, and the write below fails.
+    # Both secrets are read before the authority: when certificates of a later phase are written
+    # after this read, their secret gets another version, and the write below fails.
     in_use = await kube.get("Secret", namespace, names.tls_secret(name))
     to_clients = await kube.get("Secret", namespace, names.client_tls_secret(name))
     authority = await _authority(kube, desired, is_in_use=in_use is not None)
+    # None if the authority's secret cannot be used: `issued_parts` raises the error then.
     known = read_authority(authority, in_use, to_clients, datetime.datetime.now(datetime.UTC))
     if known is not None and not known.may_issue:
         raise KubeError(
@@ -70,7 +71,10 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
 
 
 async def rotate_authority(kube: Kube, desired: DesiredCluster, step: RotateAuthority) -> None:
-    """Begin a phase of the rotation of the authority. Raises KubeError."""
+    """Begin a phase of the rotation of the authority, if its secret is as observed.
+
+    Raises KubeError.
+    """
     name = names.authority_secret(desired.name)
     live = await kube.get("Secret", desired.namespace, name)
     if live is None:
@@ -88,7 +92,8 @@ async def rotate_authority(kube: Kube, desired: DesiredCluster, step: RotateAuth
 async def _authority(kube: Kube, desired: DesiredCluster, *, is_in_use: bool) -> Mapping[str, Any]:
     """Return the secret of the authority, which is created if it does not exist.
 
-    Raises KubeError if it does not exist, but certificates that it signed are in use.
+    ``is_in_use`` is whether processes have certificates that it signed. Raises KubeError if it does
+    not exist, but is in use.
     """
     name, in_use_name = names.authority_secret(desired.name), names.tls_secret(desired.name)
     live = await kube.get("Secret", desired.namespace, name)

@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from waltz_operator.core.authority import Holder
 
 _AUTHORITY_DAYS = 3650
-"""How long a certificate authority is valid. Before its end it is rotated (`planning.rotation`)."""
+"""How long an authority is valid. Before its end it is rotated: see `core.planning.rotation`."""
 
 _CERTIFICATE_DAYS = 365
 """How long a certificate of the processes or the clients is valid."""
@@ -139,7 +139,7 @@ def names_of(certificate: bytes) -> frozenset[str]:
 
 
 def fingerprint(certificate: bytes) -> str:
-    """Return the fingerprint of a certificate in PEM.
+    """Return the SHA-256 fingerprint of a certificate in PEM.
 
     Raises ValueError if the certificate cannot be decoded.
     """

@@ -50,7 +50,7 @@ LONGEST_PAUSE_SECONDS = 15.0
 """The longest pause between two reconciles with the same `ReconcileResult.state`."""
 
 _BACKOFF = Backoff(1.0, 30.0)
-"""The pauses after reconciles of a cluster that raised an exception."""
+"""The pauses in seconds after reconciles of a cluster that raised an exception."""
 
 
 @dataclass(slots=True)
@@ -72,6 +72,7 @@ class _Worker:
     """One cluster's task, its wake-up event and the result of its last reconcile."""
 
     enqueued: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the cluster must be reconciled soon."""
     task: asyncio.Task[None] | None = None
     progress_at: float | None = None
     """The time of the last progress of the running reconcile, or of its beginning.
@@ -174,8 +175,8 @@ class Controller:
                     result = await self._reconcile(*cluster)
                 requeue_seconds, failures = worker.keep_result(result), 0
             except Exception as problem:
-                # An unexpected exception ends only this reconcile. If it ended the process, the
-                # resource of one cluster could stop the operator for all clusters.
+                # Even an unexpected exception ends only this reconcile. If it ended the process,
+                # the resource of one cluster could stop the operator for all clusters.
                 requeue_seconds = _BACKOFF.delay(failures)
                 _log_failure(cluster, problem, requeue_seconds)
                 if not isinstance(problem, KubeError):

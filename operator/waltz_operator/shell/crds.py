@@ -1,8 +1,8 @@
 """Generate the CRDs from their models: ``python -m waltz_operator.shell.crds DIR ...``.
 
 Writes one YAML file per kind of resource into each DIR. The schemas come from the models, the
-columns of ``kubectl get`` from this module.
-Kubernetes requires *structural* schemas: no references, no null, and a type for every field.
+columns of ``kubectl get`` from this module. Kubernetes requires *structural* schemas: no
+references, no null, and a type for every field.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
     alternatives = schema.get("anyOf")
     if alternatives is not None:
         # The only alternative that the models have to a type is null. In Kubernetes such a field is
-        # absent instead of null.
+        # absent instead of null, so its default, null, is omitted, too.
         (not_null,) = (each for each in alternatives if each != {"type": "null"})
         own = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
         return _structural({**not_null, **own}, shared)
@@ -76,6 +76,7 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
         # The default keeps the values of all nested fields, because the API server validates it
         # before it adds their defaults. Only nulls are removed: the schema allows none.
         result["default"] = _without_null(result["default"])
+    # RULES_EXTENSION is the keyword of the rules that the API server evaluates.
     if any("self.matches(" in each["rule"] for each in result.get(RULES_EXTENSION, ())):
         # The rule replaces the pattern, because its message is clearer (`model.pattern_rule`).
         result.pop("pattern")
@@ -88,8 +89,8 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
 def _default_sentence(schema: dict[str, Any]) -> tuple[str, ...]:
     """Return a sentence about the default of a field, because `kubectl explain` shows no defaults.
 
-    The result is empty if the default is an empty text or a list, or an object, whose fields have
-    sentences of their own.
+    The result is empty without a default, and if the default is an empty text, a list, or an
+    object, whose fields have sentences of their own.
     """
     match schema.get("default"):
         case bool(default):

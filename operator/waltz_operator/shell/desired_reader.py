@@ -35,6 +35,8 @@ async def read_desired(kube: Kube, live: LiveObject, operator_namespace: str) ->
     )
     existing = tuple(decode(StoragePool, pool) for pool in pools if pool is not None)
     leaving = await _leaving_pools(kube, cluster)
+    # The label of a pool names the cluster that has claimed it. Another cluster may have claimed a
+    # pool of this one, and may no longer exist.
     owners = {pool.metadata.labels.get(CLUSTER_LABEL, "") for pool in existing}
     vanished = await _vanished(kube, namespace, owners - {"", cluster.metadata.name})
     return DesiredCluster(cluster, existing, operator_namespace, vanished, leaving)

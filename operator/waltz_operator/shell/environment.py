@@ -1,5 +1,6 @@
 """Connections to a cluster's own processes: its ZooKeeper, its storages and servers.
 
+A ZooKeeper is *managed* if the operator runs it, or *external* if the spec names its address.
 `Environment` is the interface. `NetworkEnvironment` touches the network, and writes certificates
 and credentials to files, because the ssl module loads certificates only from files.
 """
@@ -131,7 +132,10 @@ class Environment(Protocol):
 
 
 class _NetworkAccess(OrderExecutor):
-    """A `ReplicaAccess` over the network. Copied records never pass through the operator."""
+    """A `ReplicaAccess` over the network.
+
+    Its arguments are those of OrderExecutor, which implements `observe` and `perform`.
+    """
 
     async def compare(
         self, partition: int, first_id: int, may_continue: MayContinue
@@ -180,8 +184,9 @@ class NetworkEnvironment:
         known = self._sessions.get(key)
         if known and known.target == target and known.store.health.unhealthy_since is None:
             return known.store
-        # A new session reads the secrets again, and resolves the names of ZooKeeper's members
-        # again, because restarted pods have new addresses.
+        # The known session has another target, or ZooKeeper does not answer it. A new session reads
+        # the secrets again, and resolves the names of ZooKeeper's members again, because restarted
+        # pods have new addresses.
         await self.disconnect(*key)
         access = await self._read_zookeeper_access(desired, external)
         try:
@@ -204,6 +209,7 @@ class NetworkEnvironment:
             await self._tls(desired),
             answer_seconds=_ANSWER_SECONDS,
             on_compared=lambda _at, _last: self._on_progress(*key),
+            # Storages copy records from each other: no record passes through the operator.
             relay=False,
         )
 
@@ -278,6 +284,7 @@ class NetworkEnvironment:
         self, desired: DesiredCluster, external: ExternalZooKeeper | None
     ) -> ZooKeeperAccess:
         """Return how the operator connects to the cluster's ZooKeeper. Raises SecretUnusable."""
+        # The CRD allows authentication only with TLS.
         if external is None or external.tls is None:
             return OPEN_ACCESS
         tls, authentication = external.tls, external.authentication
@@ -338,6 +345,8 @@ class _SecretTls(TlsConfig):
     @override
     def dialing_context(self) -> ssl.SSLContext | None:
         """See TlsConfig. Raises DialFailed instead of TlsConfigError."""
+        # Not by `super()`, which fails in a dataclass with slots: that is another class than the
+        # one in which this method is compiled.
         try:
             return TlsConfig.dialing_context(self)
         except TlsConfigError as unusable:

@@ -83,8 +83,8 @@ class KubeEventRecorder:
 
         One event describes all steps of a kind: a plan may have a step per partition and storage,
         and the API server limits the rate of events. A *change of shape* adds, removes or
-        rebalances storages or pools (`ShapeChange`). It has the same steps for one partition after
-        the other, so only the first step of each kind is posted.
+        rebalances storages or pools (`ShapeChange`). It repeats the same kinds of steps for one
+        partition after the other, so during a change each kind is posted only once.
         """
         uid = cluster.metadata.uid
         # Called also without steps: it forgets a change that has ended.
@@ -134,7 +134,7 @@ class KubeEventRecorder:
         if self._last_failure.get(cluster.uid) == message:
             return
         if self._enqueue(cluster, "Warning", reason, message):
-            # Inserted at the end, so that the first entry is the failure that was posted first.
+            # Inserted at the end, so that the first entry of the dictionary is always the oldest.
             self._last_failure.pop(cluster.uid, None)
             self._last_failure[cluster.uid] = message
             if len(self._last_failure) > _MAX_LAST_FAILURES:

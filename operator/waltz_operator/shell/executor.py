@@ -5,11 +5,12 @@ write that such an operator sent while it held the Lease may still arrive later.
 later plan could not correct is conditional: clusters and pools are patched by compare-and-set of
 their versions, objects are deleted by the uid that was observed, the storage maps are changed by
 compare-and-set, as are the secrets of the certificates, and znodes are deleted only if the
-cluster's name, its key and whether it is complete are still as observed. Another object is applied
-without a condition, because the next plan applies it again if it is outdated. For the same reason,
-the label of a pod and the outside addresses are written without a condition. A storage that drops
-replicas checks no condition: directly before the request, the executor reads the assignment again
-(`_check_unassigned`) or records the step in the pool (`EmptyVolume`).
+cluster's name, its key and whether it is complete are still as observed. All other objects are
+applied without a condition, because the next plan applies them again if they are outdated. For the
+same reason, the label of a pod is written and the outside addresses are deleted without a
+condition. A storage that drops replicas checks no condition: directly before the request, the
+executor reads the assignment again (`_check_unassigned`) or records the step in the pool
+(`EmptyVolume`).
 test_unreliable_api_server_delays_start_and_deletion_only shows that failed and repeated writes do
 no harm.
 """
@@ -181,6 +182,7 @@ class Executor:
                 await delete_cluster(cluster.store, root, name)
             case WriteOutsideAddresses(addresses, observed):
                 wanted, expected = dict(addresses), dict(observed)
+                # Addresses that are not as observed stay: the next plan compares them again.
                 await change_outside_addresses(
                     cluster,
                     lambda before: (
@@ -208,8 +210,8 @@ class Executor:
                 finalizers = [*metadata.finalizers, FINALIZER]
                 await _patch(self._kube, "WaltzCluster", metadata, finalizers)
             case RemoveFinalizer():
-                # Not only when a reconcile finds that the cluster is gone: a watch that fails may
-                # report the deletion much later.
+                # `Reconciler.reconcile` disconnects, too, when it finds that the cluster is gone.
+                # But a watch that fails may report the deletion much later.
                 await self._environment.disconnect(namespace, metadata.name)
                 await _patch(self._kube, "WaltzCluster", metadata, _other_finalizers(metadata))
             case ClaimPool(pool) | ReleasePool(pool):
@@ -233,14 +235,17 @@ class Executor:
                 await self._kube.patch("Pod", namespace, pod, {"metadata": {"labels": labels}})
 
     async def _record(self, step: PoolRecordStep) -> None:
-        """Change annotations of a pool, if it is as the plan was made from it. Raises KubeError."""
+        """Change annotations of a pool, if it has not changed since the plan. Raises KubeError."""
         observed = self._pool(step.pool)
         annotations = dict(changed_annotations(observed, step))
         change = {"resourceVersion": observed.resource_version, "annotations": annotations}
         await self._kube.patch("StoragePool", observed.namespace, step.pool, {"metadata": change})
 
     async def _perform_on_new_volume(self, step: CompareReplica | EmptyVolume) -> None:
-        """Perform a step at a storage with a new volume. Raises an error of `_TRANSIENT`."""
+        """Perform a step at a storage with a new volume, and record its progress in the pool.
+
+        Raises an error of `_TRANSIENT`.
+        """
         if isinstance(step, EmptyVolume):
             # This write fails if the pool has changed, for example because another operator has
             # begun to fill the volume.
@@ -254,7 +259,7 @@ class Executor:
                 await self._perform_in_kubernetes(RecordReplacement(step.pool, progress))
 
     def _pool(self, name: str) -> ObjectMeta:
-        """Return the metadata of a pool, as the plan was made from it."""
+        """Return the metadata of a pool as it was when the plan was made."""
         pools = (*self._desired.pools, *self._desired.leaving_pools)
         return next(p.metadata for p in pools if p.metadata.name == name)
 
@@ -288,7 +293,10 @@ def _time_limit(step: Step) -> float | None:
 
 
 async def _key_and_completeness(cluster: Cluster) -> tuple[uuid.UUID | None, bool]:
-    """Return the key in the metadata of a cluster, and whether the metadata is complete."""
+    """Return the key in the metadata of a cluster, and whether the metadata is complete.
+
+    The key is None if that part of the metadata is missing.
+    """
     key = None
     try:
         key = (await cluster.store_params()).key

@@ -81,7 +81,7 @@ class LeaderKube:
     async def patch_refusal(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
     ) -> str | None:
-        """See Kube."""
+        """See Kube. This needs no check, because the API server changes nothing."""
         return await self._kube.patch_refusal(kind, namespace, name, change)
 
     async def delete(
@@ -93,7 +93,10 @@ class LeaderKube:
 
 
 class LeaderEnvironment:
-    """An `Environment` whose connections refuse writes while ``may_write`` is false."""
+    """An `Environment` whose connections refuse writes while ``may_write`` is false.
+
+    Refused writes raise LeaseExpired.
+    """
 
     def __init__(self, environment: Environment, may_write: MayWrite) -> None:
         self._environment = environment

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _KINDS = ("WaltzCluster", "StoragePool")
 _ATTEMPTS = 5
-"""How often the resources of a kind are listed and patched, if one changes meanwhile."""
+"""How often the resources of a kind are listed and patched, if one changes during each attempt."""
 
 
 async def remove_finalizers(kube: Kube, namespace: str) -> None:
@@ -57,7 +57,8 @@ async def _remove_from_kind(kube: Kube, kind: str, namespace: str) -> None:
         try:
             await kube.patch(kind, *resource, {"metadata": change})
         except NotFound:
-            # The operator, which may still run, has removed the finalizer since the list.
+            # The operator, which may still run, has removed the finalizer since the list, so that
+            # Kubernetes has deleted the resource.
             log.info("%s %s/%s: already deleted", kind, *resource)
             continue
         log.info("%s %s/%s: finalizer removed", kind, *resource)

@@ -38,7 +38,8 @@ WATCHED_KINDS = (
 )
 """The kinds of objects whose changes cause a reconcile at once.
 
-A change of any other object is found by the next reconcile: of a cluster at rest within 10 minutes.
+A change of any other object is found by the next reconcile: of a cluster at rest within 10 minutes
+(`waltz_operator.shell.resting`).
 PodDisruptionBudgets are not watched, because their status changes with every pod; Certificates,
 because the kind does not exist without cert-manager.
 """
@@ -113,6 +114,7 @@ def make_registry(
 
     @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
     async def cluster_changed(*, namespace: str | None, name: str, **_: Any) -> None:
+        # kopf passes None only for resources without a namespace; clusters and pools have one.
         assert namespace is not None
         controller.enqueue(namespace, name)
 
@@ -179,7 +181,8 @@ async def watch_owned(
                 metadata = live.get("metadata") or {}
                 cluster = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
                 if cluster is None:
-                    continue  # For example the report of an error, by which a watch ends.
+                    # For example the Status that reports an error before a watch ends.
+                    continue
                 uid = metadata["uid"]
                 current = _SeenObject(metadata["resourceVersion"], metadata["namespace"], cluster)
                 if current != before.get(uid):

@@ -18,7 +18,10 @@ Health = Callable[[], str | None]
 async def serve_http(
     host: str | None, port: int, health: Health, metrics: Collector
 ) -> AsyncIterator[int]:
-    """Serve while the context is open; yield the port, which the system chooses for ``port`` 0."""
+    """Serve while the context is open; yield the port, which the system chooses for ``port`` 0.
+
+    Without a ``host``, all addresses of this machine are served.
+    """
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health()

@@ -23,12 +23,14 @@ from waltz_operator.core.objects.manifest import API_VERSIONS
 from waltz_operator.core.observed import LiveObject
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
+"""The plurals that are not the kind in lower case and an s."""
+
 _TIMEOUT_SECONDS = 30.0
-"""The time limit of a request, and of the end of a watch."""
+"""The time limit of a request, and how long the end of a watch may be late."""
 
 _MERGE_PATCH = "application/merge-patch+json"
 _REFUSALS = (403, 422)
-"""The statuses with which the API server refuses what it has understood: forbidden, invalid."""
+"""The statuses of requests that are understood and not allowed: 403 forbidden, 422 invalid."""
 
 _WATCH_SECONDS = 240
 """The time after which the API server ends a watch."""
@@ -95,7 +97,7 @@ class Kube(Protocol):
     ) -> str | None:
         """Return why the API server would refuse a patch; nothing is changed.
 
-        None if it would not, or if it cannot say.
+        None if the API server would accept the patch, or if it cannot tell without performing it.
         """
 
     async def delete(
@@ -118,7 +120,7 @@ async def connected_api_server() -> AsyncIterator[ApiServer]:
             kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
         else:
             with warnings.catch_warnings():
-                # A missing file is a warning of several lines, and then an error.
+                # For a missing file the library shows a warning of several lines before its error.
                 warnings.simplefilter("ignore")
                 await kube_config.load_config()  # type: ignore[no-untyped-call]
     except Exception as problem:

@@ -171,6 +171,7 @@ class LeaderElection:
                 self._deadline = requested + RENEW_DEADLINE_SECONDS
                 return True
         except Conflict:
+            # Another candidate has written the Lease since it was read.
             return False
         except (KubeError, TimeoutError) as problem:
             log.warning(
@@ -187,6 +188,7 @@ class LeaderElection:
         """
         spec = self._spec(holder)
         if _spec_of(lease).get("holderIdentity") == holder:
+            # A renewal: the time at which the Lease was acquired stays.
             del spec["acquireTime"]
         else:
             spec["leaseTransitions"] = (_spec_of(lease).get("leaseTransitions") or 0) + 1

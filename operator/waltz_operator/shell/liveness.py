@@ -1,8 +1,8 @@
 """Decide whether the operator makes progress; the answer of ``/healthz``.
 
 Kubernetes restarts the operator while ``/healthz`` fails. An API server that does not answer is no
-reason for a restart: each failed attempt is progress of a watch, too. Touches the event loop's
-clock.
+reason for a restart: a watch that fails is started again, which counts as progress. Touches the
+event loop's clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import asyncio
 from waltz_operator.shell.controller import Controller
 
 _WATCH_SECONDS = 600.0
-"""The time after which a watch without progress is stuck; a watch ends after 240 seconds."""
+"""The time after which a watch without progress is stuck.
+
+The API server ends a watch after 240 seconds (`waltz_operator.shell.kube_api`).
+"""
 
 _RECONCILE_SECONDS = 1800.0
 """The time after which a reconcile without progress is stuck.

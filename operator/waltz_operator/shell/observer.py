@@ -89,6 +89,7 @@ async def observe(
         zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
         lost_seconds=_lost_seconds(desired, now),
         growth_refusals=await _growth_refusals(desired, kube, growths),
+        # How long each claim has waited for the resize of its file system.
         file_system_seconds={
             growth.claim: (now - datetime.datetime.fromisoformat(since)).total_seconds()
             for growth in growths
@@ -110,7 +111,7 @@ async def observe_metadata(
 
 
 async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveObject]:
-    """Return the objects with the cluster's labels, and the objects whose names it needs."""
+    """Return the objects with the cluster's labels, and any others that have names it needs."""
     kinds = list(_KINDS)
     if desired.cluster.spec.tls.mode is TlsMode.CERT_MANAGER:
         kinds.append("Certificate")
@@ -170,6 +171,7 @@ async def read_metadata(
         params, store_params = await cluster.params(), await cluster.store_params()
         maps, membership = await cluster.storage_maps(), await cluster.membership()
         access = await environment.replica_access(desired, cluster)
+        # All partitions (None), at all registered storages.
         replicas = await access.observe(ObservationScope(None, frozenset(maps.groups.groups)))
     except NoCluster:
         return await _read_incomplete(store, cluster, node.data)
@@ -210,6 +212,7 @@ async def _read_incomplete(
     paths = cluster.paths
     node = await store.get(paths.store)
     try:
+        # The root znode has the cluster's name, the znode `paths.store` its key.
         name = None if data is None else ClusterParams.decode(data).name
         has_key = node is not None and node.data is not None
         key = (await cluster.store_params()).key if has_key else None
@@ -239,14 +242,17 @@ async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
 async def _zookeeper_leader(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject], environment: Environment
 ) -> str | None:
-    """Return the pod that leads ZooKeeper; None if no pod of ZooKeeper has to be replaced."""
+    """Return the pod that leads a managed ZooKeeper.
+
+    None if no pod of ZooKeeper has to be replaced, or if the leader is unknown.
+    """
     if not is_rolling(desired, _of_objects_only(objects), Component.ZOOKEEPER):
         return None
     return await environment.zookeeper_leader(desired)
 
 
 def _of_objects_only(objects: Mapping[ObjectKey, LiveObject]) -> ObservedCluster:
-    """Return an observation for functions that depend on the objects alone."""
+    """Return an observation with ``objects`` only, for functions that use nothing else of it."""
     return ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
 
 
@@ -288,7 +294,8 @@ async def _growth_refusals(
 ) -> dict[str, str]:
     """Return the volume claims that the API server would not enlarge, each with the reason.
 
-    It is asked before the plan is made, because a step that fails would delay all steps after it.
+    The API server is asked before the plan is made, because a step that fails would delay all
+    steps after it.
     The answer covers the StorageClass, which an operator of one namespace may not read, and quotas.
     """
     asked = growths_to_ask_about(growths)

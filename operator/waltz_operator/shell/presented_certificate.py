@@ -25,9 +25,10 @@ async def presented_serial(
     """Return the serial number of the certificate that a process presents at ``host:port``.
 
     The result is None if the process does not accept a connection within ``seconds``, or does not
-    present a certificate that ``tls`` verifies. The handshake of the protocol follows that of TLS,
-    because a process may log a warning about a connection that ends before. It may fail: a server
-    refuses clients beyond their quota.
+    present a certificate that ``tls`` verifies. The TLS handshake shows the certificate. The
+    handshake of the protocol ``spec`` follows, because a process may log a warning about a
+    connection that ends before. A connection that is lost in this second handshake is no failure: a
+    server refuses clients beyond their quota.
     """
     try:
         async with asyncio.timeout(seconds):

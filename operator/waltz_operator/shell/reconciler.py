@@ -89,6 +89,7 @@ class Reconciler:
         self._operator_namespace = operator_namespace
         self._clock = clock
         self._resting: dict[tuple[str, str], RestingCluster] = {}
+        """The clusters at rest, by namespace and name."""
 
     async def reconcile(self, namespace: str, name: str) -> ReconcileResult | None:
         """Reconcile a cluster once; return None if it no longer exists.
@@ -96,6 +97,7 @@ class Reconciler:
         Raises KubeError if the API server returns an error or does not answer. Any other exception
         is unexpected: it is reported in the status and by an event before it is raised.
         """
+        # Removed first: after an error of this reconcile, `check` must not use the earlier state.
         self._resting.pop((namespace, name), None)
         live = await self._kube.get("WaltzCluster", namespace, name)
         if live is None:
@@ -135,6 +137,7 @@ class Reconciler:
         ready = await self._write_statuses(desired, observed, plan, failure)
         requeue = IDLE_REQUEUE_SECONDS if plan.done else BUSY_REQUEUE_SECONDS
         result = ReconcileResult(requeue, ready, _identify_state(observed, plan, failure))
+        # The plan of a deletion depends on the time since its request, which is not kept.
         if (plan.done or desired.cluster.spec.paused) and not desired.deleting:
             key = (desired.namespace, desired.name)
             self._resting[key] = pack(desired, plan, result, observed, begun)
@@ -197,9 +200,9 @@ class Reconciler:
             await self._patch_status("WaltzCluster", metadata, change)
 
     async def _perform(self, desired: DesiredCluster, plan: ClusterPlan) -> str | None:
-        """Perform the steps until one fails that stops others (`stops`).
+        """Perform the steps in order, except those that an earlier failed step stops (`stops`).
 
-        Returns why the first one failed, None if none failed.
+        Returns why the first failed step failed, None if none failed.
         """
         executor = Executor(desired, self._kube, self._environment)
         succeeded: list[Step] = []
@@ -299,8 +302,8 @@ class Reconciler:
 def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str | None) -> int:
     """Return a value that changes when the plan, its failure or an object changes.
 
-    The state of ZooKeeper, servers and storages is part of it only as far as the plan names it: the
-    positions in the log change with every append.
+    A change of ZooKeeper, servers or storages changes the value only if it changes the plan: their
+    whole state has positions in the log, which change with every append.
     """
     versions = frozenset(
         (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()

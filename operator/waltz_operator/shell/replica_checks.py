@@ -17,11 +17,14 @@ _COMPARE_SECONDS = 10.0
 async def compare_next_part(replicas: ReplicaAccess, step: CompareReplica) -> Replacement:
     """Compare for a bounded time; return where the next comparison continues.
 
-    Raises NotEqual if a transaction differs, or if the replica cannot be compared now.
+    ``step.at`` is where this comparison begins: a partition and a transaction id. Raises NotEqual
+    if a transaction differs, or if the replica of ``step.storage`` cannot be compared now, and the
+    errors of `ReplicaAccess.compare`.
     """
     clock, at = asyncio.get_running_loop().time, step.at
     end = clock() + _COMPARE_SECONDS
     result = await replicas.compare(at.partition, at.next_id, lambda: clock() < end)
+    # Why the replica of a storage cannot be compared to the end, by storage.
     problems = {**result.problems, **dict.fromkeys(result.ends, "it ends early")}
     if result.difference is not None:
         raise NotEqual(

@@ -111,6 +111,7 @@ def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | No
     ``new`` omits has its default.
     """
     for rule in schema.get(RULES_EXTENSION, ()):
+        # This is the rule of a field that never changes.
         if rule["rule"] == "self == oldSelf" and old != new:
             return str(rule["message"])
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
@@ -124,10 +125,7 @@ def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | No
 
 
 class RequestedKube:
-    """A `Kube` that reads, with the resources of a file, and refuses to write.
-
-    Every write raises KubeError.
-    """
+    """A `Kube` whose reads show the resources of a file, and whose writes raise KubeError."""
 
     def __init__(self, kube: Kube, requested: Requested) -> None:
         self._kube = kube
@@ -190,8 +188,8 @@ class RequestedKube:
 async def clusters_of(kube: Kube, requested: Requested) -> list[tuple[str, str]]:
     """Return the namespace and name of each cluster that the resources of a file concern.
 
-    These are the clusters of the file. A pool of the file concerns the cluster that has claimed it
-    or, if none has, the clusters whose spec names it. Raises KubeError.
+    A WaltzCluster of the file concerns itself. A pool of the file concerns the cluster that has
+    claimed it or, if none has, the clusters whose spec names it. Raises KubeError.
     """
     clusters: dict[tuple[str, str], None] = {}
     for (kind, namespace, name), each in requested.items():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 _ANSWER_SECONDS = 3.0
 _LEADER = "Mode: leader"
+"""The line by which a leader's answer differs from that of another member."""
 
 
 async def find_leader(members: Sequence[tuple[str, int]]) -> str | None:

@@ -62,13 +62,14 @@ def settings_report(
     """Return every setting with its value and origin, and the problems of the settings.
 
     Without ``path``, all values come from the environment or are defaults. Raises ConfigError only
-    if the file cannot be read as a YAML map of settings.
+    if the file at ``path`` cannot be read as a YAML map of settings.
     """
     values = {} if path is None else read_yaml(path)
     in_file = {name: RawSetting(value, str(path)) for name, value in values.items()}
     problems: list[str] = []
     in_environment, warnings = from_environment(model, environment)
     try:
+        # The variable of a setting overrides `WALTZ_TLS`.
         in_environment = from_tls_variable(model, environment) | in_environment
     except ConfigError as problem:
         problems.append(str(problem))
@@ -86,6 +87,7 @@ def settings_report(
     config = None
     reasons: dict[str, str] = {}
     try:
+        # The first source that has a setting determines its value.
         sources = (RawSettingSource(model, in_environment), RawSettingSource(model, in_file))
         # A model of pydantic-settings takes its sources from this argument.
         arguments: dict[str, Any] = {"_build_sources": (sources, {})}
@@ -93,6 +95,7 @@ def settings_report(
     except ValidationError as error:
         reasons = _reasons(error)
         problems += _problems(reasons, raw, path)
+    # Combinations of values are checked only if each value alone can be used.
     if config is not None and not problems:
         where = path or "the environment"
         problems += (f"{where}: {problem}" for problem in config.problems(ignored))
@@ -151,6 +154,7 @@ def _reasons(error: ValidationError) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         name = ".".join(map(str, detail["loc"]))
+        # The error that a value type raised: ``msg`` would put other words before its text.
         reason = detail.get("ctx", {}).get("error", detail["msg"])
         reasons[name] = "" if detail["type"] == "missing" else str(reason)
     return reasons

@@ -22,7 +22,7 @@ def from_tls_variable(
 
     There are none for a model without these settings, such as that of the command line, which has
     an option for the variable. ``on`` and ``off`` set only ``PROCESS.tls.enabled``. A file turns
-    TLS on, unless the file itself sets ``enabled``: someone who names certificates wants TLS.
+    TLS on, unless the file itself sets ``enabled``: a user who names certificates wants TLS.
     Settings that the variable does not set stay as they are: otherwise ``on`` would drop a
     certificate authority, and every peer would be accepted. Raises ConfigError if the value is
     neither on, off nor the path of a YAML file.

@@ -30,7 +30,8 @@ _SIMILAR = 0.85
 _PROCESSES = ("server", "storage")
 """The processes that serve one cluster and have no profiles (`Settings.process`)."""
 
-# Kubernetes adds variables with such names and such values for every service.
+# Kubernetes adds variables for every service. Most are recognised by their names; the one that may
+# have the name of a setting, such as WALTZ_SERVER_PORT, is recognised by its value.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_\w+$")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
@@ -129,6 +130,7 @@ def _unknown_variable(variable: str, names: Iterable[str], process: str) -> list
     The list is empty if ``variable`` seems to belong to Kubernetes or to another program.
     """
     first_word, separator, _ = variable.removeprefix(VARIABLE_PREFIX).partition("_")
+    # The variable of a setting has at least two words after WALTZ_.
     if not separator or _SERVICE_LINK.search(variable):
         return []
     alike = [known for known in names if known.startswith(f"{VARIABLE_PREFIX}{first_word}_")]

@@ -51,12 +51,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from None
     except ConfigError:
-        raise
+        raise  # A ConfigError is a ValueError, but its text names the file already.
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def _read_map(path: Path) -> Mapping[str, Any]:
+    """Return the YAML map in a file, empty for an empty file. Raises ConfigError."""
     try:
         tree = yaml.load(path.read_bytes(), _Loader)
     except OSError as error:

@@ -21,8 +21,8 @@ SHARED_VARIABLES = {
     "WALTZ_ACCESS": "client.access",
 }
 """The variables that tell the command line and the library which cluster they use and which
-addresses they dial, with the setting that each variable also sets. The variable of the setting
-itself overrides it."""
+addresses they dial, with the setting that each variable also sets. The setting's own variable (see
+`environment_variable`) overrides the shared one."""
 ACCESS_VARIABLE = "WALTZ_ACCESS"
 """The variable for the addresses that the command line and the library dial: ``inside`` or
 ``outside``."""

@@ -92,6 +92,7 @@ def _text(value: Any) -> str:
 
 
 def _file(value: Any) -> Path:
+    # None is left to `_text`, whose error says that the value is empty.
     if not isinstance(value, str | Path | None) or "\0" in str(value):
         raise ValueError("expected a path")
     return Path(_text(value))
