@@ -54,6 +54,9 @@ class _Origin:
 class AdminHandler:
     """Handles admin requests.
 
+    ``submit`` queues tasks and reads, whose answers are delivered on the main event loop.
+    ``deliver`` passes answers to that event loop, from any thread.
+
     The answer None means that the request has no answer in its version of the protocol. It closes
     the connection, as in Waltz 0.13.2.
     """

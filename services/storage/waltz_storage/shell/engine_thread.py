@@ -170,6 +170,7 @@ class EngineThread:
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
         if len(ready.parts) == 1:
+            # To pass a single part to the writer would take longer than its flush on a fast disk.
             self._round_writer.commit(ready.parts, self._settle)
         elif ready.parts:
             self._committing = True

@@ -35,8 +35,9 @@ _Outcome = CheckedRecords | RequestRefused | OSError
 class Scrubbing:
     """Performs what a scrubber decides.
 
-    ``submit`` queues arrivals for the engine. ``on_damage`` is called when new damage was found,
-    and repairs it. If it is None, the log names the command that repairs it.
+    ``submit`` queues arrivals for the engine. ``on_damage`` is called when new damage was found, so
+    that it is repaired. If ``on_damage`` is None, nothing repairs the damage, and the log names the
+    command that does.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Scrubbing:
         while True:
             passes = scrubber.progress.passes
             action = scrubber.next_action(self._clock(), self._sizes)
+            # `next_action` ends the pass when all partitions were checked.
             if scrubber.progress.passes > passes:
                 self._log_pass()
             match action:

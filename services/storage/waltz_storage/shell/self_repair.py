@@ -1,7 +1,9 @@
 """Repair the records that the scrubber found damaged, from the other replicas of their partitions.
 
-Nothing happens while no record is damaged. Touches ZooKeeper, to find the other replicas, and the
-network, to read from them; the own log through the admin handler.
+Nothing happens while no record is damaged. An *attempt* finds out in ZooKeeper which storages (the
+*peers*) have the same partitions, queries them, and takes from them what `plan_repairs` chooses.
+Touches ZooKeeper and the network; it changes the storage's own log through its `AdminHandler`, as a
+repair by an administrator does.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ _LOGGED_OBSTACLES = 10
 class RepairTimes:
     """When repairs are tried.
 
-    The first attempt is made ``settle_seconds`` after new damage was found, so that one attempt
-    repairs what the scrubber finds together. While damage is left, attempts follow by ``retry``.
+    The first attempt is made ``settle_seconds`` after new damage was found: what the scrubber finds
+    in this time is repaired together. While damage is left, further attempts follow after the
+    delays of ``retry``, which begin anew when new damage is found.
     """
 
     settle_seconds: float = 10.0
@@ -53,10 +56,11 @@ class RepairTimes:
 
 
 class SelfRepair:
-    """Repairs what ``scrubber`` finds; `damage_found` must be called when it finds something.
+    """Repairs the records that ``scrubber`` found damaged.
 
-    ``open_metadata`` opens the metadata of the cluster in ZooKeeper, ``network`` connections to
-    other storages with ``tls``. All methods are for the main event loop.
+    The caller runs `run`, and calls `damage_found` each time that the scrubber finds new damage.
+    ``open_metadata`` opens the metadata of the cluster in ZooKeeper, ``network`` opens connections
+    to storages with ``tls``. All methods are for the main event loop.
     """
 
     def __init__(
@@ -79,17 +83,19 @@ class SelfRepair:
         self._found = asyncio.Event()
 
     def damage_found(self) -> None:
-        """Begin an attempt soon."""
+        """Make an attempt soon: after `RepairTimes.settle_seconds`, and after a running attempt."""
         self._found.set()
 
     async def run(self) -> None:
         """Repair what is found, again and again, until the task is cancelled."""
-        failures = 0
+        failures = 0  # How many attempts have left damage since new damage was found.
         while True:
+            # None: no damage is left, so only new damage leads to the next attempt.
             pause = self._times.retry.delay(failures - 1) if failures else None
             if await self._found_within(pause):
                 failures = 0
                 await asyncio.sleep(self._times.settle_seconds)
+                # Before the attempt: what is found during it leads to another one.
                 self._found.clear()
             await self._attempt()
             failures = failures + 1 if self._findings.ranges else 0
@@ -114,6 +120,7 @@ class SelfRepair:
             obstacles.append(f"ZooKeeper: {problem or 'no answer in time'}")
         else:
             obstacles += await self._repair_all(observation, params)
+        # Without damage, obstacles do not matter: an administrator may have repaired everything.
         if obstacles and self._findings.ranges:
             log.warning(
                 "repair: records stay damaged for now, and the storage tries again later: %s",
@@ -123,7 +130,8 @@ class SelfRepair:
     async def _repair_all(self, observation: ReplicaObservation, params: StoreParams) -> list[str]:
         """Repair what the observed peers can give; return what cannot be repaired, and why.
 
-        A peer that fails is left out, and the rest is planned again with the others.
+        If a repair fails, also because this storage refuses the records, its peer is left out, and
+        the rest is planned again with the other peers. So the loop ends after the last peer.
         """
         failures: dict[str, str] = {}
         while True:
@@ -139,25 +147,31 @@ class SelfRepair:
                     failures[repair.source] = f"{repair}: {why or 'no answer in time'}"
                     break
                 log.info("repair: replaced %s", repair)
-            else:
+            else:  # No repair of this plan has failed.
                 return [*failures.values(), *plan.obstacles]
 
     async def _observe(self, cluster: Cluster) -> ReplicaObservation:
-        """Query the storages to which the damaged partitions are assigned."""
+        """Query the storages to which the damaged partitions are assigned, this one included.
+
+        Raises NoCluster, MalformedMetadata, StoreError.
+        """
         partitions = tuple(sorted(self._findings.ranges))
         assignments = (await cluster.storage_maps()).assignments
         storages = frozenset(s for p in partitions for s in assignments.storages_of(p))
         observer = ReplicaObserver(
             cluster,
             self._tls,
+            # A storage that does not answer must leave time for ZooKeeper and the other storages.
             answer_seconds=_ANSWER_SECONDS / 3,
             retry=False,
             network=self._network,
         )
+        # ``query_peers`` would query the servers, too, and the storages twice.
         scope = ObservationScope(partitions, storages, query_peers=False, damage=True)
         return await observer.observe(scope)
 
     def _plan(self, observation: ReplicaObservation, excluded: Set[str]) -> RepairPlan:
+        """Plan the repair of what is damaged now, without records of the ``excluded`` storages."""
         marks = {state.partition: state.local_low_water_mark for state in self._directory.states()}
         # The findings may have more partitions now than were observed; the next attempt has them.
         damaged = {
@@ -168,7 +182,10 @@ class SelfRepair:
         return plan_repairs(damaged, marks, observation, excluded)
 
     async def _repair(self, peer: StorageAdmin, repair: PeerRepair) -> None:
-        """Perform one repair; the time limit applies to each batch."""
+        """Perform one repair, in batches; `_ANSWER_SECONDS` are the time limit of each batch.
+
+        Raises CopyFailed, RemoteFailure, ConnectionLost, TimeoutError.
+        """
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(_ANSWER_SECONDS) as deadline:
             await repair_from_peer(
@@ -195,6 +212,7 @@ class _OwnReplica:
             if not answered.done():
                 answered.set_result(answer)
 
+        # The sequence number, 0, matters only on a connection.
         request = admin.RepairRecordsRequest(0, partition, as_signed(checksum), records)
         self._handler.handle(request, max(ADMIN.versions), reply)
         answer = await answered

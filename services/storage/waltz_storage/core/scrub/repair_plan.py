@@ -1,7 +1,10 @@
 """Pure. Which of the storage's own damaged records to take from which peer.
 
-The storage does not know under which name it is in ZooKeeper. It needs no name here: it reports its
-damaged records to itself as to every peer, so it is never a source for them.
+A *peer* is another storage that has a replica of the same partition. The storage does not know its
+own name in ZooKeeper, and needs none here: the observation includes the storage itself, with the
+records that it reports as damaged. So the plan never takes these from the storage itself. If a
+damaged record is not in that report, because it was found later, its read from the storage itself
+fails, and the storage is excluded like a peer that fails.
 """
 
 from __future__ import annotations
@@ -44,10 +47,10 @@ def plan_repairs(
 ) -> RepairPlan:
     """Return how the ``damaged`` ranges of each partition can be repaired.
 
-    ``marks`` are the local low-water marks of the storage's own replicas. Only records up to the
-    mark of both replicas are repaired: these are committed, so both must have the same ones. The
-    observation has these partitions, and all storages to which they are assigned. The ``excluded``
-    storages are no sources.
+    ``marks`` are the local low-water marks of the storage's own replicas. A record is repaired only
+    if it is at or below this mark and the mark of the source: it is committed then, so both have
+    the same one. The ``observation`` must have all partitions in ``damaged``, and all storages to
+    which they are assigned. No record is taken from the ``excluded`` storages.
     """
     repairs: list[PeerRepair] = []
     obstacles: list[str] = []
@@ -58,6 +61,7 @@ def plan_repairs(
             for storage in sorted(view.replicas - excluded)
             if _usable(observation, view, storage)
         ]
+        # No mark: the partition was unassigned since the damage was found.
         mark = marks.get(partition, -1)
         for ids in ranges:
             if ids.first_id > mark:
@@ -66,9 +70,10 @@ def plan_repairs(
                     "repaired after the next store session has begun"
                 )
                 continue
+            # If the range goes beyond the mark, the rest is an obstacle of a later plan.
             next_id, last_id = ids.first_id, min(ids.last_id, mark)
             while next_id <= last_id:
-                # The replica that has the most of what is left.
+                # The replica that has the most of these records without a gap, from the first on.
                 source = repair_source(observation, partition, peers, next_id, last_id)
                 if source is None:
                     left = IdRange(next_id, last_id)
@@ -84,7 +89,7 @@ def plan_repairs(
 
 
 def _usable(observation: ReplicaObservation, view: PartitionView, storage: str) -> bool:
-    """Whether the replica on ``storage`` answers and takes part in the present store session."""
+    """Whether ``storage`` can be read and its replica takes part in the present store session."""
     if absence_reason(observation, view, storage) is not None:
         return False
     held = observation.held(storage, view.partition)
