@@ -1,7 +1,9 @@
-"""Run the scrubber: perform its checks in the lanes of the partitions, and log what it finds.
+"""Run the scrubber: perform its checks by way of the engine, and log what it finds.
 
-Each check is a read in the lane of its partition. Appends overtake it, and wait at most while it
-runs. Touches the event loop, and the disk through the tasks.
+The engine has a *lane* for each partition, which does the jobs of the partition one after the other
+(see `core.engine.engine`). Each check is a read in the lane of its partition: an append overtakes a
+check that has not begun, and waits for one that runs. Touches the event loop, and the disk through
+the checks.
 """
 
 from __future__ import annotations

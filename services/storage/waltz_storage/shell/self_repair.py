@@ -35,7 +35,7 @@ from waltz_storage.shell.admin_handler import AdminHandler
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30.0
-"""The time that ZooKeeper, and a peer for each batch, have for their answers."""
+"""The time limit of the queries of an attempt together, and of each batch of a repair."""
 _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
 _LOGGED_OBSTACLES = 10

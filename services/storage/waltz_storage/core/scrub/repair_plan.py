@@ -47,10 +47,11 @@ def plan_repairs(
 ) -> RepairPlan:
     """Return how the ``damaged`` ranges of each partition can be repaired.
 
-    ``marks`` are the local low-water marks of the storage's own replicas. A record is repaired only
-    if it is at or below this mark and the mark of the source: it is committed then, so both have
-    the same one. The ``observation`` must have all partitions in ``damaged``, and all storages to
-    which they are assigned. No record is taken from the ``excluded`` storages.
+    ``marks`` are the local low-water marks of the storage's own replicas. The mark of a replica is
+    its last record when its last store session began; the records up to there are committed. Only
+    records up to the marks of both replicas are repaired, because both must have the same ones. The
+    ``observation`` must have all partitions in ``damaged``, and all storages to which they are
+    assigned. No record is taken from the ``excluded`` storages.
     """
     repairs: list[PeerRepair] = []
     obstacles: list[str] = []
