@@ -8,10 +8,9 @@ because these use the main event loop.
 A *round* is the appends, of one or more partitions, that are written and flushed together (see
 `core.engine`). A round of one partition stays on the thread of the engine. A larger round is
 written and flushed by another thread, the writer, so that the answers of each partition leave as
-soon as it is durable. A few threads flush (see
-`parallel_flushes`). A few others do tasks (reads, truncations, sessions, assignments). Another
-thread makes the flushed marks durable, which say how far each log is flushed. Touches threads, and
-the disk through the engine.
+soon as it is durable. A few threads flush (see `parallel_flushes`). A few others do tasks (reads,
+truncations, sessions, assignments). Another thread makes the flushed marks durable, which say how
+far each log is flushed. Touches threads, and the disk through the engine.
 """
 
 from __future__ import annotations
