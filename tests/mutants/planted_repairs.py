@@ -86,7 +86,7 @@ REPAIR_BUGS = (
     Planted(
         "repaired records stay in the findings",
         Package.STORAGE,
-        "self._scrubber.findings.note(partition, checked)\n",
+        "self._scrubber.findings.note_repair(partition, checked)\n",
         "pass\n",
         "The order repairs the same records again and again.",
         nodes(_LOG + "test_repair_request_repairs_records_and_removes_them_from_the_findings"),
