@@ -154,7 +154,7 @@ class StorageNode:
         return self._directory
 
     def ports(self) -> dict[str, int | None]:
-        """Return the ports in use, after `start`; None for one that does not listen yet."""
+        """Return the ports in use, after `start`."""
         listeners = {"port": self.listener, "admin": self.admin_listener}
         return {name: listener.port for name, listener in listeners.items() if listener}
 
