@@ -31,7 +31,7 @@ async def run_node(node: StorageNode, stop: asyncio.Event) -> None:
 async def _run(node: StorageNode) -> None:
     """Start the node and run it until the task is cancelled.
 
-    After the start, a disk failure ends the process at once (`StorageEnvironment.fail`).
+    After the start, a disk failure ends the process at once (see `shell.environment`).
     """
     await node.start(await learn_cluster(node.config))
     async with node.http() as http_port:

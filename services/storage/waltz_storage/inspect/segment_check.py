@@ -172,7 +172,7 @@ def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[F
 def _next_whole(
     data: ByteSource, entries: Sequence[int], first_id: int, damaged_id: int, offset: int
 ) -> FileRecord | None:
-    """Return the first whole record after the damaged record at ``offset``.
+    """Return the first whole record after the damaged record at ``offset``, None if none is found.
 
     The length of the damaged record, or else the index, tells where a later record begins.
     """

@@ -1,7 +1,8 @@
 """Handle the requests of the admin port: assignments, status, records (spec/wire.md section 7).
 
-A request becomes one task in the lane of each of its partitions, after the jobs that wait there. It
-is answered when all its tasks are done. A checksum of a range takes several tasks, one after the
+The engine has a *lane* for each partition, which does the jobs of the partition one after the other
+(see `core.engine.engine`). A request becomes one task in the lane of each of its partitions, and is
+answered when all its tasks are done. A checksum of a range takes several tasks, one after the
 other; a list of records is a read in steps. A request for the state of all partitions, or for the
 damaged records, is answered at once. A repair of records also changes which records the scrubber
 knows to be damaged. Version 0 of the protocol has no answer to a request that cannot be done at
@@ -53,6 +54,9 @@ class _Origin:
 
 class AdminHandler:
     """Handles admin requests.
+
+    ``submit`` queues tasks and reads, whose answers are delivered on the main event loop.
+    ``deliver`` passes answers to that event loop, from any thread.
 
     The answer None means that the request has no answer in its version of the protocol. It closes
     the connection, as in Waltz 0.13.2.

@@ -5,11 +5,12 @@ its answer back would take longer than the flush of a fast disk. While a disk ha
 waits, and servers get no answers. The process still answers administrators and health checks,
 because these use the main event loop.
 
-A round of several partitions is written and flushed by another thread, the writer, so that the
-answers of each partition leave as soon as it is durable. A few threads flush (see
-`parallel_flushes`). A few others do tasks (reads, truncations, sessions, assignments). Another
-thread makes the flushed marks durable, which say how far each log is flushed. Touches threads, and
-the disk through the engine.
+A *round* is the appends, of one or more partitions, that are written and flushed together (see
+`core.engine`). A round of one partition stays on the thread of the engine. A larger round is
+written and flushed by another thread, the writer, so that the answers of each partition leave as
+soon as it is durable. A few threads flush (see `parallel_flushes`). A few others do tasks (reads,
+truncations, sessions, assignments). Another thread makes the flushed marks durable, which say how
+far each log is flushed. Touches threads, and the disk through the engine.
 """
 
 from __future__ import annotations
@@ -170,6 +171,7 @@ class EngineThread:
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
         if len(ready.parts) == 1:
+            # To pass a single part to the writer would take longer than its flush on a fast disk.
             self._round_writer.commit(ready.parts, self._settle)
         elif ready.parts:
             self._committing = True

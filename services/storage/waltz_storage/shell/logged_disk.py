@@ -230,7 +230,7 @@ class LoggedFile:
                 return b""
             if state.region is None or state.is_changed(offset, length):
                 return state.read(offset, length, self._read_file)
-            # Changes that were applied may be pending in `RegionFiles`, and not be in the file yet.
+            # `core.wal.region_files` buffers changes that were applied: the file may lack them.
             self._commits.logged.files.write_pending(state.region, offset, length)
         return self._read_handle().read(offset, length).ljust(length, b"\0")
 

@@ -39,9 +39,10 @@ _REPORTED_RANGES = 100
 class StorageSources:
     """The parts of a storage that its metrics are read from.
 
-    ``queued`` returns how many jobs of a partition wait. ``disk_free`` and ``disk_size`` return
-    bytes. ``accepted`` are the connections on the port for servers. The ``scrubber`` knows the
-    damaged records.
+    ``queued`` returns how many jobs of a partition wait, ``flushes`` how many flushes the rounds of
+    appends have begun. ``disk_free`` and ``disk_size`` return bytes. ``certificate_days_left``
+    returns None without TLS. ``accepted`` are the connections on the port for servers. The
+    ``scrubber`` knows the damaged records.
     """
 
     directory: StorageDirectory

@@ -177,7 +177,10 @@ class StorageNode:
             yield port
 
     async def stop(self) -> None:
-        """Close the ports, finish all requests, and close all files cleanly."""
+        """Close the ports, finish all requests, and close all files cleanly.
+
+        The engine stops last, because all the others submit jobs to it.
+        """
         if self._engine is not None and self.listener is not None:
             await self._engine.run(self.listener.close())
         if self.admin_listener is not None:
@@ -272,7 +275,7 @@ def _open_directory(
             WalOptions(
                 config.wal_bytes,
                 environment.clock,
-                # Without ``fail``, the engine makes checkpoints on no thread.
+                # Only with ``fail``, the engine starts a thread for its checkpoints.
                 fail=environment.fail if environment.checkpoint_thread else None,
                 direct_bytes=environment.direct_bytes,
                 directory=home,

@@ -1,7 +1,9 @@
-"""Run the scrubber: perform its checks in the lanes of the partitions, and log what it finds.
+"""Run the scrubber: perform its checks by way of the engine, and log what it finds.
 
-Each check is a read in the lane of its partition. Appends overtake it, and wait at most while it
-runs. Touches the event loop, and the disk through the tasks.
+The engine has a *lane* for each partition, which does the jobs of the partition one after the other
+(see `core.engine.engine`). Each check is a read in the lane of its partition: an append overtakes a
+check that has not begun, and waits for one that runs. Touches the event loop, and the disk through
+the checks.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ _Outcome = CheckedRecords | RequestRefused | OSError
 class Scrubbing:
     """Performs what a scrubber decides.
 
-    ``submit`` queues arrivals for the engine. ``on_damage`` is called when new damage was found,
-    and repairs it. If it is None, the log names the command that repairs it.
+    ``submit`` queues arrivals for the engine. ``on_damage`` is called when new damage was found, so
+    that it is repaired. If ``on_damage`` is None, nothing repairs the damage, and the log names the
+    command that does.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Scrubbing:
         while True:
             passes = scrubber.progress.passes
             action = scrubber.next_action(self._clock(), self._sizes)
+            # `next_action` ends the pass when all partitions were checked.
             if scrubber.progress.passes > passes:
                 self._log_pass()
             match action:

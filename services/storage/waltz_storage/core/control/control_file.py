@@ -209,7 +209,8 @@ def open_control(
     """Open the control file of this cluster; create one if there are no partitions.
 
     ``data`` is the directory of the partitions. ``meta`` is the directory of the control file, None
-    if both are the same. ``can_replay`` says whether the caller can replay a write-ahead log.
+    if both are the same. ``now_ms`` is the time of creation that a new file gets, in milliseconds
+    since 1970. ``can_replay`` says whether the caller can replay a write-ahead log.
 
     Raises NoSpace, DiskFailed, and DirectoryRefused in these cases:
 

@@ -295,6 +295,7 @@ class Engine:
                 admitted.append(job)
             except RequestRefused as refused:
                 ready.answers.append((job.reply, failure(job.request, refused)))
+        # If every append was refused, the lane stays free, and `step` begins its next job.
         if admitted:
             lane.taken = True
             opened = self.directory.partition(admitted[0].request.partition)

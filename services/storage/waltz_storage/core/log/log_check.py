@@ -28,7 +28,7 @@ from waltz_storage.core.log.segment_format import (
 )
 
 MAX_CHECKED_RECORDS = 4096
-"""The most records that one check reads, so that it occupies its lane only briefly."""
+"""The most records that one check reads, so that the partition's other jobs wait only briefly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ not thread-safe.
 
 Between two steps, records may be appended, and segments may be begun. Nothing else may change: the
 end of the range is fixed by the first step, and a read that continued after a truncation could join
-records of two different logs. The engine's lane keeps this rule; the assertions here check it
-(`LogSegments.removals`).
+records of two different logs. The engine keeps this rule, because it does the jobs of a partition
+one after the other; the assertions here check it (`LogSegments.removals`).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def repair_records(
 def plan_repair(
     segments: LogSegments, end: FlushedEnd, records: RecordBatch, checksum: int
 ) -> list[SegmentRepair]:
-    """Check the peer's records against the log; raises RequestRefused, OSError."""
+    """Check the peer's records; return what to write where. Raises RequestRefused, OSError."""
     if not records.count:
         raise RequestRefused("the request has no records to repair")
     next_id = first_id = records.first_id()
@@ -136,7 +136,7 @@ def plan_repair(
 def _plan_segment(
     segments: LogSegments, segment: SegmentBounds, first_id: int, records: Sequence[bytes]
 ) -> SegmentRepair:
-    """Check the peer's records of one segment; raises RequestRefused, OSError."""
+    """Do what `plan_repair` does, for the records of one segment."""
     files = segments.files(segment.first_id)
     _check_headers(segments, segment, files)
     data = files.data

@@ -208,7 +208,7 @@ class PartitionLog:
         return flushes
 
     def complete(self, staged: StagedAppend) -> list[RequestRefused | None]:
-        """Make the flushed records readable; return the outcome of each batch.
+        """Make the flushed records readable; return the outcome of each batch (see `StagedAppend`).
 
         The flushed mark is raised before the appends are answered. Otherwise a start after the
         death of this process would not notice that the files lack these records. Raises DiskFailed.

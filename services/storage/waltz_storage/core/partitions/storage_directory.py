@@ -125,6 +125,7 @@ class StorageDirectory:
                 if partition not in self._refused and self._control.info(partition).assigned:
                     self._refused[partition] = damaged
         self._open_assigned()
+        # The opening of the logs may have raised their marks, which is not durable yet.
         self.flush_marks()
 
     @property

@@ -65,7 +65,7 @@ class Findings:
         return _ranges(damaged_id for damaged_id in checked.damaged if damaged_id not in known)
 
     def note_repair(self, partition: int, checked: CheckedRecords) -> None:
-        """Note a check that followed a repair."""
+        """Note a check that followed a repair, and count the records that it repaired."""
         before = self.count
         self.note(partition, checked)
         self.repaired += max(0, before - self.count)

@@ -75,7 +75,8 @@ class ScrubProgress:
 class Scrubber:
     """Decides what to check next. A rate of 0 bytes per second switches it off.
 
-    ``pass_seconds`` is the least time from the beginning of one pass to the beginning of the next.
+    ``now`` is always the present time. ``pass_seconds`` is the least time from the beginning of one
+    pass to the beginning of the next.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Scrubber:
         self._next_pass = now
         """When the next pass begins at the earliest."""
         self._waiting: list[int] = []
-        """The partitions that the present pass has not begun, in descending order."""
+        """The partitions that the present pass has not begun; the last one comes next."""
         self._current: ScrubCheck | None = None
         """The check whose result is awaited, or that comes next."""
 
@@ -149,4 +150,5 @@ class Scrubber:
         self._next_pass = now + self._pass_seconds
         self._waiting = sorted(sizes, reverse=True)
         self._pass_bytes, self._pass_size = 0, sum(sizes.values())
+        # Nothing is known any more about a partition that was closed since the last pass.
         self.findings.keep(sizes)

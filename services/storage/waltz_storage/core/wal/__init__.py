@@ -5,7 +5,8 @@
 * a *transaction* is a list of *operations* on files, and after a crash all or none are applied
 * a *region* is the number by which operations name a file, and the *catalogue* lists the files
 * a *replay* at the start of the storage applies the transactions in the log to the files
-* a *checkpoint* flushes the files: a replay begins after the transactions that it has *passed*
+* a *checkpoint* flushes the files that transactions have changed, and so *passes* these
+  transactions: a replay begins after the last one that was passed
 * *direct data* are data of a large record, which are written to its file and not to the log; the
   transaction has a Check with their checksum
 * a *plain* storage directory has complete segment files, and needs nothing of its log
