@@ -30,9 +30,11 @@ class RecoveringReplica:
     """The mark to write to the disk with the session id before copies count; None afterwards, and
     for a replica that needs no interim mark."""
     needed: int = -1
-    """The last id that the replica has acknowledged as far as this server knows.
+    """The last id that the replica has acknowledged, as far as this server knows; -1 if it knows
+    none.
 
-    Its position does not count while its log ends below it."""
+    While the log ends below this id, the position does not count in the vote, and no replica copies
+    from this one. See `acknowledged_ends`."""
     position: int | None = None
     """The replica's last transaction id, None until ``first_step`` is reported."""
     busy: bool = False

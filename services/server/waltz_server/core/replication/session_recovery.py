@@ -68,7 +68,8 @@ class SessionRecovery:
 
     ``last_replicas`` are the replicas of the last session that opened: it has written their states
     to the metadata, and this session has read them there. ``assigned`` are the replicas that belong
-    to the partition now. ``acknowledged`` is what this server knows of the last session.
+    to the partition now. A `Copy` has at most ``copy_records`` records. ``acknowledged`` are the
+    ends of logs that this server knows (None: none).
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class SessionRecovery:
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
     ) -> None:
-        """Classify ``replica`` by its last session, its mark, and where its log ended then."""
+        """Classify ``replica`` by the session and the marks on its disk, and the metadata."""
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
@@ -154,12 +155,11 @@ class SessionRecovery:
         if r.role is VoteRole.VOTER and self._last_replicas:
             r.needed = self._acknowledged.end(replica, self._last_replicas[replica].session_id)
         if max_id < r.needed:
-            # The disk was restored from a copy that was made in the last session.
+            # The disk was restored from a copy of the last session, or has lost records.
             r.case = RecoveryCase.LOST_RECORDS
         elif max_id < r.low_water_mark:
-            # The replica never reached the mark of its last session. An emptied or restored disk is
-            # cut and never measured (`classify`), so this one is intact, and the replica has
-            # acknowledged no record beyond its log (lagging_replica.txt).
+            # The replica got this mark before the copies up to it: it acknowledged no append of the
+            # session that wrote the mark, and R is not below the mark (lagging_replica.txt).
             r.role, r.case = VoteRole.CLEAN, RecoveryCase.LAGGING
         r.position = max_id
         self._vote()
@@ -305,7 +305,7 @@ class SessionRecovery:
 
         Only replicas of the last session count: others have acknowledged no append of it. A replica
         with an interim mark does not count: the new session is not on its disk yet, so a later
-        session would cut off the copies that this vote had counted.
+        session would cut off the copies that this vote had counted. Nor does one below ``needed``.
         """
         return sorted(
             (

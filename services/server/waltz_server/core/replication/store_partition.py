@@ -86,9 +86,9 @@ class StorePartition:
         self._attempts = SessionAttempts(partition, retry, ready)
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
-        self._in_doubt = InDoubtAppends()
+        self._in_doubt = InDoubtAppends()  # Those of the last session that opened.
         self._ends = AcknowledgedEnds()
-        self._last_session_id = -1
+        self._last_session_id = -1  # The newest session that this server has begun.
         self._mark: int | None = None
         self._ready = ready
         self._reports = reports
@@ -223,7 +223,7 @@ class StorePartition:
         if contradiction := self._lost.check(value, version, self._last_session_id):
             self._retry_unhealthy(contradiction)
             return
-        if value.session_id != self._last_session_id:
+        if value.session_id != self._last_session_id:  # Another server may have begun it.
             self._ends.forget()
         session_id = value.session_id + 1
         begun = self._begun = PartitionMetadata(self._generation, session_id, value.replicas)

@@ -37,8 +37,8 @@ from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 class StoreSession:
     """The state machine of one session.
 
-    ``metadata`` is what the store has just written to begin the session. The store keeps ``queue``,
-    which has the waiting appends, and ``ends`` for the next session.
+    ``metadata`` is what the store has just written to begin the session. The store keeps ``queue``
+    (the waiting appends) and ``ends`` (of the logs: see `acknowledged_ends`) for the next session.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class StoreSession:
         if isinstance(request, st.RecordListRequest):
             self._copy_received(storage, request, response)
             return True
-        if r.stage in (ReplicaStage.CONNECTING, ReplicaStage.FAILED):
+        if r.stage in (ReplicaStage.CONNECTING, ReplicaStage.FAILED):  # A late answer.
             return True
         if isinstance(response, st.FailureResponse):
             self._fail(r, f"{storage} refused: {response.failure.message}")
