@@ -78,10 +78,11 @@ class FrameHandler(Protocol):
 class FrameConnection(asyncio.Protocol):
     """A connection, with its handshake, framing, keep-alives and backpressure.
 
-    ``on_end`` is called once when the connection ends, before `FrameHandler.lost`. ``accepted``
-    bounds the bytes of the incomplete frames of all accepted connections together: a connection is
-    closed if its incomplete frame would exceed what is left of the bound. ``peer`` is the peer's
-    ``host:port``, "?" before the connection is open.
+    ``dialer`` says whether this side has dialed the connection, and not accepted it. ``on_end`` is
+    called once when the connection ends, before `FrameHandler.lost`. ``accepted`` bounds the bytes
+    of the incomplete frames of all accepted connections together: a connection is closed if its
+    incomplete frame would exceed what is left of the bound. ``peer`` is the peer's ``host:port``,
+    "?" before the connection is open.
     """
 
     def __init__(

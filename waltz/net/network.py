@@ -42,7 +42,7 @@ class Network(Protocol):
     async def dial(
         self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig
     ) -> FrameConnection:
-        """Open a connection to ``host:port``; see `waltz.net.dialer.dial`. Raises DialFailed."""
+        """Open a connection to ``host:port``. For the errors, see `waltz.net.dialer.dial`."""
 
     def listener(
         self,
@@ -92,5 +92,5 @@ class Dialer:
     network: Network = TCP
 
     async def dial(self, endpoint: tuple[str, int], handler: FrameHandler) -> FrameConnection:
-        """Open a connection to the host and port of ``endpoint``. Raises DialFailed."""
+        """Open a connection to the host and port of ``endpoint``; see `Network.dial`."""
         return await self.network.dial(*endpoint, self.spec, handler, self.tls)

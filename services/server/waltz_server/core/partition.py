@@ -213,7 +213,7 @@ class Partition:
         self._submit()
 
     def feed(self, peer: Peer, request: cs.FeedRequest) -> None:
-        """Continue the client's feed after the mark in ``request``."""
+        """Continue the client's feed after the mark in ``request``, on its newest connection."""
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark

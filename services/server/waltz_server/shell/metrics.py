@@ -109,7 +109,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
         "1 while the partition has an open store session; in JSON the opposite",
         "is-closed",
         lambda hosted: not hosted.core.store.is_open,
-        not_,
+        not_,  # Converts the value in JSON to the one for Prometheus.
     ),
     gauge(
         "waltz_server_partition_high_water_mark",

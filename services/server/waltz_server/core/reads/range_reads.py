@@ -188,7 +188,7 @@ class RangeReads:
     def close(self) -> None:
         """Refuse all reads, because this server releases the partition."""
         due = [read for queue in self._due.values() for read in queue]
-        self._mark = None
+        self._mark = None  # The new owner may extend the log, so the refusals have no mark.
         for read in (*due, *self._waiting, *self._stop_reading()):
             self._refuse(read, NOT_HERE)
         self._due.clear()

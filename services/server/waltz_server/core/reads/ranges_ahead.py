@@ -78,7 +78,7 @@ class RangesAhead:
         Without a result, the read is under way, and `done` will return ``read``.
         """
         ahead = self._ahead.get(read.peer)
-        if ahead is None or ahead.waiting is not None:
+        if ahead is None or ahead.waiting is not None:  # An earlier request waits for the range.
             return None
         if not isinstance(read.request, cs.RecordsRequest):
             return None

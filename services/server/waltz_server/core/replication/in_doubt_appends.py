@@ -27,7 +27,10 @@ from waltz_server.core.store_reports import (
 
 @dataclass(frozen=True, slots=True)
 class InDoubtAppends:
-    """The appends in doubt after a session of ``generation``; their ids begin at ``first_id``."""
+    """The appends in doubt after a session of ``generation``; their ids begin at ``first_id``.
+
+    By default, no append is in doubt.
+    """
 
     generation: int = -1
     first_id: int = 0
@@ -44,7 +47,7 @@ def outcomes(
     if in_doubt.generation == generation:
         return _outcomes_at(in_doubt, queue, mark)
     # Another server may have written since, so the mark shows nothing about these appends. Or no
-    # append is in doubt (generation -1), and only the appends in ``queue`` can be stale.
+    # append is in doubt (generation -1, the default), and only those in ``queue`` can be stale.
     return _outcomes_of_stale(in_doubt, queue, generation)
 
 

@@ -34,4 +34,4 @@ def decided_position(positions: Iterable[int], absent: int, quorum: int) -> int 
             return position
         if supporters + absent >= quorum:
             return None
-    return None
+    return None  # No replica is counted.

@@ -73,7 +73,7 @@ class ReplicaReads:
         self._send_waiting()
 
     def ended(self) -> None:
-        """Keep the reads in progress for the next session, because this session has ended."""
+        """Keep the reads under way for the next session, because the store session has ended."""
         self._session = None
         for read in self._sent:
             read.request = None

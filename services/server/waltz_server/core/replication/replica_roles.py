@@ -75,8 +75,9 @@ class VoteRole(Enum):
     """
 
     VOTER = auto()
-    """The replica took part in the last session and has kept every record that it acknowledged: its
-    position is a vote.
+    """The replica took part in the last session, and the session on its disk shows no loss of a
+    record that it acknowledged: its position is a vote. For a loss that its position shows, see
+    `RecoveryCase.LOST_RECORDS`.
     """
     CLEAN = auto()
     """The replica has certainly acknowledged no record beyond its log: its position supports a

@@ -67,7 +67,8 @@ class SessionRecovery:
 
     ``last_replicas`` are the replicas of the last session that opened: it has written their states
     to the metadata, and this session has read them there. ``assigned`` are the replicas that belong
-    to the partition now. ``committed`` is the last id that this server knows to be committed.
+    to the partition now. A `Copy` has at most ``copy_records`` records. ``committed`` is the last
+    id that this server knows to be committed.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class SessionRecovery:
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
     ) -> None:
-        """Classify ``replica`` by its last session, its mark, and where its log ended then."""
+        """Classify ``replica`` by the session and the marks on its disk, and the metadata."""
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
@@ -154,9 +155,8 @@ class SessionRecovery:
             self._vote()
             return
         if max_id < r.low_water_mark:
-            # The replica never reached the mark of its last session. An emptied or restored disk is
-            # cut and never measured (`classify`), so this one is intact, and the replica has
-            # acknowledged no record beyond its log (lagging_replica.txt).
+            # The replica got this mark before the copies up to it: it acknowledged no append of the
+            # session that wrote the mark, and R is not below the mark (lagging_replica.txt).
             r.role, r.case = VoteRole.CLEAN, RecoveryCase.LAGGING
         r.position = max_id
         self._vote()
@@ -304,7 +304,7 @@ class SessionRecovery:
 
         Only replicas of the last session count: others have acknowledged no append of it. A replica
         with an interim mark does not count: the new session is not on its disk yet, so a later
-        session would cut off the copies that this vote had counted.
+        session would cut off the copies that this vote had counted. Nor does one below ``needed``.
         """
         return sorted(
             (

@@ -85,8 +85,8 @@ class StorePartition:
         self._attempts = SessionAttempts(partition, retry, ready)
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
-        self._in_doubt = InDoubtAppends()
-        self._last_session_id = -1
+        self._in_doubt = InDoubtAppends()  # Those of the last session that opened.
+        self._last_session_id = -1  # The newest session that this server has begun.
         self._mark: int | None = None
         self._ready = ready
         self._reports = reports

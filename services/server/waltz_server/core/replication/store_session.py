@@ -132,7 +132,7 @@ class StoreSession:
         if isinstance(request, st.RecordListRequest):
             self._copy_received(storage, request, response)
             return True
-        if r.stage in (ReplicaStage.CONNECTING, ReplicaStage.FAILED):
+        if r.stage in (ReplicaStage.CONNECTING, ReplicaStage.FAILED):  # A late answer.
             return True
         if isinstance(response, st.FailureResponse):
             self._fail(r, f"{storage} refused: {response.failure.message}")

@@ -19,7 +19,10 @@ def waiting_reasons(
 ) -> list[str]:
     """Return a phrase for each reason, with the replicas that it concerns.
 
-    ``without_own_mark`` are replicas whose log ends below their own local low-water mark.
+    ``assigned`` are the replicas of the partition now, ``last_replicas`` those of the last session
+    that opened. ``present`` are the replicas that have connected, without those that the recovery
+    has dropped: ``failed``, and ``without_own_mark``, whose logs end below their own local
+    low-water marks. The replicas in ``unreadable`` could not be copied from.
     """
     seen = {*present, *failed, *without_own_mark}
     reasons = {
