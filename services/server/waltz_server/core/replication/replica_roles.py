@@ -75,9 +75,9 @@ class VoteRole(Enum):
     """
 
     VOTER = auto()
-    """The replica took part in the last session, and the session on its disk shows no loss of a
-    record that it acknowledged: its position is a vote. For a loss that its position shows, see
-    `RecoveryCase.LOST_RECORDS`.
+    """The replica took part in the last session, and its disk shows no loss of a record that it
+    acknowledged: its position is a vote. (A disk that was restored from a copy of the same session
+    shows no loss, either: see ``committed`` of `SessionRecovery`.)
     """
     CLEAN = auto()
     """The replica has certainly acknowledged no record beyond its log: its position supports a

@@ -68,7 +68,8 @@ class SessionRecovery:
     ``last_replicas`` are the replicas of the last session that opened: it has written their states
     to the metadata, and this session has read them there. ``assigned`` are the replicas that belong
     to the partition now. A `Copy` has at most ``copy_records`` records. ``committed`` is the last
-    id that this server knows to be committed.
+    id that this server knows to be committed: R is not below it. Nothing else shows what a disk
+    lacks that was restored from a copy of the last session (restored_in_session.txt).
     """
 
     def __init__(
@@ -101,10 +102,7 @@ class SessionRecovery:
         self._copy_records = copy_records
         self._replicas: dict[str, RecoveringReplica] = {}
         self._highest_counted_mark = committed
-        """The highest known mark: R is not below it.
-
-        A mark on a disk counts if the metadata confirm it, or if it may be committed (`classify`).
-        """
+        """``committed``, or a higher mark on a disk that may be committed (see `classify`)."""
         self._voted_below: int | None = None
         """The position that a quorum supports if it is below ``_highest_counted_mark``, or None."""
         self._was_undecidable = False  # Whether a vote with a counted replica was undecidable.
