@@ -134,9 +134,8 @@ class NodesRun(SimCluster):
             )
 
         await self.wait_until(are_repaired, _REPAIR_SECONDS, "damaged records are not repaired")
-        scrubbers = (storage.scrubber for storage in self.storages.values())
-        repaired = sum(each.findings.repaired for each in scrubbers if each is not None)
-        self.history.counters["rot: records repaired"] += repaired
+        for storage in self.storages.values():
+            storage.count_repairs()
 
     def _has_enough(self) -> bool:
         return self.committed >= APPENDS and self.history.faults >= FAULTS

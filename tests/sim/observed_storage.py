@@ -153,7 +153,13 @@ class SimStorage:
         finally:
             self._starting = False
 
+    def count_repairs(self) -> None:
+        """Count the records that the present process has repaired; call this once at its end."""
+        if self.scrubber is not None:
+            self.history.counters["rot: records repaired"] += self.scrubber.findings.repaired
+
     def _end(self, *, power_loss: bool) -> None:
+        self.count_repairs()
         self.up = False
         self._incarnation += 1
         self._refused.clear()
