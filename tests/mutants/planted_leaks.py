@@ -189,8 +189,8 @@ LEAK_BUGS = (
     Planted(
         "an interrupted submit goes on",
         Package.SYNC,
-        "except BaseException:\n    thread.cancel(work)\n    raise\n",
-        "except BaseException:\n    raise\n",
+        "    thread.cancel(work)\n    raise\nreturn thread.result(submitted)\n",
+        "    raise\nreturn thread.result(submitted)\n",
         "The work of a submit that was interrupted waits forever.",
         nodes("unit/sync/test_client_sync.py::test_interrupted_submit_cancels_its_work"),
     ),

@@ -211,8 +211,8 @@ WAIT_BUGS = (
     Planted(
         "a peer that does not answer a pull ends the storage",
         Package.STORAGE,
-        "except (ConnectionLost, DialFailed, RemoteFailure, TimeoutError) as problem:\n",
-        "except (ConnectionLost, DialFailed, RemoteFailure) as problem:\n",
+        "    RemoteFailure,\n    TimeoutError,\n    TlsConfigError,\n) as problem:\n",
+        "    RemoteFailure,\n    TlsConfigError,\n) as problem:\n",
         "The administrator gets no answer.",
         nodes(
             "unit/storage/test_storage_pull.py::test_pull_from_a_peer_that_does_not_answer_is_refused"

@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.storage_settings import storage_settings
 from tests.support.virtual_time import on_virtual_time
 from waltz.admin import StorageAdmin
-from waltz.net import PLAINTEXT, TCP, RemoteFailure, RpcConnection, TlsConfig
+from waltz.net import PLAINTEXT, TCP, RemoteFailure, RpcConnection, TlsConfig, TlsConfigError
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.runtime.configuration import TlsSettings
@@ -238,6 +238,19 @@ def _pulls() -> PeerPulls:
         raise AssertionError("records were appended")
 
     return PeerPulls(IDENTITY, refuse, refuse, TCP, PLAINTEXT, lambda: 0.0)
+
+
+async def test_pull_with_unusable_tls_files_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_peer(*_: object) -> NoReturn:
+        raise TlsConfigError("storage.tls.certificate cannot be read")
+
+    monkeypatch.setattr(RpcConnection, "open_admin", open_peer)
+    answers = list[Any]()
+    _pulls().handle(admin.PullRecordsRequest(7, 0, SESSION, "peer", 1, 4, 7), answers.append)
+    await eventually(lambda: answers)
+    [answer] = answers
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert "cannot read from peer:1: storage.tls.certificate" in (answer.failure.message or "")
 
 
 @pytest.mark.parametrize(
