@@ -100,8 +100,8 @@ ADMIN_BUGS = (
     Planted(
         "a replica of another session is healthy",
         Package.ADMIN,
-        "if not metadata.takes_part(storage) or held.session_id != metadata.session_id:\n",
-        "if not metadata.takes_part(storage):\n",
+        "if not view.in_session(storage, held):\n",
+        "if not view.metadata.takes_part(storage):\n",
         "A disk that was replaced counts as a complete replica.",
         nodes(
             "unit/admin/test_operations_health.py::test_replica_that_lags_or_has_another_session_is_unhealthy"
@@ -319,7 +319,7 @@ ADMIN_BUGS = (
     Planted(
         "a replica outside the session shows what is committed",
         Package.ADMIN,
-        "and view.metadata.takes_part(storage)\nand held.session_id == view.metadata.session_id\n",
+        "and view.in_session(storage, held)\n",
         "",
         "Transactions that were never committed make all other replicas look incomplete.",
         nodes(

@@ -120,7 +120,7 @@ REPAIR_BUGS = (
     Planted(
         "a storage repairs itself from a replica of an older session",
         Package.STORAGE,
-        "return metadata.takes_part(storage) and held.session_id == metadata.session_id\n",
+        "return view.in_session(storage, held)\n",
         "return True\n",
         "The marks of a replica that was replaced may be wrong, and so may its records.",
         nodes(_SELF + "test_repair_uses_no_replica_outside_of_the_session"),

@@ -82,11 +82,11 @@ class OrderedRun(SimCluster):
             self.new_random(),
             self.open_store,
         )
-        await self._wait_for_commits(_FIRST_COMMITS, "before the first order")
+        await self.wait_for_commits(_FIRST_COMMITS, "before the first order")
         if self._kind in ("recover", "compare"):
             await self._begin_generation()
         await self._execute(self._orders())
-        await self._wait_for_commits(_MORE_COMMITS, "after the last order")
+        await self.wait_for_commits(_MORE_COMMITS, "after the last order")
         for partition in self.partitions:
             partition.stop()
         for storage in self.storages.values():
@@ -113,7 +113,7 @@ class OrderedRun(SimCluster):
             _PROGRESS_SECONDS,
             "no session of a new generation begins",
         )
-        await self._wait_for_commits(_MORE_COMMITS, "in a new generation")
+        await self.wait_for_commits(_MORE_COMMITS, "in a new generation")
 
     async def _execute(self, orders: list[Order | CompareOrder]) -> None:
         """Have the administrator execute ``orders`` under faults, and wait until it has."""
@@ -125,7 +125,7 @@ class OrderedRun(SimCluster):
             lambda: administrator.idle or self._lost is not None, _ORDERS_SECONDS, not_executed
         )
         if self._lost is not None:
-            await self._wait_for_commits(_MORE_COMMITS, f"without {self._lost}, which is lost")
+            await self.wait_for_commits(_MORE_COMMITS, f"without {self._lost}, which is lost")
             self.storages[self._lost].start()
             self._lost = None
         await self.wait_until(lambda: administrator.idle, _ORDERS_SECONDS, not_executed)
@@ -199,12 +199,3 @@ class OrderedRun(SimCluster):
     def _restart(self, server: SimServer) -> None:
         server.crash()
         self.clock.after(_RESTART_SECONDS, server.start)
-
-    async def _wait_for_commits(self, count: int, when: str) -> None:
-        """Wait until ``count`` more appends are committed in every partition."""
-        wanted = {each: each.checker.num_committed + count for each in self.partitions}
-        await self.wait_until(
-            lambda: all(each.checker.num_committed >= number for each, number in wanted.items()),
-            _PROGRESS_SECONDS,
-            f"no appends are committed {when}",
-        )

@@ -34,7 +34,7 @@ class RestoredRun(SimCluster):
         self.add_clients(appenders=2)
         for _ in range(_ROUNDS):
             await self._restore_one()
-        await self._wait_for_commits("after the last round")
+        await self.wait_for_commits(_COMMITS, "after the last round")
         for partition in self.partitions:
             partition.stop()
         for storage in self.storages.values():
@@ -49,12 +49,12 @@ class RestoredRun(SimCluster):
         await self.wait_until(
             self._all_take_part, _PROGRESS_SECONDS, "not all storages take part in a session"
         )
-        await self._wait_for_commits("before a copy")
+        await self.wait_for_commits(_COMMITS, "before a copy")
         storages = list(self.storages.values())
         restored, behind, complete = self.random.sample(storages, len(storages))
         restored.take_snapshot()
         behind.crash(power_loss=self.random.random() < 0.5)
-        await self._wait_for_commits("without one storage")
+        await self.wait_for_commits(_COMMITS, "without one storage")
         restored.crash(power_loss=True)
         restored.restore_snapshot()
         complete.crash(power_loss=self.random.random() < 0.5)
@@ -67,12 +67,3 @@ class RestoredRun(SimCluster):
         [partition] = self.partitions
         hosted = partition.hosted
         return hosted is not None and hosted.core.store.active_replicas == set(self.storages)
-
-    async def _wait_for_commits(self, when: str) -> None:
-        """Wait until more appends are committed."""
-        needed = self.committed + _COMMITS
-        await self.wait_until(
-            lambda: self.committed >= needed,
-            _PROGRESS_SECONDS,
-            f"fewer than {_COMMITS} appends are committed {when}",
-        )

@@ -46,6 +46,9 @@ STUCK_EVENT_SECONDS = 120
 run takes about a second, so one that reaches the limit does not get on: an event never ends."""
 
 _POLL_SECONDS = 0.05
+_PROGRESS_SECONDS = 60.0
+"""How long appends may take."""
+
 COUNTED_PHRASES = (
     {
         "ended: checkpoint": "server: checkpoint",
@@ -239,6 +242,15 @@ class SimCluster:
             if self.clock.now > deadline:
                 raise Violation(Guarantee.ALIVE, f"{violation}: {self.state()}")
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def wait_for_commits(self, count: int, when: str) -> None:
+        """Wait until ``count`` more appends are committed in every partition."""
+        wanted = {each: each.checker.num_committed + count for each in self.partitions}
+        await self.wait_until(
+            lambda: all(each.checker.num_committed >= number for each, number in wanted.items()),
+            _PROGRESS_SECONDS,
+            f"no appends are committed {when}",
+        )
 
     def is_quiet(self) -> bool:
         """Whether no work is left."""

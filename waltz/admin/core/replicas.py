@@ -81,6 +81,10 @@ class PartitionView:
         """The storages of the last session; any quorum of them has all committed transactions."""
         return frozenset(self.metadata.replicas)
 
+    def in_session(self, storage: str, held: HeldPartition) -> bool:
+        """Whether the replica that ``storage`` reports takes part in the current session."""
+        return self.metadata.takes_part(storage) and held.session_id == self.metadata.session_id
+
 
 @dataclass(frozen=True, slots=True)
 class ObservationScope:
@@ -200,12 +204,12 @@ def unhealthy_reason(
     """
     if problem := absence_reason(observation, view, storage):
         return problem
-    metadata, held = view.metadata, observation.held(storage, view.partition)
+    held = observation.held(storage, view.partition)
     assert held is not None
-    if not metadata.takes_part(storage) or held.session_id != metadata.session_id:
+    if not view.in_session(storage, held):
         return (
             f"the replica of partition {view.partition} on storage {storage} takes no part in "
-            f"session {metadata.session_id}"
+            f"session {view.metadata.session_id}"
         )
     end, needed = held.max_transaction_id, observation.commit_bounds.get(view.partition)
     if needed is None:
@@ -305,8 +309,7 @@ def _session_ends(view: PartitionView, storages: Mapping[str, StorageReplicas]) 
         if (
             held is not None
             and held.max_transaction_id is not None
-            and view.metadata.takes_part(storage)
-            and held.session_id == view.metadata.session_id
+            and view.in_session(storage, held)
         ):
             ends.append(held.max_transaction_id)
     return ends

@@ -90,9 +90,8 @@ def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[
     return frozenset(
         storage
         for storage in view.session_replicas
-        if view.metadata.takes_part(storage)
-        and (held := replicas.held(storage, view.partition)) is not None
-        and held.session_id == view.metadata.session_id
+        if (held := replicas.held(storage, view.partition)) is not None
+        and view.in_session(storage, held)
     )
 
 

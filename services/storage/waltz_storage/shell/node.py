@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from waltz.net import AcceptedConnections, ListeningPort
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
@@ -48,8 +47,6 @@ from waltz_storage.shell.peer_pull import PeerPulls
 from waltz_storage.shell.scrubbing import Scrubbing
 from waltz_storage.shell.self_repair import SelfRepair
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 

@@ -302,7 +302,7 @@ class SessionRecovery:
 
         Only replicas of the last session count: others have acknowledged no append of it. A replica
         with an interim mark does not count: the new session is not on its disk yet, so a later
-        session would cut off the copies that this vote had counted. Nor does one below ``needed``.
+        session would cut off the copies that this vote had counted.
         """
         return sorted(
             (

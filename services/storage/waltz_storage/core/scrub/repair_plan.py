@@ -63,5 +63,4 @@ def _takes_part(observation: ReplicaObservation, view: PartitionView, storage: s
         return False
     held = observation.held(storage, view.partition)
     assert held is not None, "a replica that is not absent is held"
-    metadata = view.metadata
-    return metadata.takes_part(storage) and held.session_id == metadata.session_id
+    return view.in_session(storage, held)
