@@ -135,7 +135,7 @@ class NodesRun(SimCluster):
 
         await self.wait_until(are_repaired, _REPAIR_SECONDS, "damaged records are not repaired")
         for storage in self.storages.values():
-            storage.count_repairs()
+            storage.count_findings()
 
     def _has_enough(self) -> bool:
         return self.committed >= APPENDS and self.history.faults >= FAULTS

@@ -391,7 +391,7 @@ class SimServer:
         expire_now = self._random.random() < 0.5
         for hosted in process.node.partitions():
             assert isinstance(hosted, ObservedPartition)
-            hosted.open_reads.clear()
+            hosted.open_reads.killed()
         await process.kill(expire=expire_now)
         if not expire_now and session_id is not None:
             seconds = SESSION_SECONDS * (0.5 + self._random.random())

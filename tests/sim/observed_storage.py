@@ -153,13 +153,22 @@ class SimStorage:
         finally:
             self._starting = False
 
-    def count_repairs(self) -> None:
-        """Count the records that the present process has repaired; call this once at its end."""
-        if self.scrubber is not None:
-            self.history.counters["rot: records repaired"] += self.scrubber.findings.repaired
+    def count_findings(self) -> None:
+        """Count what the present process has repaired and compared; call this once at its end.
+
+        Damaged records do not make replicas differ, and nothing else may.
+        """
+        node = self._process.node
+        if node is None or self.scrubber is None:
+            return
+        differences, counters = node._differences, self.history.counters
+        counters["rot: records repaired"] += self.scrubber.findings.repaired
+        counters["rot: a storage compared its replicas"] += differences.compared_bytes > 0
+        for partition, difference in differences.known.items():
+            raise Violation(Guarantee.SAME, f"{self.name} finds: {difference.text(partition)}")
 
     def _end(self, *, power_loss: bool) -> None:
-        self.count_repairs()
+        self.count_findings()
         self.up = False
         self._incarnation += 1
         self._refused.clear()

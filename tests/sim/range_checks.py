@@ -116,6 +116,8 @@ class OpenReads:
         self._counters = counters
         self._open: dict[tuple[Peer, int], _OpenRead] = {}
         """The reads by connection and sequence number."""
+        self._killed = False
+        """Whether the process was killed: what it still does is not seen by anyone."""
 
     @property
     def due(self) -> bool:
@@ -125,6 +127,8 @@ class OpenReads:
 
     def record_request(self, peer: Peer, request: RangeRequest) -> None:
         """Record a request that has arrived."""
+        if self._killed:
+            return
         mark = self._mark()
         key = (peer, request.req_id.seq)
         wait_ms = request.wait_ms if isinstance(request, RecordsRequest) else 0
@@ -139,6 +143,8 @@ class OpenReads:
         ``session_opened`` tells whether a store session has opened in the server's generation:
         before that, the server does not know where the log ends.
         """
+        if self._killed:
+            return
         read = self._open.pop((peer, response.req_id.seq), None)
         if read is None:
             raise Violation(Guarantee.RANGE, f"{self._name} answers a request that is not open")
@@ -166,8 +172,13 @@ class OpenReads:
                 f"{self._name} releases the partition with {len(self._open)} reads open",
             )
 
-    def clear(self) -> None:
-        """Drop all reads: the process has ended."""
+    def killed(self) -> None:
+        """Drop all reads, and check nothing any more: the process was killed.
+
+        Its program runs on until its tasks have ended, and may answer reads, but its connections
+        are cut.
+        """
+        self._killed = True
         self._open.clear()
 
     def _check_time(self, key: tuple[Peer, int], read: _OpenRead) -> None:

@@ -22,6 +22,7 @@ from waltz_server.shell.http import start_http
 from waltz_server.shell.node import ServerNode
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.differences import Differences
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.metrics import StorageSources, health, storage_metrics
 
@@ -140,6 +141,7 @@ def test_storage_metrics_and_health_have_the_form_of_the_vectors(
         lambda: None,
         AcceptedConnections(),
         Scrubber(0, now=1.0),
+        Differences(),
     )
     found = storage_metrics(sources, lambda: 1.0).json.http_form()
     _assert_has_all(json.loads(json.dumps(found)), expected, "waltz-storage")

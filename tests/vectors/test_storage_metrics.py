@@ -11,6 +11,7 @@ from waltz.net import AcceptedConnections
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.differences import Differences
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.metrics import StorageSources, storage_metrics
 
@@ -35,6 +36,7 @@ def test_admin_port_metrics_have_all_names_of_the_recorded_ones(vectors: Path) -
         lambda: None,
         AcceptedConnections(),
         Scrubber(0, now=1.0),
+        Differences(),
     )
     metrics = storage_metrics(sources, lambda: 1.0)
     metrics.json.bean_form()

@@ -6,7 +6,8 @@ Touches ZooKeeper and the network; changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from waltz.admin.core.comparison import (
     SLICE_IDS,
@@ -67,10 +68,9 @@ async def prove_equality(
         network=network,
     )
     if (difference := result.difference) is not None:
-        versions = " and on ".join(", ".join(sorted(each)) for each in difference.versions)
         raise NotEqual(
-            f"transaction {difference.transaction_id} of partition {partition} differs on "
-            f"{versions}; recover the wrong replica, and find it with: waltz storage compare"
+            f"{difference.text(partition)}; recover the wrong replica, and find it with: "
+            "waltz storage compare"
         )
     if result.problems:
         storage, reason = min(result.problems.items())
@@ -118,48 +118,58 @@ async def compare_replicas(
     )
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
+    queries = SumQueries(partition, ports, tls, params, network)
     while (id_range := comparison.next_range) is not None:
         if comparison.may_pause and not may_continue():
             break
-        queries = (
-            _query_sum(storage, ports, tls, params, partition, id_range, network)
-            for storage in comparison.storages
-        )
-        answers = await asyncio.gather(*queries)
-        comparison.add_sums(dict(zip(comparison.storages, answers, strict=True)))
+        comparison.add_sums(await queries.sums(comparison.storages, id_range))
         on_compared(comparison.result.compared_until, comparison.last_id)
     return comparison.result
 
 
-async def _query_sum(
-    storage: str,
-    ports: Mapping[str, int],
-    tls: TlsConfig,
-    params: StoreParams,
-    partition: int,
-    id_range: tuple[int, int],
-    network: Network,
-) -> RangeSum | str:
-    """Return the checksum of a range at ``storage``, or why it could not be computed.
+@dataclass(frozen=True, slots=True)
+class SumQueries:
+    """Asks storages for checksums of ranges of one partition.
 
-    ``id_range`` is the first and the last id of the range. The result may cover only the beginning
-    of the range: its ``last_id`` tells how far it reaches.
+    ``ports`` has the admin port of each storage of the cluster, ``params`` identify the cluster.
     """
-    if storage not in ports:
-        return "it is not in the cluster"
-    try:
-        async with (
-            asyncio.timeout(_ANSWER_SECONDS),
-            await StorageAdmin.open(storage, ports[storage], tls, params, network) as admin,
-        ):
-            try:
-                return await admin.range_checksum(partition, *id_range)
-            except UnsupportedByPeer:
-                return await read_and_sum(admin, partition, *id_range)
-    except TimeoutError:
-        return f"no answer within {_ANSWER_SECONDS:g} s"
-    except (ConnectionLost, DialFailed, RemoteFailure) as problem:
-        return str(problem)
+
+    partition: int
+    ports: Mapping[str, int]
+    tls: TlsConfig
+    params: StoreParams
+    network: Network = TCP
+
+    async def sums(
+        self, storages: Sequence[str], id_range: tuple[int, int]
+    ) -> dict[str, RangeSum | str]:
+        """Return the checksum of a range at each storage, or why it could not be computed.
+
+        ``id_range`` is the first and the last id of the range. A sum may cover only the beginning
+        of the range: its ``last_id`` tells how far it reaches. Raises TlsConfigError.
+        """
+        answers = await asyncio.gather(*(self._sum(storage, id_range) for storage in storages))
+        return dict(zip(storages, answers, strict=True))
+
+    async def _sum(self, storage: str, id_range: tuple[int, int]) -> RangeSum | str:
+        if storage not in self.ports:
+            return "it is not in the cluster"
+        port = self.ports[storage]
+        try:
+            async with (
+                asyncio.timeout(_ANSWER_SECONDS),
+                await StorageAdmin.open(
+                    storage, port, self.tls, self.params, self.network
+                ) as admin,
+            ):
+                try:
+                    return await admin.range_checksum(self.partition, *id_range)
+                except UnsupportedByPeer:
+                    return await read_and_sum(admin, self.partition, *id_range)
+        except TimeoutError:
+            return f"no answer within {_ANSWER_SECONDS:g} s"
+        except (ConnectionLost, DialFailed, RemoteFailure) as problem:
+            return str(problem)
 
 
 async def read_and_sum(

@@ -144,3 +144,14 @@ def test_failed_sample_is_unknown() -> None:
 
 def test_more_than_five_ranges_end_with_an_ellipsis() -> None:
     assert format_ranges((n, n) for n in range(0, 14, 2)) == "0, 2, 4, 6, 8, …"
+
+
+def test_difference_that_several_storages_found_is_one_statement() -> None:
+    figures = StorageFigures(
+        800, 1000, 0.5, 2, differing={1: "transaction 5 of partition 1 differs"}
+    )
+    now = sample(storages={name: storage(figures=figures) for name in ("a:1", "c:1")})
+    (statement,) = view(now).health.statements
+    assert statement.severity is Severity.CRITICAL
+    assert statement.text == "Transaction 5 of partition 1 differs."
+    assert statement.command == "waltz storage compare 1"

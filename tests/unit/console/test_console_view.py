@@ -197,7 +197,8 @@ def test_figures_of_old_storage_are_unknown() -> None:
         "waltz-storage.disk-free-bytes": {"value": 10},
         "waltz-storage.scrub-progress": {"value": 1},
         "waltz-storage.refused-partitions": {"value": {"4": {"reason": "torn"}}},
+        "waltz-storage.differing-partitions": {"value": {"5": "differs"}},
     }
     assert storage_figures({"gauges": gauges}) == StorageFigures(
-        disk_free_bytes=10, scrub_progress=1.0, refused={4: "torn"}
+        disk_free_bytes=10, scrub_progress=1.0, refused={4: "torn"}, differing={5: "differs"}
     )

@@ -58,6 +58,11 @@ class Difference:
     versions: tuple[frozenset[str], ...]
     """Each set has the storages that hold the same version; the largest set is first."""
 
+    def text(self, partition: int) -> str:
+        """Return, for example, ``transaction 5 of partition 0 differs on a:1, b:1 and on c:1``."""
+        versions = " and on ".join(", ".join(sorted(each)) for each in self.versions)
+        return f"transaction {self.transaction_id} of partition {partition} differs on {versions}"
+
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:

@@ -167,6 +167,7 @@ def judge(
         *_silent_processes(now),
         *_failed_checks(now, findings),
         *_damage(now, partitions),
+        *_differences(now),
         *_full_disks(now, min_disk_free),
     )
     ordered = sorted(statements, key=lambda each: each.severity is not Severity.CRITICAL)
@@ -326,6 +327,22 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                     text = f"1 record {place} is damaged: id {ids}."
                 command = f"waltz storage recover {replica.storage} {partition.partition}"
                 yield Statement(Severity.CRITICAL, text, "Repair them", command)
+
+
+def _differences(now: Sample) -> Iterator[Statement]:
+    """Yield a statement for each partition of which a storage has found different replicas."""
+    found: dict[int, str] = {}
+    for _, report in sorted(now.storages.items()):
+        if report.figures is not None:
+            # Several storages may have found the same difference.
+            found = {**report.figures.differing, **found}
+    for partition, text in sorted(found.items()):
+        yield Statement(
+            Severity.CRITICAL,
+            f"{text[:1].upper()}{text[1:]}.",
+            "Find the wrong replica, and replace it",
+            f"waltz storage compare {partition}",
+        )
 
 
 def _full_disks(now: Sample, min_disk_free: float) -> Iterator[Statement]:

@@ -1,4 +1,4 @@
-"""Figures of a storage that only its metrics have: disk, scrubber, refused partitions. Pure.
+"""Figures of a storage that only its metrics have: disk, scrubber, partitions. Pure.
 
 The metrics are those of the admin port (spec/wire.md section 7). The scrubber of a storage reads
 all records, pass after pass, to find damaged ones. A storage of Waltz 0.13.2 has none of these
@@ -19,7 +19,8 @@ class StorageFigures:
     """What a storage reports beside its replicas; None where the storage knows no value.
 
     ``scrub_progress`` is the part of the present pass that the scrubber has done, from 0 to 1.
-    ``refused`` has, by partition, why the storage cannot serve the partition.
+    ``refused`` has, by partition, why the storage cannot serve the partition. ``differing`` has, by
+    partition, the transaction that the storage found to differ between replicas, as a text.
     """
 
     disk_free_bytes: int | None = None
@@ -27,6 +28,7 @@ class StorageFigures:
     scrub_progress: float | None = None
     scrub_passes: int | None = None
     refused: Mapping[int, str] = field(default_factory=dict)
+    differing: Mapping[int, str] = field(default_factory=dict)
 
 
 def storage_figures(metrics: Mapping[str, Any]) -> StorageFigures:
@@ -41,6 +43,7 @@ def storage_figures(metrics: Mapping[str, Any]) -> StorageFigures:
         scrub_progress=_number(_gauge(metrics, "scrub-progress")),
         scrub_passes=_whole(_gauge(metrics, "scrub-passes")),
         refused=_refused(_gauge(metrics, "refused-partitions")),
+        differing=_texts(_gauge(metrics, "differing-partitions")),
     )
 
 
@@ -56,6 +59,13 @@ def _number(value: Any) -> float | None:
 
 def _whole(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) else None
+
+
+def _texts(value: Any) -> dict[int, str]:
+    """Return a text for each partition."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {int(partition): str(text) for partition, text in value.items()}
 
 
 def _refused(value: Any) -> dict[int, str]:

@@ -10,6 +10,8 @@
 * `wal_engine`, `wal_commits`, `logged_disk`: the engine ``wal``, with a write-ahead log
 * `scrubbing`: the checks of the scrubber, in the lanes of the partitions
 * `self_repair`: replaces damaged records by those of other storages
+* `peer_comparison`: compares the replicas with those of other storages
+* `peers`: the other storages, by ZooKeeper, and the state of their replicas
 * `peer_pull`: copies records of another storage, on the request of an administrator
 * `flattening`: writes the write-ahead log of a stopped storage to its segment files
 * `config`, `metrics`: settings, metrics and health

@@ -115,6 +115,11 @@ class StorageConfig(ClusterSettings):
         "replace damaged records that the scrubber finds by those of other replicas",
         True,
     )
+    scrub_compare: Switch = setting(
+        "storage.scrub.compare",
+        "compare the replicas with those of other storages after passes of the scrubber",
+        True,
+    )
     allowed_names: OptionalNames = setting(
         "storage.allowedNames",
         "names of which the certificate of a peer on storage.port must have one, separated by "

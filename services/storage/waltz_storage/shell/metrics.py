@@ -29,6 +29,7 @@ from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.partitions.open_sessions import OpenSessions
 from waltz_storage.core.partitions.partition import COUNTER_NAMES, StoragePartition
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.differences import Differences
 from waltz_storage.core.scrub.scrubber import Scrubber
 
 _REPORTED_RANGES = 100
@@ -42,7 +43,7 @@ class StorageSources:
     ``queued`` returns how many jobs of a partition wait, ``flushes`` how many flushes the rounds of
     appends have begun. ``disk_free`` and ``disk_size`` return bytes. ``certificate_days_left``
     returns None without TLS. ``accepted`` are the connections on the port for servers. The
-    ``scrubber`` knows the damaged records.
+    ``scrubber`` knows the damaged records, ``differences`` the replicas that differ.
     """
 
     directory: StorageDirectory
@@ -53,6 +54,7 @@ class StorageSources:
     certificate_days_left: Callable[[], float | None]
     accepted: AcceptedConnections
     scrubber: Scrubber
+    differences: Differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,14 @@ def _damaged_ranges(scrubber: Scrubber) -> dict[str, list[str]]:
     return {
         str(partition): [str(ids) for ids in ranges[:_REPORTED_RANGES]]
         for partition, ranges in sorted(scrubber.findings.ranges.items())
+    }
+
+
+def _differences(differences: Differences) -> dict[str, str]:
+    """Return the known difference of each partition that has one, as a text."""
+    return {
+        str(partition): difference.text(partition)
+        for partition, difference in sorted(differences.known.items())
     }
 
 
@@ -196,6 +206,28 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
         "part of the scrubber's present pass that is done; 1 between two passes",
         "scrub-progress",
         lambda storage: storage.scrubber.progress.share,
+    ),
+    gauge(
+        "waltz_storage_differing_partitions",
+        "number of partitions whose replicas were compared and are not the same; JSON has the "
+        "transaction and the storages",
+        "differing-partitions",
+        lambda storage: _differences(storage.differences),
+        len,
+    ),
+    counter(
+        "waltz_storage_comparisons_total",
+        "comparisons of a partition of this storage with its other replicas",
+        "comparisons",
+        lambda storage: storage.differences.comparisons,
+        JsonKind.GAUGE,
+    ),
+    counter(
+        "waltz_storage_compared_bytes_total",
+        "bytes that all storages have read for the comparisons of this one",
+        "compared-bytes",
+        lambda storage: storage.differences.compared_bytes,
+        JsonKind.GAUGE,
     ),
     gauge(
         "waltz_storage_disk_free_bytes",

@@ -1,7 +1,7 @@
 """Run one storage node: its directory, its engine and its ports.
 
-Touches the disk, threads and the network, and ZooKeeper, to read the cluster's key and, for a
-repair, the addresses of other storages.
+Touches the disk, threads and the network, and ZooKeeper, to read the cluster's key and, for
+repairs and comparisons, the addresses of other storages.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.open_sessions import OpenSessions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.differences import Differences
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import EngineKind, StorageConfig
@@ -43,7 +44,9 @@ from waltz_storage.shell.metrics import (
     storage_metrics,
 )
 from waltz_storage.shell.outside_jobs import OutsideJobs
+from waltz_storage.shell.peer_comparison import PeerComparison
 from waltz_storage.shell.peer_pull import PeerPulls
+from waltz_storage.shell.peers import Peers
 from waltz_storage.shell.scrubbing import Scrubbing
 from waltz_storage.shell.self_repair import SelfRepair
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
@@ -75,6 +78,7 @@ class StorageNode:
         self._engine: EngineRunner | None = None
         self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
         self._scrubber: Scrubber | None = None
+        self._differences = Differences()
         self._open_sessions = OpenSessions()
         self._background: tuple[asyncio.Task[None], ...] = ()
         """The scrubber and the repairs, if they are switched on."""
@@ -106,6 +110,7 @@ class StorageNode:
             certificate_days_left=config.tls.certificate_days_left,
             accepted=accepted,
             scrubber=scrubber,
+            differences=self._differences,
         )
         metrics = self._metrics = storage_metrics(sources, clock)
         pulls = self._pulls = PeerPulls(
@@ -198,23 +203,24 @@ class StorageNode:
         handler: AdminHandler,
         outside: OutsideJobs,
     ) -> None:
-        """Begin to search for damaged records, and to repair them."""
+        """Begin to search for damaged records, to repair them, and to compare the replicas."""
         config, environment = self.config, self._environment
-        on_damage, work = None, []
+        clock = environment.clock
+        open_cluster = partial(open_metadata, config, environment)
+        peers = Peers(open_cluster, config.tls, environment.network)
+        on_damage, after_pass, work = None, None, []
         if config.scrub_repair:
-            repairs = SelfRepair(
-                scrubber,
-                directory,
-                handler,
-                partial(open_metadata, config, environment),
-                config.tls,
-                environment.network,
-                environment.repair_times,
-            )
+            repairs = SelfRepair(scrubber, directory, handler, peers, environment.repair_times)
             on_damage = repairs.damage_found
             work.append(repairs.run())
-        clock = environment.clock
-        work.append(Scrubbing(scrubber, directory, outside.submit, clock, on_damage).run())
+        if config.scrub_compare:
+            comparison = PeerComparison(
+                self._differences, directory, peers, config.scrub_bytes_per_second, clock
+            )
+            after_pass = comparison.compare
+        work.append(
+            Scrubbing(scrubber, directory, outside.submit, clock, on_damage, after_pass).run()
+        )
         self._background = tuple(asyncio.create_task(each) for each in work)
         for task in self._background:
             task.add_done_callback(self._background_ended)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from waltz_storage.core.engine.engine import Arrival, ReadTask
@@ -39,7 +39,7 @@ class Scrubbing:
 
     ``submit`` queues arrivals for the engine. ``on_damage`` is called when new damage was found, so
     that it is repaired. If ``on_damage`` is None, nothing repairs the damage, and the log names the
-    command that does.
+    command that does. ``after_pass`` is awaited at the end of each pass, with the number of passes.
     """
 
     def __init__(
@@ -49,8 +49,10 @@ class Scrubbing:
         submit: Callable[[Sequence[Arrival]], None],
         clock: Callable[[], float],
         on_damage: Callable[[], None] | None = None,
+        after_pass: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self._on_damage = on_damage
+        self._after_pass = after_pass
         self.scrubber = scrubber
         self._directory = directory
         self._submit = submit
@@ -65,6 +67,8 @@ class Scrubbing:
             # `next_action` ends the pass when all partitions were checked.
             if scrubber.progress.passes > passes:
                 self._log_pass()
+                if self._after_pass is not None:
+                    await self._after_pass(scrubber.progress.passes)
             match action:
                 case ScrubPause(seconds):
                     await asyncio.sleep(seconds)

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from waltz.admin import CopyFailed, StorageAdmin
-from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
-from waltz.admin.observation import ReplicaObserver
+from waltz.admin.core.replicas import ReplicaObservation
 from waltz.admin.peer_repair import repair_from_peer
-from waltz.metadata.cluster import Cluster, NoCluster
-from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import StoreParams
-from waltz.metadata.core.paths import BadRoot
-from waltz.metadata.store import StoreError
 from waltz.net import (
     Backoff,
     ConnectionLost,
@@ -40,24 +34,17 @@ from waltz_storage.core.scrub.findings import IdRange
 from waltz_storage.core.scrub.repair_plan import PeerRepair, next_repair, records_of
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
+from waltz_storage.shell.peers import Peers, PeersUnknown
 
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30.0
-"""The time that ZooKeeper, and a peer for each batch, have for their answers."""
+"""The time that a peer has for each batch."""
 _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
 _LOGGED_RANGES = 10
 """How many ranges a log line lists."""
 
-_METADATA_ERRORS = (
-    BadRoot,
-    MalformedMetadata,
-    NoCluster,
-    StoreError,
-    TimeoutError,
-    TlsConfigError,
-)
 _UNREACHABLE = (ConnectionLost, DialFailed, TimeoutError, TlsConfigError)
 """Errors after which a peer is not asked again in an attempt."""
 _REFUSED = (CopyFailed, RemoteFailure)
@@ -79,8 +66,7 @@ class RepairTimes:
 class SelfRepair:
     """Repairs what ``scrubber`` finds; `damage_found` must be called when it finds something.
 
-    ``open_metadata`` opens the metadata of the cluster in ZooKeeper, ``network`` connections to
-    other storages with ``tls``. All methods are for the main event loop.
+    All methods are for the main event loop.
     """
 
     def __init__(
@@ -88,17 +74,13 @@ class SelfRepair:
         scrubber: Scrubber,
         directory: StorageDirectory,
         handler: AdminHandler,
-        open_metadata: Callable[[], AbstractAsyncContextManager[Cluster]],
-        tls: TlsConfig,
-        network: Network,
+        peers: Peers,
         times: RepairTimes,
     ) -> None:
         self._findings = scrubber.findings
         self._directory = directory
         self._handler = handler
-        self._open_metadata = open_metadata
-        self._tls = tls
-        self._network = network
+        self._peers = peers
         self._times = times
         self._found = asyncio.Event()
 
@@ -131,15 +113,15 @@ class SelfRepair:
 
     async def _attempt(self) -> None:
         """Repair what can be repaired now, and log what cannot."""
+        partitions = tuple(sorted(self._findings.ranges))
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS), self._open_metadata() as cluster:
-                observation = await self._observe(cluster)
-                params = await cluster.store_params()
-        except _METADATA_ERRORS as problem:
-            left = [f"ZooKeeper: {problem or 'no answer in time'}"]
+            observation, params = await self._peers.observe(partitions, damage=True)
+        except PeersUnknown as problem:
+            left = [str(problem)]
         else:
+            peers = self._peers
             async with _Attempt(
-                observation, params, self._handler, self._tls, self._network
+                observation, params, self._handler, peers.tls, peers.network
             ) as attempt:
                 await self._repair_all(attempt, observation)
             if attempt.replaced:
@@ -150,21 +132,6 @@ class SelfRepair:
                 "repair: records stay damaged for now, and the storage tries again later: %s",
                 _listed(left),
             )
-
-    async def _observe(self, cluster: Cluster) -> ReplicaObservation:
-        """Query the storages to which the damaged partitions are assigned."""
-        partitions = tuple(sorted(self._findings.ranges))
-        assignments = (await cluster.storage_maps()).assignments
-        storages = frozenset(s for p in partitions for s in assignments.storages_of(p))
-        observer = ReplicaObserver(
-            cluster,
-            self._tls,
-            answer_seconds=_ANSWER_SECONDS / 3,
-            retry=False,
-            network=self._network,
-        )
-        scope = ObservationScope(partitions, storages, query_peers=False, damage=True)
-        return await observer.observe(scope)
 
     async def _repair_all(self, attempt: _Attempt, observation: ReplicaObservation) -> None:
         """Repair the damaged ranges of the partitions that were observed, one after the other."""

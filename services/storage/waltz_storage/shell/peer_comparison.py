@@ -1,0 +1,130 @@
+"""Compare the own replicas with those of other storages after a pass of the scrubber.
+
+The checksums of single records show damage. A comparison also finds records that are valid but not
+the same on all replicas. Nothing is repaired, because no checksum says which version is wrong.
+Touches ZooKeeper and the network; changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from waltz.admin.core.comparison import ComparisonResult, RangeSum
+from waltz.admin.core.replicas import ReplicaObservation
+from waltz.admin.replica_comparison import SumQueries
+from waltz.metadata.core.formats import StoreParams
+from waltz.net import TlsConfigError
+from waltz.runtime.core.token_bucket import TokenBucket
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.scrub.comparison_plan import (
+    due_partitions,
+    replica_comparison,
+    slice_size,
+)
+from waltz_storage.core.scrub.differences import Differences
+from waltz_storage.shell.peers import Peers, PeersUnknown
+
+log = logging.getLogger(__name__)
+
+_BURST_BYTES = 4 << 20
+"""How many bytes are compared at once after a pause."""
+_LOGGED_PROBLEMS = 10
+"""How many replicas that could not be compared a log line lists."""
+
+
+class PeerComparison:
+    """Compares after each pass, at ``bytes_per_second``; ``differences`` has what was found.
+
+    The rate counts the bytes that all storages of a comparison read. All storages of a cluster
+    compare in turn, so each of them reads at about this rate, too.
+    """
+
+    def __init__(
+        self,
+        differences: Differences,
+        directory: StorageDirectory,
+        peers: Peers,
+        bytes_per_second: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._differences = differences
+        self._directory = directory
+        self._peers = peers
+        self._clock = clock
+        self._bucket = TokenBucket(bytes_per_second, _BURST_BYTES, clock())
+
+    async def compare(self, passes: int) -> None:
+        """Compare the partitions that are due after the pass number ``passes``."""
+        # Copied in one step, because other threads open and close partitions.
+        opened = dict(self._directory.partitions)
+        self._differences.keep(opened)
+        filled = {
+            number: slice_size(each.log.size_bytes, each.log.max_id + 1)
+            for number, each in sorted(opened.items())
+            if each.log.max_id >= 0
+        }
+        if not filled:
+            return
+        try:
+            observation, params = await self._peers.observe(tuple(filled))
+            due = due_partitions(observation, passes)
+            results = {p: await self._compare(observation, params, p, filled[p]) for p in due}
+        except (PeersUnknown, TlsConfigError) as problem:
+            log.warning(
+                "comparison: %s; the replicas are compared after a later pass of the scrubber",
+                problem,
+            )
+            return
+        self._log(results)
+
+    async def _compare(
+        self, observation: ReplicaObservation, params: StoreParams, partition: int, slice_ids: int
+    ) -> ComparisonResult:
+        """Compare the replicas of one partition, ``slice_ids`` transactions at a time.
+
+        A difference that is new is logged.
+        """
+        comparison = replica_comparison(observation, partition, slice_ids)
+        ports = observation.maps.connections.admin_ports
+        queries = SumQueries(partition, ports, self._peers.tls, params, self._peers.network)
+        while (id_range := comparison.next_range) is not None:
+            sums = await queries.sums(comparison.storages, id_range)
+            comparison.add_sums(sums)
+            read = sum(each.num_bytes for each in sums.values() if isinstance(each, RangeSum))
+            self._differences.compared_bytes += read
+            await self._wait(read)
+        result = comparison.result
+        assigned = observation.partitions[partition].replicas
+        if (new := self._differences.note(partition, result, assigned)) is not None:
+            log.error(
+                "comparison: %s; nothing is repaired, because each version is valid: find the "
+                "wrong replica with waltz storage compare, and replace it as docs/faults.md "
+                "describes",
+                new.text(partition),
+            )
+        return result
+
+    async def _wait(self, used_bytes: int) -> None:
+        """Take ``used_bytes`` from the rate, and wait until more may be read."""
+        self._bucket.take(used_bytes, self._clock())
+        await asyncio.sleep(self._bucket.wait_seconds(self._clock()))
+
+    def _log(self, results: dict[int, ComparisonResult]) -> None:
+        """Log what was compared after one pass, and which replicas could not be compared."""
+        problems = [
+            f"partition {partition} on storage {storage}: {reason}"
+            for partition, result in results.items()
+            for storage, reason in sorted(result.problems.items())
+        ]
+        log.info(
+            "comparison: partitions compared with their other replicas: %d; transactions: %d",
+            len(results),
+            sum(result.compared_until + 1 for result in results.values()),
+        )
+        if problems:
+            log.warning(
+                "comparison: not compared before a later pass of the scrubber: %s",
+                "; ".join(problems[:_LOGGED_PROBLEMS]),
+            )
