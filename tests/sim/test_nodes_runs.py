@@ -67,6 +67,7 @@ def test_flipped_bits_are_found_and_repaired_in_every_seed() -> None:
     assert not outcome.violations, "\n\n".join((*outcome.violations[:3], f"{REPEAT} --rot 1"))
     assert outcome.counters["fault: bit flipped"]
     assert outcome.counters["rot: records repaired"]
+    assert outcome.counters["rot: a storage compared its replicas"]
 
 
 @pytest.mark.slow

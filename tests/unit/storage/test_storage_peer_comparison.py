@@ -224,6 +224,8 @@ async def test_valid_record_that_differs_is_found_and_named_once(
         assert gauges["waltz-storage.differing-partitions"]["value"] == {"0": text}
         assert gauges["waltz-storage.compared-bytes"]["value"] > 0
         assert own.directory.partition(0).log.read_batch(0, 99, 1 << 20) == RECORDS
+        own.directory.unassign(0, delete_files=True)
+        await eventually(lambda: differences.known == {})
 
 
 async def test_damaged_record_is_a_problem_and_no_difference(
