@@ -14,7 +14,6 @@ import random
 import statistics
 import sys
 import time
-from asyncio.subprocess import PIPE
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -23,6 +22,7 @@ import typer
 import waltz
 from bench.cluster import MeasuredCluster, measured_cluster
 from bench.followers import percentile_ms
+from bench.reader_process import next_line, reader_process
 from waltz.runtime.process import run_loop
 
 READS = 20_000
@@ -85,24 +85,17 @@ async def measure_cold_reads(cluster: MeasuredCluster, seed: int) -> Round:
     async with waltz.connect(local.zookeeper, root=local.root) as client:
         appends = _Appends(client)
         tasks = [asyncio.create_task(appends.run()) for _ in range(APPENDERS)]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.cold_reads", "--storm", json.dumps(asdict(storm))),
-            stdin=PIPE,
-            stdout=PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        await process.stdout.readline()
-        begun = time.perf_counter()
-        await asyncio.sleep(ALONE_SECONDS)
-        stormed = time.perf_counter()
-        process.stdin.write(b"go\n")
-        answer = await process.stdout.readline()
-        ended = time.perf_counter()
+        argument = json.dumps(asdict(storm))
+        async with reader_process("bench.cold_reads", "--storm", argument) as process:
+            begun = time.perf_counter()
+            await asyncio.sleep(ALONE_SECONDS)
+            stormed = time.perf_counter()
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+            await next_line(process)
+            ended = time.perf_counter()
         appends.stopping = True
         await asyncio.gather(*tasks)
-        if await process.wait() or answer != b"done\n":
-            raise RuntimeError(f"the reads ended with {process.returncode}")
     return Round(
         percentile_ms(appends.between(begun, stormed), 99),
         percentile_ms(appends.between(stormed, ended), 99),

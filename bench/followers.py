@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Sequence
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 
 import waltz
 from bench.cluster import MeasuredCluster
 from bench.following import PARTITION, Following, stamped
+from bench.reader_process import next_line, reader_process
 
 FOLLOWERS = (1, 10, 100)
 """The numbers of followers that are measured."""
@@ -75,10 +76,10 @@ async def measure_followers(
         quick = Following(local.zookeeper, local.root, followers, first, last, slow=False)
         if slow:
             slow_ones = Following(local.zookeeper, local.root, slow, 0, 0, slow=True)
-            await stack.enter_async_context(_running(slow_ones))
-        process = await stack.enter_async_context(_running(quick))
+            await stack.enter_async_context(_reader(slow_ones))
+        process = await stack.enter_async_context(_reader(quick))
         acknowledged = await _append_steadily(client, size, _WARM_UP_APPENDS + appends)
-        delivered = json.loads(await _line(process))
+        delivered = json.loads(await next_line(process))
     # Each follower gets the records in the same order, so the first ones are those of the warm-up.
     count = _WARM_UP_APPENDS + appends
     assert len(delivered) == followers * count, f"{len(delivered)} records were delivered"
@@ -114,37 +115,6 @@ async def _append_steadily(client: waltz.Client, size: int, count: int) -> list[
     return await asyncio.gather(*tasks)
 
 
-@contextlib.asynccontextmanager
-async def _running(load: Following) -> AsyncIterator[Process]:
-    """Run a process of followers; the context begins when it is ready, and its end ends it.
-
-    Raises RuntimeError if a follower fails.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.following", json.dumps(asdict(load))),
-        stdin=PIPE,
-        stdout=PIPE,
-        limit=1 << 26,  # The list of latencies is one line.
-    )
-    try:
-        ready = await _line(process)
-        assert ready == b"ready\n", f"the followers printed {ready!r}"
-        yield process
-    except BaseException:
-        # Without the rest of the appends, quick followers would wait for ever.
-        process.kill()
-        await process.wait()
-        raise
-    assert process.stdin is not None
-    process.stdin.close()
-    if await process.wait():
-        raise RuntimeError(f"the followers ended with {process.returncode}")
-
-
-async def _line(process: Process) -> bytes:
-    """Return the next line that the process prints; fail if it has ended."""
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        raise RuntimeError("the followers ended before their results")
-    return line
+def _reader(load: Following) -> AbstractAsyncContextManager[Process]:
+    """Run a process of followers."""
+    return reader_process("bench.following", json.dumps(asdict(load)))
