@@ -155,3 +155,14 @@ def test_difference_that_several_storages_found_is_one_statement() -> None:
     assert statement.severity is Severity.CRITICAL
     assert statement.text == "Transaction 5 of partition 1 differs."
     assert statement.command == "waltz storage compare 1"
+
+
+def test_replica_that_is_switched_off_in_the_session_is_stated() -> None:
+    off = storage(held(0), held(1, on=False))
+    (statement,) = view(sample(storages={"a:1": off})).health.statements
+    assert statement.severity is Severity.WARNING
+    assert statement.text == (
+        "The replica of partition 1 on storage a:1 is switched off: servers may neither read nor "
+        "write it."
+    )
+    assert statement.command == "waltz storage switch a:1 1 --read on --write on"

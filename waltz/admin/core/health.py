@@ -305,7 +305,10 @@ def _server_is_silent(now: Sample, partition: int) -> bool:
 
 
 def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Statement]:
-    """Yield a statement for each replica that is refused or has damaged records."""
+    """Yield a statement for each replica that is refused, switched off or has damaged records.
+
+    A replica that is switched off and out of the session fails a check, and has its statement.
+    """
     for partition in partitions:
         for replica in partition.replicas:
             place = f"of partition {partition.partition} on storage {replica.storage}"
@@ -317,6 +320,14 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                 remedy = "Do what the storage advises, with its address for HOST:PORT"
                 period = problem_times.of_refused_replica(now, partition.partition, replica.storage)
                 yield Statement(Severity.CRITICAL, text, remedy, period=period)
+            elif replica.state is ReplicaState.OFF and replica.in_session:
+                yield Statement(
+                    Severity.WARNING,
+                    f"The replica {place} is switched off: {replica.reason}.",
+                    "Switch it on when the reason is gone for which it was switched off",
+                    f"waltz storage switch {replica.storage} {partition.partition} "
+                    "--read on --write on",
+                )
             elif replica.damaged_records:
                 ranges = now.storages[replica.storage].damaged
                 ids = format_ranges(
