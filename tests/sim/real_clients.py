@@ -116,9 +116,17 @@ class SimClient:
 
     async def _run(self) -> None:
         store = await self._environment.open_store()
+        options = ClientOptions(
+            tls=PLAINTEXT,
+            long_wait_seconds=_LONG_WAIT_SECONDS,
+            # Faults that follow each other may keep a partition closed for longer than the default
+            # limits. The run checks how long it is closed after the last fault.
+            append_timeout=None,
+            answer_timeout=None,
+        )
         self._client = await InProcessClient.over(
             Cluster(store, ROOT),
-            ClientOptions(tls=PLAINTEXT, long_wait_seconds=_LONG_WAIT_SECONDS),
+            options,
             owns_store=True,
             spec=CLIENT_SERVER.limited_to(*range(self.version + 1)),
             network=self._environment.network.host(self.name),
