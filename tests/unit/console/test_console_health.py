@@ -166,3 +166,9 @@ def test_replica_that_is_switched_off_in_the_session_is_stated() -> None:
         "write it."
     )
     assert statement.command == "waltz storage switch a:1 1 --read on --write on"
+
+
+def test_damage_of_a_replica_that_is_switched_off_is_stated() -> None:
+    off = storage(held(0), held(1, on=False), damaged=(DamagedRange(1, 5, 5),))
+    statement = view(sample(storages={"a:1": off})).health.statements[0]
+    assert statement.text == "1 record of partition 1 on storage a:1 is damaged: id 5."

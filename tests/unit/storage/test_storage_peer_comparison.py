@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.support.eventually import eventually
 from tests.support.replica_model import Model
@@ -16,6 +18,7 @@ from tests.support.storage_nodes import RECORDS, World, fill, ports, running
 from tests.support.virtual_time import on_virtual_time
 from waltz.admin.core.comparison import SLICE_IDS, Comparison, ComparisonResult, Difference
 from waltz.admin.core.replicas import ReplicaObservation
+from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.store import MetadataStore
 from waltz.net import TlsConfigError
 from waltz.protocol.checksums import as_signed, crc32
@@ -28,6 +31,7 @@ from waltz_storage.core.scrub.comparison_plan import (
 from waltz_storage.core.scrub.differences import Differences
 from waltz_storage.shell.node import StorageNode
 from waltz_storage.shell.peer_comparison import _BURST_BYTES, PeerComparison
+from waltz_storage.shell.peers import Peers
 
 A, B, C = "a:1", "b:1", "c:1"
 ALL = frozenset({A, B, C})
@@ -36,8 +40,9 @@ ALL = frozenset({A, B, C})
 # ---- the plan
 
 
-def model(replicas: frozenset[str] = ALL, partitions: int = 1) -> Model:
-    return Model({A: 0, B: 1, C: 2}, dict.fromkeys(range(partitions), replicas))
+def model() -> Model:
+    """Return a cluster with partition 0 on three storages."""
+    return Model({A: 0, B: 1, C: 2}, {0: ALL})
 
 
 def limits(observation: ReplicaObservation) -> tuple[tuple[str, ...], int]:
@@ -47,15 +52,15 @@ def limits(observation: ReplicaObservation) -> tuple[tuple[str, ...], int]:
 
 
 def test_due_partitions_of_successive_passes_are_each_partition_once() -> None:
-    observation = model(partitions=7).observed()
-    passes = [due_partitions(observation, passes) for passes in range(4, 7)]
+    assigned = dict.fromkeys(range(7), ALL)
+    passes = [due_partitions(assigned, passes) for passes in range(4, 7)]
     assert sorted(p for due in passes for p in due) == list(range(7))
     assert all(2 <= len(due) <= 3 for due in passes)
 
 
 def test_partition_with_one_replica_is_never_due() -> None:
-    observation = model(frozenset({A}), 3).observed()
-    assert [due_partitions(observation, passes) for passes in range(3)] == [()] * 3
+    assigned = {0: frozenset({A})}
+    assert [due_partitions(assigned, passes) for passes in range(3)] == [()] * 3
 
 
 def test_replicas_are_compared_up_to_their_local_marks() -> None:
@@ -81,6 +86,28 @@ def test_replica_that_is_absent_is_not_compared() -> None:
         B: "it does not hold the partition",
         C: "it is down",
     }
+
+
+def test_replica_outside_of_the_session_is_not_compared() -> None:
+    """Its mark may be that of a session that never opened."""
+    made = model()
+    made.append(100)
+    for storage, mark in ((A, 50), (B, 50), (C, 60)):
+        made.update(storage, 0, local_low_water_mark=mark)
+    made.update(C, 0, session_id=made.disks[C][0].session_id + 1)
+    assert limits(made.observed()) == ((A, B), 50)
+
+
+def test_one_transaction_is_compared_again_where_all_have_it() -> None:
+    made = model()
+    made.append(100)
+    for storage, mark in ((A, 50), (B, 50), (C, 20)):
+        made.update(storage, 0, local_low_water_mark=mark)
+    comparison = replica_comparison(made.observed(), 0, 10, only_id=20)
+    assert (comparison.storages, comparison.next_range) == ((A, B, C), (20, 20))
+    comparison = replica_comparison(made.observed(), 0, 10, only_id=21)
+    assert (comparison.storages, comparison.next_range) == ((A, B), (21, 21))
+    assert replica_comparison(made.observed(), 0, 10, only_id=51).next_range is None
 
 
 @pytest.mark.parametrize(
@@ -119,6 +146,30 @@ def test_difference_that_is_found_again_is_not_new() -> None:
     assert differences.known == {3: FOUND}
     other = Difference(2, FOUND.versions)
     assert differences.note(3, result(1, other), ALL) == other
+    assert differences.found == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "absent"),
+    [
+        (Difference(5, (frozenset({A}), frozenset({C}))), B),
+        (Difference(50, (frozenset({A}), frozenset({B}))), C),
+    ],
+)
+def test_difference_is_not_replaced_while_one_of_its_storages_is_absent(
+    found: Difference, absent: str
+) -> None:
+    differences = known()
+    until = found.transaction_id - 1
+    assert differences.note(3, result(until, found, problems={absent: "it is down"}), ALL) is None
+    assert differences.known == {3: FOUND}
+
+
+def test_later_difference_replaces_one_that_is_settled() -> None:
+    differences = known()
+    later = Difference(50, FOUND.versions)
+    assert differences.note(3, result(49, later), ALL) == later
+    assert differences.known == {3: later}
 
 
 @pytest.mark.parametrize(
@@ -172,6 +223,55 @@ async def test_comparison_reads_no_faster_than_its_rate() -> None:
     assert clock() == begun
     await comparison._wait(6 << 20)
     assert clock() - begun == pytest.approx(6)
+
+
+class Twice(PeerComparison):
+    """Compares with prepared results."""
+
+    def __init__(self, *results: ComparisonResult) -> None:
+        unused: Any = None
+        self.noted = Differences()
+        super().__init__(self.noted, unused, unused, 1, lambda: 0.0)
+        self.ids: list[int | None] = []
+        self._results = list(results)
+
+    @override
+    async def _result(
+        self, partition: int, slice_ids: int, only_id: int | None = None
+    ) -> tuple[ComparisonResult, frozenset[str]]:
+        self.ids.append(only_id)
+        return self._results.pop(0), ALL
+
+
+async def test_difference_that_has_gone_meanwhile_is_not_reported() -> None:
+    gone = Twice(result(4, FOUND), result(5))
+    await gone._compare(3, 10)
+    assert (gone.ids, gone.noted.known) == ([None, 5], {})
+    found = Twice(result(4, FOUND), result(4, FOUND))
+    await found._compare(3, 10)
+    assert (found.ids, found.noted.known) == ([None, 5], {3: FOUND})
+
+
+async def test_storage_that_does_not_answer_is_not_asked_again_in_the_same_pass() -> None:
+    made = model()
+    made.down = {B, C}
+    asked: list[list[str]] = []
+
+    class Observed(Peers):
+        @override
+        async def observe(
+            self, partitions: Sequence[int], *, without: Container[str] = (), damage: bool = False
+        ) -> tuple[ReplicaObservation, StoreParams]:
+            asked.append([s for s in (A, B, C) if s not in without])
+            unused: Any = None
+            return made.observed(), unused
+
+    unused: Any = None
+    peers = Observed(unused, unused, unused)
+    comparison = PeerComparison(Differences(), unused, peers, 1, lambda: 0.0)
+    results = [await comparison._compare(0, 10) for _ in range(2)]
+    assert asked == [[A, B, C], [A]]
+    assert [each.problems for each in results] == [{B: "it is down", C: "it is down"}] * 2
 
 
 # ---- the nodes

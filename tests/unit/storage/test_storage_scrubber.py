@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.eventually import eventually
 from tests.support.inline_engine import InlineEngine, arrival
+from tests.support.virtual_time import on_virtual_time
 from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.runtime.core.token_bucket import TokenBucket
@@ -299,3 +302,20 @@ async def test_append_that_arrives_with_a_check_is_done_first() -> None:
     task.cancel()
     await asyncio.wait((task,))
     assert not engine.failures
+
+
+@on_virtual_time
+async def test_pass_begins_on_time_after_work_that_followed_the_last_one() -> None:
+    clock = asyncio.get_running_loop().time
+    begun, ends = clock(), []
+
+    async def after_pass(_passes: int) -> None:
+        ends.append(clock() - begun)
+        await asyncio.sleep(6)
+
+    directory: Any = SimpleNamespace(partitions={})
+    scrubber = Scrubber(1000, clock(), pass_seconds=10)
+    scrubbing = Scrubbing(scrubber, directory, lambda _: None, clock, after_pass=after_pass)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(scrubbing.run(), 25)
+    assert ends == pytest.approx([0, 10, 20])

@@ -320,14 +320,6 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                 remedy = "Do what the storage advises, with its address for HOST:PORT"
                 period = problem_times.of_refused_replica(now, partition.partition, replica.storage)
                 yield Statement(Severity.CRITICAL, text, remedy, period=period)
-            elif replica.state is ReplicaState.OFF and replica.in_session:
-                yield Statement(
-                    Severity.WARNING,
-                    f"The replica {place} is switched off: {replica.reason}.",
-                    "Switch it on when the reason is gone for which it was switched off",
-                    f"waltz storage switch {replica.storage} {partition.partition} "
-                    "--read on --write on",
-                )
             elif replica.damaged_records:
                 ranges = now.storages[replica.storage].damaged
                 ids = format_ranges(
@@ -338,6 +330,14 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                     text = f"1 record {place} is damaged: id {ids}."
                 command = f"waltz storage recover {replica.storage} {partition.partition}"
                 yield Statement(Severity.CRITICAL, text, "Repair them", command)
+            elif replica.state is ReplicaState.OFF and replica.in_session:
+                yield Statement(
+                    Severity.WARNING,
+                    f"The replica {place} is switched off: {replica.reason}.",
+                    "Switch it on when the reason is gone for which it was switched off",
+                    f"waltz storage switch {replica.storage} {partition.partition} "
+                    "--read on --write on",
+                )
 
 
 def _differences(now: Sample) -> Iterator[Statement]:

@@ -215,7 +215,13 @@ class StorageNode:
             work.append(repairs.run())
         if config.scrub_compare:
             comparison = PeerComparison(
-                self._differences, directory, peers, config.scrub_bytes_per_second, clock
+                self._differences,
+                directory,
+                peers,
+                config.scrub_bytes_per_second,
+                clock,
+                # Storages that start together should not compare the same partitions together.
+                first_pass=environment.now_ms(),
             )
             after_pass = comparison.compare
         work.append(

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from waltz.admin.core.comparison import ComparisonResult, RangeSum
-from waltz.admin.core.replicas import ReplicaObservation
 from waltz.admin.replica_comparison import SumQueries
-from waltz.metadata.core.formats import StoreParams
 from waltz.net import TlsConfigError
 from waltz.runtime.core.token_bucket import TokenBucket
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -30,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _BURST_BYTES = 4 << 20
 """How many bytes are compared at once after a pause."""
+_LEAST_BYTES = 64 << 10
+"""For the rate, each request counts as at least this many bytes, also if it fails."""
 _LOGGED_PROBLEMS = 10
 """How many replicas that could not be compared a log line lists."""
 
@@ -38,7 +39,8 @@ class PeerComparison:
     """Compares after each pass, at ``bytes_per_second``; ``differences`` has what was found.
 
     The rate counts the bytes that all storages of a comparison read. All storages of a cluster
-    compare in turn, so each of them reads at about this rate, too.
+    compare, so each of them reads at about this rate, too. ``first_pass`` is added to the number of
+    each pass.
     """
 
     def __init__(
@@ -48,12 +50,18 @@ class PeerComparison:
         peers: Peers,
         bytes_per_second: int,
         clock: Callable[[], float],
+        first_pass: int = 0,
     ) -> None:
         self._differences = differences
         self._directory = directory
         self._peers = peers
         self._clock = clock
+        self._first_pass = first_pass
         self._bucket = TokenBucket(bytes_per_second, _BURST_BYTES, clock())
+        self._unreachable: dict[str, str] = {}
+        """The storages that have not answered in the present pass, each with the reason.
+
+        They are not asked again: each could take its whole time limit for each partition."""
 
     async def compare(self, passes: int) -> None:
         """Compare the partitions that are due after the pass number ``passes``."""
@@ -67,36 +75,39 @@ class PeerComparison:
         }
         if not filled:
             return
+        self._unreachable = {}
+        results: dict[int, ComparisonResult] = {}
         try:
-            observation, params = await self._peers.observe(tuple(filled))
-            due = due_partitions(observation, passes)
-            results = {p: await self._compare(observation, params, p, filled[p]) for p in due}
+            for partition in await self._due(tuple(filled), passes):
+                results[partition] = await self._compare(partition, filled[partition])
         except (PeersUnknown, TlsConfigError) as problem:
             log.warning(
                 "comparison: %s; the replicas are compared after a later pass of the scrubber",
                 problem,
             )
-            return
         self._log(results)
 
-    async def _compare(
-        self, observation: ReplicaObservation, params: StoreParams, partition: int, slice_ids: int
-    ) -> ComparisonResult:
+    async def _due(self, partitions: tuple[int, ...], passes: int) -> tuple[int, ...]:
+        """Return which of ``partitions`` are due now, and all whose replicas are known to differ.
+
+        Raises PeersUnknown.
+        """
+        assigned = await self._peers.assigned(partitions)
+        self._differences.keep({p for p, replicas in assigned.items() if len(replicas) > 1})
+        due = due_partitions(assigned, self._first_pass + passes)
+        return tuple(sorted({*due, *self._differences.known}))
+
+    async def _compare(self, partition: int, slice_ids: int) -> ComparisonResult:
         """Compare the replicas of one partition, ``slice_ids`` transactions at a time.
 
-        A difference that is new is logged.
+        A difference that is new is logged. Raises PeersUnknown, TlsConfigError.
         """
-        comparison = replica_comparison(observation, partition, slice_ids)
-        ports = observation.maps.connections.admin_ports
-        queries = SumQueries(partition, ports, self._peers.tls, params, self._peers.network)
-        while (id_range := comparison.next_range) is not None:
-            sums = await queries.sums(comparison.storages, id_range)
-            comparison.add_sums(sums)
-            read = sum(each.num_bytes for each in sums.values() if isinstance(each, RangeSum))
-            self._differences.compared_bytes += read
-            await self._wait(read)
-        result = comparison.result
-        assigned = observation.partitions[partition].replicas
+        result, assigned = await self._result(partition, slice_ids)
+        if (difference := result.difference) is not None:
+            # A long comparison may have read a replica after it has left the session, with records
+            # that a recovery was about to remove. So the transaction is compared once more.
+            again, _ = await self._result(partition, 1, difference.transaction_id)
+            result = replace(result, difference=again.difference)
         if (new := self._differences.note(partition, result, assigned)) is not None:
             log.error(
                 "comparison: %s; nothing is repaired, because each version is valid: find the "
@@ -105,6 +116,28 @@ class PeerComparison:
                 new.text(partition),
             )
         return result
+
+    async def _result(
+        self, partition: int, slice_ids: int, only_id: int | None = None
+    ) -> tuple[ComparisonResult, frozenset[str]]:
+        """Return the result of a comparison, and the storages that have the partition."""
+        observation, params = await self._peers.observe((partition,), without=self._unreachable)
+        assigned = observation.partitions[partition].replicas
+        for storage in assigned - self._unreachable.keys():
+            if (problem := observation.storage_problem(storage)) is not None:
+                self._unreachable[storage] = problem
+        comparison = replica_comparison(observation, partition, slice_ids, only_id)
+        ports = observation.maps.connections.admin_ports
+        queries = SumQueries(partition, ports, self._peers.tls, params, self._peers.network)
+        while (id_range := comparison.next_range) is not None:
+            sums = await queries.sums(comparison.storages, id_range)
+            comparison.add_sums(sums)
+            read = sum(each.num_bytes for each in sums.values() if isinstance(each, RangeSum))
+            self._differences.compared_bytes += read
+            await self._wait(max(read, _LEAST_BYTES))
+        result = comparison.result
+        problems = {s: self._unreachable.get(s, why) for s, why in result.problems.items()}
+        return replace(result, problems=problems), assigned
 
     async def _wait(self, used_bytes: int) -> None:
         """Take ``used_bytes`` from the rate, and wait until more may be read."""

@@ -6,8 +6,8 @@ Touches ZooKeeper and the network; changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Container, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
@@ -35,29 +35,49 @@ class Peers:
     tls: TlsConfig
     network: Network
 
+    async def assigned(self, partitions: Sequence[int]) -> dict[int, frozenset[str]]:
+        """Return the storages to which each of ``partitions`` is assigned. Raises PeersUnknown."""
+        async with self._metadata() as cluster:
+            assignments = (await cluster.storage_maps()).assignments
+            return {p: frozenset(assignments.storages_of(p)) for p in partitions}
+
     async def observe(
-        self, partitions: Sequence[int], *, damage: bool = False
+        self,
+        partitions: Sequence[int],
+        *,
+        without: Container[str] = (),
+        damage: bool = False,
     ) -> tuple[ReplicaObservation, StoreParams]:
         """Query the storages to which ``partitions`` are assigned; return also the cluster's key.
 
-        With ``damage``, the storages are asked for their damaged records, too. A storage that does
-        not answer has its problem in the observation. Raises PeersUnknown.
+        The storages ``without`` are not queried. With ``damage``, the others are asked for their
+        damaged records, too. A storage that does not answer has its problem in the observation.
+        Raises PeersUnknown, also if the cluster has not all of the partitions.
         """
+        async with self._metadata() as cluster:
+            assignments = (await cluster.storage_maps()).assignments
+            assigned = frozenset(s for p in partitions for s in assignments.storages_of(p))
+            storages = frozenset(s for s in assigned if s not in without)
+            observer = ReplicaObserver(
+                cluster,
+                self.tls,
+                answer_seconds=_ANSWER_SECONDS / 3,
+                retry=False,
+                network=self.network,
+            )
+            scope = ObservationScope(tuple(partitions), storages, query_peers=False, damage=damage)
+            observation = await observer.observe(scope)
+            if missing := [p for p in partitions if p not in observation.partitions]:
+                count = observation.num_partitions
+                raise PeersUnknown(f"partition {missing[0]} is not one of the {count} in ZooKeeper")
+            return observation, await cluster.store_params()
+
+    @asynccontextmanager
+    async def _metadata(self) -> AsyncIterator[Cluster]:
+        """Open the metadata for a while. Raises PeersUnknown."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS), self.open_metadata() as cluster:
-                assignments = (await cluster.storage_maps()).assignments
-                storages = frozenset(s for p in partitions for s in assignments.storages_of(p))
-                observer = ReplicaObserver(
-                    cluster,
-                    self.tls,
-                    answer_seconds=_ANSWER_SECONDS / 3,
-                    retry=False,
-                    network=self.network,
-                )
-                scope = ObservationScope(
-                    tuple(partitions), storages, query_peers=False, damage=damage
-                )
-                return await observer.observe(scope), await cluster.store_params()
+                yield cluster
         except (
             BadRoot,
             MalformedMetadata,

@@ -69,6 +69,7 @@ class Scrubbing:
                 self._log_pass()
                 if self._after_pass is not None:
                     await self._after_pass(scrubber.progress.passes)
+                    continue  # The time for the pause has passed in part, or in whole.
             match action:
                 case ScrubPause(seconds):
                     await asyncio.sleep(seconds)

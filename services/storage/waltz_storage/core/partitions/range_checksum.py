@@ -10,7 +10,7 @@ from waltz.protocol.checksums import as_signed
 from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.partition import StoragePartition
 
-RANGE_LIMIT_BYTES = 256 << 20
+RANGE_LIMIT_BYTES = 16 << 20
 """An answer covers at most this many bytes of records, but at least one record."""
 
 _SLICE_BYTES = 1 << 20

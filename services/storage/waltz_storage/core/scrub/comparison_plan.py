@@ -6,6 +6,8 @@ but different, so a storage also compares checksums of ranges with its peers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+
 from waltz.admin.core.comparison import SLICE_IDS, Comparison
 from waltz.admin.core.replicas import ReplicaObservation
 
@@ -13,40 +15,45 @@ _SLICE_BYTES = 4 << 20
 """About how many bytes of records the range of one request has."""
 
 
-def due_partitions(observation: ReplicaObservation, passes: int) -> tuple[int, ...]:
+def due_partitions(assigned: Mapping[int, Set[str]], passes: int) -> tuple[int, ...]:
     """Return the partitions that a storage compares after its pass number ``passes``.
 
-    Of a partition with three replicas, each storage compares every third pass. So each record is
-    compared about once in the time of a pass, although no storage knows the passes of the others.
-    A partition with one replica is never compared.
+    Each storage compares a partition with three replicas after every third pass, so that together
+    they read about as much as one comparison in each pass, although no storage knows the passes of
+    the others. A partition with one replica is never compared. ``assigned`` has the storages of
+    each partition that could be compared.
     """
     return tuple(
         partition
-        for partition, view in sorted(observation.partitions.items())
-        if len(view.replicas) > 1 and (partition + passes) % len(view.replicas) == 0
+        for partition, storages in sorted(assigned.items())
+        if len(storages) > 1 and (partition + passes) % len(storages) == 0
     )
 
 
 def replica_comparison(
-    observation: ReplicaObservation, partition: int, slice_ids: int
+    observation: ReplicaObservation, partition: int, slice_ids: int, only_id: int | None = None
 ) -> Comparison:
-    """Return the comparison of all assigned replicas of a partition, each up to its local mark.
+    """Return the comparison of a partition's replicas, each up to its local low-water mark.
 
-    A replica had its records up to its local low-water mark when its store session began, and they
-    were committed then. So two replicas have the same ones for ever, also if the observation is old
-    by now. A comparison of later records could find a difference that a recovery is about to
-    remove.
+    Only replicas in the present store session are compared: they were made equal up to their marks
+    when it began. The mark of another replica may be that of a session that never opened, and a
+    recovery may be about to remove records of it. ``only_id``: compare only this transaction.
     """
+    view = observation.partitions[partition]
     replicas: dict[str, int | str] = {}
-    for storage in observation.partitions[partition].replicas:
+    for storage in view.replicas:
         held = observation.held(storage, partition)
         if problem := observation.storage_problem(storage):
             replicas[storage] = problem
         elif held is None:
             replicas[storage] = "it does not hold the partition"
+        elif not view.in_session(storage, held):
+            replicas[storage] = "it takes no part in the present store session"
         else:
             replicas[storage] = held.local_low_water_mark
     last_id = max((end for end in replicas.values() if isinstance(end, int)), default=-1)
+    if only_id is not None:
+        return Comparison(replicas, min(only_id, last_id), first_id=only_id)
     return Comparison(replicas, last_id, slice_ids=slice_ids)
 
 

@@ -15,6 +15,8 @@ class Differences:
 
     def __init__(self) -> None:
         self._known: dict[int, Difference] = {}
+        self.found = 0
+        """How many differences were new when they were found."""
         self.comparisons = 0
         """How many partitions were compared as far as their replicas allow."""
         self.compared_bytes = 0
@@ -31,16 +33,22 @@ class Differences:
         """Note the result of a comparison; return its difference if that was not known before.
 
         A known difference is forgotten when the storages that it names, without those to which the
-        partition is not ``assigned`` any more, are the same beyond it.
+        partition is not ``assigned`` any more, are the same beyond it. A comparison of fewer of
+        these storages, because some do not answer, does not replace it.
         """
         self.comparisons += 1
-        known = self._known.get(partition)
-        if result.difference is not None:
-            self._known[partition] = result.difference
-            return result.difference if result.difference != known else None
-        if known is not None and _is_settled(known, result, assigned):
-            del self._known[partition]
-        return None
+        known, found = self._known.get(partition), result.difference
+        holds = known is not None and not _is_settled(known, result, assigned)
+        if known is not None and holds and (found is None or not _replaces(found, known)):
+            return None
+        if found is None:
+            self._known.pop(partition, None)
+            return None
+        self._known[partition] = found
+        if found == known:
+            return None
+        self.found += 1
+        return found
 
     def keep(self, partitions: Container[int]) -> None:
         """Forget the differences of all other partitions."""
@@ -48,9 +56,19 @@ class Differences:
 
 
 def _is_settled(known: Difference, result: ComparisonResult, assigned: Container[str]) -> bool:
-    """Whether a comparison without a difference shows that ``known`` is none any more."""
-    storages = {s for version in known.versions for s in version if s in assigned}
+    """Whether a comparison shows that ``known`` is no difference any more."""
+    storages = {s for s in _named(known) if s in assigned}
     return result.compared_until >= known.transaction_id and not any(
         s in result.problems or result.ends.get(s, known.transaction_id) < known.transaction_id
         for s in storages
     )
+
+
+def _replaces(found: Difference, known: Difference) -> bool:
+    """Whether ``found`` says at least as much as ``known``."""
+    return found.transaction_id <= known.transaction_id and _named(found) >= _named(known)
+
+
+def _named(difference: Difference) -> frozenset[str]:
+    """Return the storages that a difference names."""
+    return frozenset().union(*difference.versions)
