@@ -47,6 +47,7 @@ class Admin:
         self.damaged: int | None = None
         self.failure: Exception | None = None
         self.is_old = False
+        self.answers_for_more = False
         self.ids_per_sum = LAST + 1
         """A checksum covers at most so many transactions, because a storage bounds its bytes."""
         self.requests: list[tuple[int, int]] = []
@@ -67,6 +68,8 @@ class Admin:
             raise self.failure
         if self.is_old:
             raise UnsupportedByPeer("range checksum")
+        if self.answers_for_more:
+            return RangeSum(last_id + 1)
         count = min(last_id - first_id + 1, self.ids_per_sum)
         records = await self.records(partition, first_id, count)
         return RangeSum(first_id - 1).plus(records)
@@ -210,6 +213,14 @@ async def test_slice_that_a_storage_did_not_answer_is_not_compared(
     )
     assert (result.compared_until, result.difference) == (-1, None)
     assert reports == [(-1, LAST)]
+
+
+async def test_answer_for_more_than_was_asked_is_a_problem_and_ends_the_comparison(
+    cluster: Cluster, admins: dict[str, Admin]
+) -> None:
+    admins[A].answers_for_more = True
+    result = await compare_replicas(cluster, PLAINTEXT, 0)
+    assert "a bug of it" in result.problems[A]
 
 
 @pytest.mark.parametrize(("differing", "expected"), [(20, 20), (30, 30), (31, None)])

@@ -274,6 +274,24 @@ async def test_storage_that_does_not_answer_is_not_asked_again_in_the_same_pass(
     assert [each.problems for each in results] == [{B: "it is down", C: "it is down"}] * 2
 
 
+async def test_partition_that_is_known_to_differ_is_due_while_it_has_two_replicas() -> None:
+    assigned = {3: ALL, 4: ALL}
+
+    class Assigned(Peers):
+        @override
+        async def assigned(self, partitions: Sequence[int]) -> dict[int, frozenset[str]]:
+            return assigned
+
+    unused: Any = None
+    differences = known()
+    peers = Assigned(unused, unused, unused)
+    comparison = PeerComparison(differences, unused, peers, 1, lambda: 0.0)
+    assert [await comparison._due((3, 4), passes) for passes in (0, 1, 2)] == [(3,), (3,), (3, 4)]
+    assigned[3] = frozenset({A})
+    assert await comparison._due((3, 4), 0) == ()
+    assert differences.known == {}
+
+
 # ---- the nodes
 
 OTHER = RecordBatch.of(

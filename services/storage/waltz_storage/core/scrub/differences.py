@@ -38,9 +38,11 @@ class Differences:
         """
         self.comparisons += 1
         known, found = self._known.get(partition), result.difference
-        holds = known is not None and not _is_settled(known, result, assigned)
-        if known is not None and holds and (found is None or not _replaces(found, known)):
-            return None
+        if known is not None and not _is_settled(known, result, assigned):
+            # A difference before the known one, on the same storages or more, replaces it.
+            replaces = found is not None and _named(found) >= _named(known)
+            if not replaces:
+                return None
         if found is None:
             self._known.pop(partition, None)
             return None
@@ -62,11 +64,6 @@ def _is_settled(known: Difference, result: ComparisonResult, assigned: Container
         s in result.problems or result.ends.get(s, known.transaction_id) < known.transaction_id
         for s in storages
     )
-
-
-def _replaces(found: Difference, known: Difference) -> bool:
-    """Whether ``found`` says at least as much as ``known``."""
-    return found.transaction_id <= known.transaction_id and _named(found) >= _named(known)
 
 
 def _named(difference: Difference) -> frozenset[str]:
