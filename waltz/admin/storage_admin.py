@@ -14,6 +14,7 @@ from typing import Any
 
 from waltz.admin.core.comparison import RangeSum
 from waltz.admin.core.replicas import HeldPartition
+from waltz.admin.core.storage_figures import gauge_value, whole
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import TCP, Network, RemoteFailure, RpcConnection, TlsConfig, split_address
 from waltz.protocol import UnsupportedByPeer, admin
@@ -193,18 +194,18 @@ class StorageAdmin:
 
     async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
         """Do what `states` does for a storage of Waltz 0.13.2: send a request for each replica."""
-        gauges = (await self.metrics()).get("gauges", {})
+        metrics = await self.metrics()
         held = []
         for partition, available in sorted((await self.partitions()).items()):
             info = await self.session_info(partition)
-            gauge = gauges.get(f"waltz-storage.partition-{partition}.max-transaction-id", {})
+            last_id = gauge_value(metrics, f"partition-{partition}.max-transaction-id")
             held.append(
                 HeldPartition(
                     partition,
                     session_id=info.last_session_id,
                     low_water_mark=info.low_water_mark,
                     local_low_water_mark=info.local_low_water_mark,
-                    max_transaction_id=gauge.get("value"),
+                    max_transaction_id=whole(last_id),
                     size_bytes=None,
                     readable=available,
                     writable=available,

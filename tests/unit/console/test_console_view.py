@@ -191,10 +191,14 @@ def test_view_has_a_json_value() -> None:
     assert value["rates"] == [{"at": 3.0, "transactions_per_second": 0.0}]
 
 
+DISK_FREE = "waltz-storage.disk-free-bytes"
+
+
 def test_figures_of_old_storage_are_unknown() -> None:
-    assert storage_figures({"gauges": {}}) == StorageFigures()
+    for without in ({"gauges": {}}, {}, {"gauges": []}, {"gauges": {DISK_FREE: 10}}):
+        assert storage_figures(without) == StorageFigures()
     gauges = {
-        "waltz-storage.disk-free-bytes": {"value": 10},
+        DISK_FREE: {"value": 10},
         "waltz-storage.scrub-progress": {"value": 1},
         "waltz-storage.refused-partitions": {"value": {"4": {"reason": "torn"}}},
         "waltz-storage.differing-partitions": {"value": {"5": "differs"}},

@@ -38,18 +38,19 @@ def storage_figures(metrics: Mapping[str, Any]) -> StorageFigures:
     13).
     """
     return StorageFigures(
-        disk_free_bytes=_whole(_gauge(metrics, "disk-free-bytes")),
-        disk_size_bytes=_whole(_gauge(metrics, "disk-size-bytes")),
-        scrub_progress=_number(_gauge(metrics, "scrub-progress")),
-        scrub_passes=_whole(_gauge(metrics, "scrub-passes")),
-        refused=_refused(_gauge(metrics, "refused-partitions")),
-        differing=_texts(_gauge(metrics, "differing-partitions")),
+        disk_free_bytes=whole(gauge_value(metrics, "disk-free-bytes")),
+        disk_size_bytes=whole(gauge_value(metrics, "disk-size-bytes")),
+        scrub_progress=_number(gauge_value(metrics, "scrub-progress")),
+        scrub_passes=whole(gauge_value(metrics, "scrub-passes")),
+        refused=_refused(gauge_value(metrics, "refused-partitions")),
+        differing=_texts(gauge_value(metrics, "differing-partitions")),
     )
 
 
-def _gauge(metrics: Mapping[str, Any], name: str) -> Any:
+def gauge_value(metrics: Mapping[str, Any], name: str) -> Any:
     """Return the value of one metric, None if the storage does not have the metric."""
-    gauge = metrics.get("gauges", {}).get(_PREFIX + name)
+    gauges = metrics.get("gauges")
+    gauge = gauges.get(_PREFIX + name) if isinstance(gauges, Mapping) else None
     return gauge.get("value") if isinstance(gauge, Mapping) else None
 
 
@@ -57,7 +58,8 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
+    """Return the value of a metric as an integer, None if it is no number."""
     return int(value) if isinstance(value, int | float) else None
 
 
