@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
@@ -195,8 +196,14 @@ DISK_FREE = "waltz-storage.disk-free-bytes"
 
 
 def test_figures_of_old_storage_are_unknown() -> None:
-    for without in ({"gauges": {}}, {}, {"gauges": []}, {"gauges": {DISK_FREE: 10}}):
-        assert storage_figures(without) == StorageFigures()
+    without: tuple[dict[str, Any], ...] = (
+        {"gauges": {}},
+        {},
+        {"gauges": []},
+        {"gauges": {DISK_FREE: 10}},
+    )
+    for metrics in without:
+        assert storage_figures(metrics) == StorageFigures()
     gauges = {
         DISK_FREE: {"value": 10},
         "waltz-storage.scrub-progress": {"value": 1},
