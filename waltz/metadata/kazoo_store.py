@@ -50,6 +50,13 @@ log = logging.getLogger(__name__)
 _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
 """How kazoo connects again: without a limit, after delays in seconds that double up to 2 s."""
 
+_MOST_UNANSWERED = 100
+"""How many operations may wait while there is no connection to ZooKeeper.
+
+kazoo keeps them until it is connected again, also after their time limit, and writes to a socket of
+its own for each. That write blocks the event loop after some 280 operations (the buffer of a Unix
+socket on Linux)."""
+
 _PROBE_SECONDS = 1.0
 """How long a server may take to say why it opens no session; see `probe_zookeeper`."""
 
@@ -87,6 +94,8 @@ class KazooStore:
         self._loop = loop
         self._operation_timeout_s = operation_timeout_s
         self._health = SessionHealth(clock)
+        self._unanswered = 0
+        """How many operations kazoo has not answered, also those whose time limit has passed."""
 
     @classmethod
     async def connect(
@@ -240,9 +249,17 @@ class KazooStore:
         """Call ``begin``, which starts an operation of kazoo, and return the operation's result."""
         if self._closed():
             raise StoreClosed("the connection to ZooKeeper was closed")
+        connected = self._health.state is SessionState.CONNECTED
+        if not connected and self._unanswered >= _MOST_UNANSWERED:
+            raise StoreConnectionLost(
+                f"ZooKeeper is not connected, and {self._unanswered} operations wait for it "
+                f"already; the one on {path} was not begun"
+            )
         answer = self._loop.create_future()
+        operation = begin()
+        self._unanswered += 1
         # kazoo calls the function that `rawlink` gets on one of its threads, with the result.
-        begin().rawlink(lambda result: self._from_thread(_settle, answer, result))
+        operation.rawlink(lambda result: self._from_thread(self._answered, answer, result))
         try:
             async with asyncio.timeout(self._operation_timeout_s):
                 return await answer
@@ -252,6 +269,11 @@ class KazooStore:
             ) from problem
         except kazoo_errors.KazooException as problem:
             raise self._translate(problem, path, version) from problem
+
+    def _answered(self, answer: asyncio.Future[Any], result: Any) -> None:
+        """Pass the result of an operation to the task that waits for it, if one still waits."""
+        self._unanswered -= 1
+        _settle(answer, result)
 
     def _translate(self, problem: Exception, path: str, version: int) -> StoreError:
         """Return the error of `waltz.metadata.store` for an error of kazoo."""

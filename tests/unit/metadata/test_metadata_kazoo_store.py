@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from kazoo.exceptions import NoNodeError
 
+from tests.support.eventually import eventually
 from waltz.metadata.kazoo_security import protection
-from waltz.metadata.kazoo_store import KazooStore
-from waltz.metadata.store import Node
+from waltz.metadata.kazoo_store import _MOST_UNANSWERED, KazooStore
+from waltz.metadata.store import Node, SessionState, StoreConnectionLost
 from waltz.metadata.zookeeper_access import OPEN_ACCESS
 
 STAT = SimpleNamespace(version=3, cversion=1, ephemeralOwner=0, mtime=5000)
@@ -29,20 +31,30 @@ class Answer:
         call(self)
 
 
+class Pending:
+    """An operation of kazoo that waits for a connection."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[Answer], None]] = []
+
+    def rawlink(self, call: Callable[[Answer], None]) -> None:
+        self.calls.append(call)
+
+
 class Kazoo:
     """Answers the operations in their order, and records them with their watches."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Answer | Pending) -> None:
         self._answers = list(answers)
         self.operations: list[tuple[str, str, Any]] = []
 
-    def get_async(self, path: str, watch: Any) -> Answer:
+    def get_async(self, path: str, watch: Any) -> Answer | Pending:
         return self._answer("get", path, watch)
 
-    def exists_async(self, path: str, watch: Any) -> Answer:
+    def exists_async(self, path: str, watch: Any) -> Answer | Pending:
         return self._answer("exists", path, watch)
 
-    def _answer(self, operation: str, path: str, watch: Any) -> Answer:
+    def _answer(self, operation: str, path: str, watch: Any) -> Answer | Pending:
         self.operations.append((operation, path, watch))
         return self._answers.pop(0)
 
@@ -76,3 +88,25 @@ async def test_get_of_a_missing_node_without_a_watch_makes_one_request() -> None
     kazoo = Kazoo(Answer(exception=NoNodeError()))
     assert await store_of(kazoo).get("/a") is None
     assert [operation for operation, _, _ in kazoo.operations] == ["get"]
+
+
+async def test_operations_without_a_connection_are_refused_when_too_many_wait() -> None:
+    """kazoo would block the event loop, and a server would serve nobody while ZooKeeper is away."""
+    waiting = Pending()
+    store = store_of(Kazoo(*[waiting] * (_MOST_UNANSWERED + 2)))
+    store.health.enter(SessionState.SUSPENDED, None)
+    tasks = [asyncio.create_task(store.get("/a")) for _ in range(_MOST_UNANSWERED)]
+    await eventually(lambda: len(waiting.calls) == _MOST_UNANSWERED)
+    with pytest.raises(StoreConnectionLost, match="100 operations wait for it already"):
+        await store.get("/a")
+    waiting.calls[0](Answer((b"x", STAT)))
+    assert await tasks[0] is not None
+    tasks[0] = asyncio.create_task(store.get("/a"))
+    await eventually(lambda: len(waiting.calls) == _MOST_UNANSWERED + 1)
+    # While there is a connection, kazoo passes every operation on, however many there are.
+    store.health.enter(SessionState.CONNECTED, 1)
+    tasks.append(asyncio.create_task(store.get("/a")))
+    await eventually(lambda: len(waiting.calls) == _MOST_UNANSWERED + 2)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
