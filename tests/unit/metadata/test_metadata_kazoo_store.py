@@ -91,7 +91,7 @@ async def test_get_of_a_missing_node_without_a_watch_makes_one_request() -> None
 
 
 async def test_operations_without_a_connection_are_refused_when_too_many_wait() -> None:
-    """kazoo would block the event loop, and a server would serve no client while ZooKeeper is away."""
+    """Otherwise kazoo would block the event loop, and a server would answer no client."""
     waiting = Pending()
     store = store_of(Kazoo(*[waiting] * (_MOST_UNANSWERED + 2)))
     store.health.enter(SessionState.SUSPENDED, None)
