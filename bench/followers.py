@@ -11,7 +11,6 @@ import json
 import time
 from asyncio.subprocess import Process
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 
 import waltz
@@ -115,6 +114,6 @@ async def _append_steadily(client: waltz.Client, size: int, count: int) -> list[
     return await asyncio.gather(*tasks)
 
 
-def _reader(load: Following) -> AbstractAsyncContextManager[Process]:
+def _reader(load: Following) -> contextlib.AbstractAsyncContextManager[Process]:
     """Run a process of followers."""
     return reader_process("bench.following", json.dumps(asdict(load)))

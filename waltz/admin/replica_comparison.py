@@ -165,7 +165,8 @@ class SumQueries:
                 try:
                     answer = await admin.range_checksum(self.partition, *id_range)
                     if answer.last_id > id_range[1]:
-                        return f"it answered for records up to {answer.last_id}: a bug of it"
+                        asked, last_id = id_range[1], answer.last_id
+                        return f"asked for records up to {asked}, it answered for {last_id}"
                     return answer
                 except UnsupportedByPeer:
                     return await read_and_sum(admin, self.partition, *id_range)

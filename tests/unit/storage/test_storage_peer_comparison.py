@@ -22,7 +22,7 @@ from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.store import MetadataStore
 from waltz.net import TlsConfigError
 from waltz.protocol.checksums import as_signed, crc32
-from waltz.protocol.records import Record, RecordBatch
+from waltz.protocol.records import RecordBatch
 from waltz_storage.core.scrub.comparison_plan import (
     due_partitions,
     replica_comparison,
@@ -225,7 +225,7 @@ async def test_comparison_reads_no_faster_than_its_rate() -> None:
     assert clock() - begun == pytest.approx(6)
 
 
-class Twice(PeerComparison):
+class PreparedComparison(PeerComparison):
     """Compares with prepared results."""
 
     def __init__(self, *results: ComparisonResult) -> None:
@@ -244,10 +244,10 @@ class Twice(PeerComparison):
 
 
 async def test_difference_that_has_gone_meanwhile_is_not_reported() -> None:
-    gone = Twice(result(4, FOUND), result(5))
+    gone = PreparedComparison(result(4, FOUND), result(5))
     await gone._compare(3, 10)
     assert (gone.ids, gone.noted.known) == ([None, 5], {})
-    found = Twice(result(4, FOUND), result(4, FOUND))
+    found = PreparedComparison(result(4, FOUND), result(4, FOUND))
     await found._compare(3, 10)
     assert (found.ids, found.noted.known) == ([None, 5], {3: FOUND})
 
@@ -295,9 +295,10 @@ async def test_partition_that_is_known_to_differ_is_due_while_it_has_two_replica
 # ---- the nodes
 
 OTHER = RecordBatch.of(
-    record if record.transaction_id != 6 else _with_data
+    replace(record, data=b"DATA", checksum=as_signed(crc32(b"DATA")))
+    if record.transaction_id == 6
+    else record
     for record in RECORDS
-    for _with_data in (Record(6, record.req_id, record.header, b"DATA", as_signed(crc32(b"DATA"))),)
 )
 """`RECORDS` with other data in record 6, all valid."""
 SCRUBBING = 4 << 20

@@ -19,6 +19,7 @@ from waltz.net import PLAINTEXT, TlsConfigError
 from waltz.protocol import ADMIN
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz_storage.core.scrub.findings import IdRange
+from waltz_storage.core.scrub.listing import listed
 from waltz_storage.core.scrub.repair_plan import PeerRepair, next_repair
 from waltz_storage.shell.self_repair import _Attempt
 
@@ -133,6 +134,11 @@ async def test_attempt_takes_the_parts_of_a_range_from_the_peers_that_have_them(
         "records 6-9 of partition 0 from storage c:1",
     ]
     assert attempt.obstacles == []
+
+
+def test_long_list_of_a_log_line_says_how_many_texts_it_leaves_out() -> None:
+    assert listed(list("abcdefghij")) == "a; b; c; d; e; f; g; h; i; j"
+    assert listed(list("abcdefghijkl")) == "a; b; c; d; e; f; g; h; i; j; 2 more"
 
 
 # ---- the nodes

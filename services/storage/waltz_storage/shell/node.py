@@ -221,7 +221,7 @@ class StorageNode:
                 config.scrub_bytes_per_second,
                 clock,
                 # Storages that start together should not compare the same partitions together.
-                first_pass=environment.now_ms(),
+                pass_offset=environment.now_ms(),
             )
             after_pass = comparison.compare
         work.append(

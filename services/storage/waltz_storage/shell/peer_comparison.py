@@ -23,6 +23,7 @@ from waltz_storage.core.scrub.comparison_plan import (
     slice_size,
 )
 from waltz_storage.core.scrub.differences import Differences
+from waltz_storage.core.scrub.listing import listed
 from waltz_storage.shell.peers import Peers, PeersUnknown
 
 log = logging.getLogger(__name__)
@@ -31,16 +32,14 @@ _BURST_BYTES = 4 << 20
 """How many bytes are compared at once after a pause."""
 _LEAST_BYTES = 64 << 10
 """For the rate, each request counts as at least this many bytes, also if it fails."""
-_LOGGED_PROBLEMS = 10
-"""How many replicas that could not be compared a log line lists."""
 
 
 class PeerComparison:
     """Compares after each pass, at ``bytes_per_second``; ``differences`` has what was found.
 
     The rate counts the bytes that all storages of a comparison read. All storages of a cluster
-    compare, so each of them reads at about this rate, too. ``first_pass`` is added to the number of
-    each pass.
+    compare, so each of them reads at about this rate, too. ``pass_offset`` is added to the number
+    of each pass.
     """
 
     def __init__(
@@ -50,13 +49,13 @@ class PeerComparison:
         peers: Peers,
         bytes_per_second: int,
         clock: Callable[[], float],
-        first_pass: int = 0,
+        pass_offset: int = 0,
     ) -> None:
         self._differences = differences
         self._directory = directory
         self._peers = peers
         self._clock = clock
-        self._first_pass = first_pass
+        self._pass_offset = pass_offset
         self._bucket = TokenBucket(bytes_per_second, _BURST_BYTES, clock())
         self._unreachable: dict[str, str] = {}
         """The storages that have not answered in the present pass, each with the reason.
@@ -94,7 +93,7 @@ class PeerComparison:
         """
         assigned = await self._peers.assigned(partitions)
         self._differences.keep({p for p, replicas in assigned.items() if len(replicas) > 1})
-        due = due_partitions(assigned, self._first_pass + passes)
+        due = due_partitions(assigned, self._pass_offset + passes)
         return tuple(sorted({*due, *self._differences.known}))
 
     async def _compare(self, partition: int, slice_ids: int) -> ComparisonResult:
@@ -159,5 +158,5 @@ class PeerComparison:
         if problems:
             log.warning(
                 "comparison: not compared before a later pass of the scrubber: %s",
-                "; ".join(problems[:_LOGGED_PROBLEMS]),
+                listed(problems),
             )

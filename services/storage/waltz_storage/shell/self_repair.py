@@ -31,6 +31,7 @@ from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import RecordBatch
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.findings import IdRange
+from waltz_storage.core.scrub.listing import listed
 from waltz_storage.core.scrub.repair_plan import PeerRepair, next_repair, records_of
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
@@ -42,8 +43,6 @@ _ANSWER_SECONDS = 30.0
 """The time that a peer has for each batch."""
 _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
-_LOGGED_RANGES = 10
-"""How many ranges a log line lists."""
 
 _UNREACHABLE = (ConnectionLost, DialFailed, TimeoutError, TlsConfigError)
 """Errors after which a peer is not asked again in an attempt."""
@@ -125,12 +124,12 @@ class SelfRepair:
             ) as attempt:
                 await self._repair_all(attempt, observation)
             if attempt.replaced:
-                log.info("repair: replaced %s", _listed(attempt.replaced))
+                log.info("repair: replaced %s", listed(attempt.replaced))
             left = attempt.obstacles
         if left and self._findings.ranges:
             log.warning(
                 "repair: records stay damaged for now, and the storage tries again later: %s",
-                _listed(left),
+                listed(left),
             )
 
     async def _repair_all(self, attempt: _Attempt, observation: ReplicaObservation) -> None:
@@ -243,9 +242,3 @@ class _OwnReplica:
         answer = await answered
         if isinstance(answer, admin.AdminFailureResponse):
             raise CopyFailed(answer.failure.message)
-
-
-def _listed(texts: list[str]) -> str:
-    """Return the first texts, and how many more there are."""
-    more = len(texts) - _LOGGED_RANGES
-    return "; ".join((*texts[:_LOGGED_RANGES], *((f"{more} more",) if more > 0 else ())))

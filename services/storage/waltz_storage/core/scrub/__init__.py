@@ -7,4 +7,5 @@ After a pass, the storage compares its replicas with those of other storages.
 * `repair_plan`: which damaged records to take from which peer
 * `comparison_plan`: which partitions to compare, and how far
 * `differences`: the differences between replicas that are known
+* `listing`: lists of texts for a log line
 """

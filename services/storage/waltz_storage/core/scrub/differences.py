@@ -18,7 +18,7 @@ class Differences:
         self.found = 0
         """How many differences were new when they were found."""
         self.comparisons = 0
-        """How many partitions were compared as far as their replicas allow."""
+        """How many comparisons of a partition were made."""
         self.compared_bytes = 0
         """The bytes of all replicas that were compared."""
 
