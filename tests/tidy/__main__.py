@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.tidy.headers import check_headers
+from tests.tidy.patches import check_patches
 from tests.tidy.repository import ROOT, source_files
 from tests.tidy.sizes import check_sizes
 from tests.tidy.words import Vocabulary
@@ -22,6 +23,7 @@ def main() -> int:
         *vocabulary.check(ROOT, files),
         *check_sizes(ROOT, files),
         *check_headers(ROOT, files),
+        *check_patches(ROOT, files),
     ]
     for violation in found:
         print(violation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.tidy.headers import check_header, is_pure_place
+from tests.tidy.patches import check_patch
 from tests.tidy.sizes import MAX_FUNCTION_LINES, MAX_MODULE_LINES, check_source
 from tests.tidy.words import Term, Vocabulary
 
@@ -45,3 +46,12 @@ def test_pure_place_is_a_core_folder_or_the_protocol() -> None:
     assert is_pure_place("waltz/protocol/frames.py")
     assert is_pure_place("services/server/waltz_server/core/reads/feeds.py")
     assert not is_pure_place("waltz/client/client.py")
+
+
+def test_patch_of_the_clock_of_the_process_is_found() -> None:
+    attribute = "patched.set" + "attr("
+    for target in ('"waltz.state.store.time.sleep", f)', '"time.sleep", f)', 'time, "sleep", f)'):
+        assert [v.line for v in check_patch("a.py", f"\n{attribute}{target}")] == [2]
+        assert [v.line for v in check_patch("a.py", f"{attribute}\n    {target}")] == [1]
+    for target in ('"a._DEAD_TIME", 1)', 'timer, "sleep", f)', '"a.lifetime.sleep", f)'):
+        assert not list(check_patch("a.py", f"{attribute}{target}"))

@@ -66,6 +66,7 @@ class StateStore(Application[DataT], abc.ABC):
         self._metadata = MetaData(schema=schema)
         self._marks = Marks(table, self._metadata)
         self._retry_seconds = retry_seconds
+        self._sleep: Callable[[float], None] = time.sleep
         # SQLite allows one writer at a time. Other writers poll the database and may time out. So
         # the threads of this process apply transactions one after the other, by a lock.
         self._sqlite_lock: AbstractContextManager[object] = (
@@ -174,5 +175,5 @@ class StateStore(Application[DataT], abc.ABC):
                 if not is_transient(error):
                     raise
                 log.warning("database error, retrying in %g s: %s", pause, error)
-                time.sleep(pause)
+                self._sleep(pause)
         return work()

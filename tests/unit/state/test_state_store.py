@@ -217,10 +217,10 @@ def test_transient_error_is_retried(store: Lines) -> None:
     assert store.lines() == ["0/0"]
 
 
-def test_pauses_between_retries_grow(store: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_between_retries_grow(store: Lines) -> None:
     """A database that restarts is not asked thousands of times."""
     pauses: list[float] = []
-    monkeypatch.setattr("waltz.state.store.time.sleep", pauses.append)
+    store._sleep = pauses.append
     failures = iter(range(4))
 
     def fail(session: Session) -> None:
