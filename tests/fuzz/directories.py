@@ -64,6 +64,8 @@ class Directories:
     modules = (
         "waltz_storage.core.log.log_opening",
         "waltz_storage.core.log.log_recovery",
+        "waltz_storage.core.log.damaged_scan",
+        "waltz_storage.core.log.segment_scan",
         "waltz_storage.core.control.control_file",
         "waltz_storage.core.control.control_format",
         "waltz_storage.core.log.log_segments",

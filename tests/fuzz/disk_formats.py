@@ -23,6 +23,7 @@ from waltz_storage.core.control.control_format import (
     PartitionInfo,
     decode_entry,
 )
+from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.log.log_recovery import check_header, recover_segment
 from waltz_storage.core.log.segment_format import (
     ENTRY_BYTES,
@@ -35,6 +36,7 @@ from waltz_storage.core.log.segment_format import (
     encode_entries,
     entry_position,
 )
+from waltz_storage.core.log.segment_scan import SegmentPlan
 
 KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
 _PARTITION = 1
@@ -129,7 +131,12 @@ class Segments:
     """A segment's data and index, its first id, and the mark up to which it is known clean."""
 
     name = "segments"
-    modules = ("waltz_storage.core.log.log_recovery", "waltz_storage.core.log.segment_format")
+    modules = (
+        "waltz_storage.core.log.log_recovery",
+        "waltz_storage.core.log.damaged_scan",
+        "waltz_storage.core.log.segment_scan",
+        "waltz_storage.core.log.segment_format",
+    )
 
     def make(self, random: Random) -> bytes:
         """Return a segment with an index that may lag behind."""
@@ -171,8 +178,10 @@ class Segments:
             for raw in (content, index):
                 header = check_header(_Buffer(raw), KEY, _PARTITION, first_id)
                 hold(header.encode()[:40] == raw[:40], "a file header is not its bytes")
-            last = mark % 2 == 0
-            plan = recover_segment(_Buffer(content), _Buffer(index), first_id, mark, last=last)
+            claimed = first_id + (len(index) - HEADER_BYTES) // ENTRY_BYTES - 1
+            following = claimed + 1 if mark % 2 and claimed >= first_id else None
+            known = KnownLog(mark)
+            plan = recover_segment(_Buffer(content), _Buffer(index), first_id, known, following)
         except Damage as damage:
             hold(damage.what, "damage is explained")
             hold(0 <= damage.offset <= len(content) + len(index), "damage is outside the file")
@@ -181,18 +190,32 @@ class Segments:
         hold(HEADER_BYTES <= plan.scan_offset <= plan.end <= len(content), "the plan is impossible")
         scanned = len(plan.offsets)
         hold(plan.next_id == plan.scanned_from + scanned, "the plan has a wrong count")
-        claimed = first_id + (len(index) - HEADER_BYTES) // ENTRY_BYTES - 1
         hold(plan.next_id > min(mark, claimed), "known clean records are dropped")
-        wire = decode_records(
-            content[plan.scan_offset : plan.end], plan.scan_offset, plan.scanned_from, scanned
-        )
-        encoder = SegmentEncoder(plan.scanned_from, plan.scan_offset, 1 << 40)
-        encoder.add(wire, 0, scanned)
-        hold(array("q", encoder.offsets) == plan.offsets, "the plan's index entries are wrong")
-        written = b"".join(encoder.parts)
-        hold(written == content[plan.scan_offset : plan.end], "records are written differently")
+        _check_records(plan, content)
         _check_reading(content)
         return True
+
+
+def _check_records(plan: SegmentPlan, content: bytes) -> None:
+    """Check that each record of the plan is valid and at its place, or named as damaged."""
+    ends = array("q", [*plan.offsets, plan.end])
+    hold(list(ends) == sorted(ends), "the plan's index entries do not increase")
+    hold(list(plan.damaged) == sorted(set(plan.damaged)), "the damaged records are not in order")
+    damaged = set(plan.damaged)
+    hold(damaged <= set(range(plan.scanned_from, plan.next_id)), "no such record is damaged")
+    for number, start in enumerate(plan.offsets):
+        transaction_id, raw = plan.scanned_from + number, content[start : ends[number + 1]]
+        try:
+            wire = decode_records(raw, start, transaction_id, 1)
+        except Damage:
+            hold(transaction_id in damaged, "an invalid record is taken for a valid one")
+            continue
+        encoder = SegmentEncoder(transaction_id, start, 1 << 40)
+        encoder.add(wire, 0, 1)
+        if b"".join(encoder.parts) == raw:
+            hold(transaction_id not in damaged, "a valid record is taken for a damaged one")
+        else:
+            hold(transaction_id in damaged, "a record has a wrong place")
 
 
 def _check_reading(content: bytes) -> None:

@@ -202,11 +202,51 @@ STORAGE_BUGS = (
     Planted(
         "record below the flushed mark taken for an interrupted write",
         Package.STORAGE,
-        "if last and plan.next_id <= known.must_reach:\n",
-        "if last and plan.next_id <= known.local_low_water_mark:\n",
+        "must_reach = known.must_reach if next_first_id is None else next_first_id - 1\n",
+        "must_reach = known.local_low_water_mark if next_first_id is None else next_first_id - 1\n",
         "A damaged record among the newest ones shortens the log of a replica that votes.",
         nodes(
             "unit/storage/test_storage_flushed_marks.py::test_damaged_record_up_to_the_mark_is_damage"
+        ),
+    ),
+    Planted(
+        "log ends at any place that a damaged last record names",
+        Package.STORAGE,
+        "return checksum == self._flushed.checksum\n",
+        "return True\n",
+        "A damaged length, or an older copy of the log, decides where the next record is written.",
+        nodes(
+            "unit/storage/test_storage_damaged_start.py::test_flipped_byte_of_a_record_damages_only_that_record"
+        ),
+    ),
+    Planted(
+        "place behind a damaged record believed without a record there",
+        Package.STORAGE,
+        "return long_record_is_valid(self._data, position, end - position)\n",
+        "return True\n",
+        "A wrong length in a damaged record moves all records after it.",
+        nodes(
+            "unit/storage/test_storage_damaged_start.py::test_damaged_record_at_the_local_low_water_mark_before_an_invalid_one_is_refused"
+        ),
+    ),
+    Planted(
+        "sealed segment ends where its damaged last record says",
+        Package.STORAGE,
+        "return end == self._size\n",
+        "return True\n",
+        "A segment that was cut off is taken for a whole one.",
+        nodes(
+            "unit/storage/test_storage_damaged_start.py::test_flipped_byte_of_the_last_record_of_a_sealed_segment_damages_only_that_record"
+        ),
+    ),
+    Planted(
+        "damaged records of a start are not reported",
+        Package.STORAGE,
+        "damaged = [each for plan in plans for each in plan.damaged]\n",
+        "damaged = list[int]()\n",
+        "Nothing repairs the records until the scrubber has read the whole log.",
+        nodes(
+            "unit/storage/test_storage_damaged_start.py::test_damaged_records_after_each_other_and_apart_are_all_found"
         ),
     ),
     Planted(

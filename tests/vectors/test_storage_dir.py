@@ -48,8 +48,13 @@ _PARTITION_REFUSED = {
 _START_REFUSED = {
     "ctl-short": "a short control file would lose all assignments",
 }
+_OPENED_DAMAGED = {
+    "checkpoint-bad-at": (2000, "its place is certain, so the records after it are served, too"),
+}
+"""The damaged record, and why the partition is opened that 0.13.2 refuses."""
 _READ_REFUSED = {
     "checkpoint-bad-before": "a damaged record before the scan start would be served",
+    **_OPENED_DAMAGED,
 }
 _WRONG_CLUSTER = {"ctl-other-np", "ctl-other-key"}
 
@@ -305,6 +310,11 @@ def test_damaged_directory_is_recovered_or_refused(
     directory = _open(path, case["openWith"], engine)
     if outcome == PARTITION_REFUSED:
         _is_refused(directory, number)
+    elif not own and name in _OPENED_DAMAGED:
+        log = directory.partition(number).log
+        (segment,) = _manifest(root)["checkpoint"]["partitionDirs"][str(number)]["segments"]
+        assert log.next_id == segment["numRecords"], "the log keeps its length"
+        assert log.damaged_at_opening == (_OPENED_DAMAGED[name][0],)
     elif not own and name in _OPENED_WITHOUT:
         assert directory.partition(number).log.max_id == _records_in(case, root) - 2
     else:
@@ -313,7 +323,7 @@ def test_damaged_directory_is_recovered_or_refused(
     if outcome == PARTITION_REFUSED:
         kept = {f: raw for f, raw in _files(path).items() if f.startswith(f"{number}/")}
         assert kept == {f: raw for f, raw in before.items() if f.startswith(f"{number}/")}
-    elif own or name not in _OPENED_WITHOUT:
+    elif own or name not in _OPENED_WITHOUT | _OPENED_DAMAGED:
         _same_control_entry(path, number, case["afterControlEntry"])
         if "after" in case:
             after = _files(root / case["after"], mask_created=True)
@@ -341,7 +351,9 @@ def _outcome(name: str, opened: bool) -> str:
     if name in _WRONG_CLUSTER or name in _START_REFUSED:
         assert opened is (name in _START_REFUSED)
         return START_REFUSED
-    if name in _PARTITION_REFUSED or not (opened or name in _OPENED_WITHOUT):
+    if name in _PARTITION_REFUSED or not (
+        opened or name in _OPENED_WITHOUT or name in _OPENED_DAMAGED
+    ):
         return PARTITION_REFUSED
     return OPENED
 

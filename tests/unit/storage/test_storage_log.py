@@ -351,16 +351,16 @@ def test_index_torn_at_window_boundary_is_rebuilt(monkeypatch: pytest.MonkeyPatc
         _check_index_is_rebuilt(disk, torn, bytes(8), local_mark=49, records=50)
 
 
-def test_torn_index_and_damaged_record_below_local_mark_are_damage() -> None:
+def test_torn_index_and_damaged_record_below_local_mark_are_both_found() -> None:
     disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 20))
     log.close()
     disk.damage(INDEX, entry_position(3), bytes(8))
     disk.damage(SEGMENT, record_at(7) + 40, b"?")
-    with pytest.raises(PartitionDamaged, match="record 7 is invalid") as caught:
-        _open_with_mark(disk, 19)
-    assert (caught.value.file, caught.value.offset) == (SEGMENT, record_at(7))
+    log = _open_with_mark(disk, 19)
+    assert (log.max_id, log.damaged_at_opening) == (19, (7,))
+    assert log.read_batch(3, 1, EVERYTHING).wire == batch(3, 1).wire
 
 
 def _open_with_mark(disk: MemoryDisk, local_mark: int) -> PartitionLog:

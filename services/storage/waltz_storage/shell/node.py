@@ -47,7 +47,7 @@ from waltz_storage.shell.outside_jobs import OutsideJobs
 from waltz_storage.shell.peer_comparison import PeerComparison
 from waltz_storage.shell.peer_pull import PeerPulls
 from waltz_storage.shell.peers import Peers
-from waltz_storage.shell.scrubbing import Scrubbing
+from waltz_storage.shell.scrubbing import Scrubbing, note_openings
 from waltz_storage.shell.self_repair import SelfRepair
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
@@ -101,6 +101,8 @@ class StorageNode:
         scrubber = self._scrubber = Scrubber(
             config.scrub_bytes_per_second, clock(), environment.pass_seconds
         )
+        repaired = scrubber.enabled and config.scrub_repair
+        note_openings(scrubber.findings, directory, repaired=repaired)
         sources = StorageSources(
             directory,
             queued=engine.engine.queued,
@@ -212,6 +214,8 @@ class StorageNode:
         if config.scrub_repair:
             repairs = SelfRepair(scrubber, directory, handler, peers, environment.repair_times)
             on_damage = repairs.damage_found
+            if scrubber.findings.ranges:  # The opening of the logs has found damage.
+                on_damage()
             work.append(repairs.run())
         if config.scrub_compare:
             comparison = PeerComparison(

@@ -1,5 +1,7 @@
 """Run the scrubber: perform its checks by way of the engine, and log what it finds.
 
+Damaged records that the start of the storage has found are reported in the same way.
+
 The engine has a *lane* for each partition, which does the jobs of the partition one after the other
 (see `core.engine.engine`). Each check is a read in the lane of its partition: an append overtakes a
 check that has not begun, and waits for one that runs. Touches the event loop, and the disk through
@@ -19,7 +21,7 @@ from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.core.scrub.findings import Ranges
+from waltz_storage.core.scrub.findings import Findings, Ranges
 from waltz_storage.core.scrub.scrubber import Scrubber, ScrubCheck, ScrubPause
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,16 @@ _LOGGED_RANGES = 10
 """How many damaged ranges a log line lists."""
 
 _Outcome = CheckedRecords | RequestRefused | OSError
+
+
+def note_openings(findings: Findings, directory: StorageDirectory, *, repaired: bool) -> None:
+    """Note and log the damaged records that the opening of ``directory`` has found.
+
+    ``repaired`` says whether the storage repairs damaged records by itself.
+    """
+    for number, partition in sorted(directory.partitions.items()):
+        if ranges := findings.note_opening(number, partition.log.damaged_at_opening):
+            _log_damage("start", number, ranges, repaired=repaired)
 
 
 class Scrubbing:
@@ -103,14 +115,7 @@ class Scrubbing:
         if isinstance(outcome, CheckedRecords):
             new_ranges = self.scrubber.note(check, outcome, now)
             if new_ranges:
-                log.log(
-                    logging.ERROR if self._on_damage is None else logging.WARNING,
-                    "scrubber: partition %d has damaged records: %s; the storage serves its other "
-                    "records, and servers read the damaged ones from other replicas; %s",
-                    partition,
-                    _listed(new_ranges),
-                    REMEDY if self._on_damage is None else "the storage repairs them by itself",
-                )
+                _log_damage("scrubber", partition, new_ranges, repaired=self._on_damage is not None)
                 if self._on_damage is not None:
                     self._on_damage()
             return
@@ -155,6 +160,19 @@ def _check_steps(
     except (RequestRefused, OSError) as error:
         outcome = error
     return [(reply, outcome)]
+
+
+def _log_damage(finder: str, partition: int, ranges: Ranges, *, repaired: bool) -> None:
+    """Log which records ``finder`` found damaged, and who repairs them."""
+    log.log(
+        logging.WARNING if repaired else logging.ERROR,
+        "%s: partition %d has damaged records: %s; the storage serves its other records, and "
+        "servers read the damaged ones from other replicas; %s",
+        finder,
+        partition,
+        _listed(ranges),
+        "the storage repairs them by itself" if repaired else REMEDY,
+    )
 
 
 def _listed(ranges: Ranges) -> str:

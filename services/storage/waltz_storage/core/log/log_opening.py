@@ -13,15 +13,12 @@ open files, which says nothing about the records.
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.flushed_end import FlushedMark, KnownLog, NoFlushedMark
-from waltz_storage.core.log.log_recovery import (
-    SegmentPlan,
-    check_header,
-    find_hole,
-    recover_segment,
-)
+from waltz_storage.core.log.log_recovery import check_header, recover_segment
 from waltz_storage.core.log.log_segments import LogOptions, LogSegments
 from waltz_storage.core.log.opening_errors import NOT_DAMAGE
 from waltz_storage.core.log.partition_log import PartitionLog
@@ -34,6 +31,7 @@ from waltz_storage.core.log.segment_files import (
     open_files,
 )
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, HEADER_BYTES, INDEX_SUFFIX, Damage
+from waltz_storage.core.log.segment_scan import SegmentPlan
 from waltz_storage.core.log.tail_segment import TailSegment, apply_plan
 
 _NO_MARK = NoFlushedMark()
@@ -63,11 +61,13 @@ def open_log(
             create_files(disk, identity, 0, options.now_ms()).close()
             first_ids = [0]
         # Check all segments before any of them is changed.
+        if first_ids[0] != 0:
+            path = identity.path(0, DATA_SUFFIX)
+            raise PartitionDamaged(identity.partition, path, 0, "the first segment is missing")
         plans = [
-            _plan(disk, identity, first_id, known, last=first_id == first_ids[-1])
-            for first_id in first_ids
+            _plan(disk, identity, first_id, known, next_first_id)
+            for first_id, next_first_id in zip_longest(first_ids, first_ids[1:])
         ]
-        _check_no_gap(identity, plans)
         sealed = []
         for plan in plans[:-1]:
             files, bounds = _apply(disk, identity, plan, last=False)
@@ -75,7 +75,8 @@ def open_log(
             sealed.append(bounds)
         files, bounds = _apply(disk, identity, plans[-1], last=True)
         tail = TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
-        log = PartitionLog(LogSegments(disk, identity, options, sealed, tail), mark)
+        damaged = [each for plan in plans for each in plan.damaged]
+        log = PartitionLog(LogSegments(disk, identity, options, sealed, tail), mark, damaged)
     _check_flushed_record(log, known)
     return log
 
@@ -214,11 +215,14 @@ def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:
 
 
 def _plan(
-    disk: Disk, identity: LogIdentity, first_id: int, known: KnownLog, *, last: bool
+    disk: Disk, identity: LogIdentity, first_id: int, known: KnownLog, next_first_id: int | None
 ) -> SegmentPlan:
     """Check one segment without a change; raises PartitionDamaged, PartitionUnopened.
 
-    ``last`` says whether it is the last segment of the log.
+    ``next_first_id`` is the first id of the next segment, None for the last one of the log. The
+    plan ends where the next segment begins. Waltz 0.13.2 opens a log with a hole between two
+    segments. A replica with a hole could vote for records that it does not have
+    (`test_torn_sealed_segment_is_damage`).
     """
     data = _open_to_check(disk, identity, identity.path(first_id, DATA_SUFFIX))
     try:
@@ -233,13 +237,12 @@ def _plan(
         check_header(files.index, identity.key, identity.partition, first_id)
         suffix = DATA_SUFFIX
         check_header(files.data, identity.key, identity.partition, first_id)
-        local_mark = known.local_low_water_mark
-        plan = recover_segment(files.data, files.index, first_id, local_mark, last=last)
-        if last and plan.next_id <= known.must_reach:
+        plan = recover_segment(files.data, files.index, first_id, known, next_first_id)
+        if next_first_id is not None and plan.next_id > next_first_id:
             raise Damage(
                 plan.end,
-                f"the log was flushed up to record {known.must_reach}, but record {plan.next_id} "
-                "is missing or invalid",
+                f"the segment ends before record {plan.next_id}, but the next segment begins with "
+                f"record {next_first_id}",
             )
         return plan
     except Damage as damage:
@@ -294,24 +297,3 @@ def _apply(
     except BaseException:
         files.close()
         raise
-
-
-def _check_no_gap(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
-    """Check that no record is missing between the segments; raises PartitionDamaged.
-
-    Waltz 0.13.2 opens a log with a hole. A replica with a hole could vote for records that it does
-    not have (`test_torn_sealed_segment_is_damage`).
-    """
-    if plans[0].first_id != 0:
-        path = identity.path(0, DATA_SUFFIX)
-        raise PartitionDamaged(identity.partition, path, 0, "the first segment is missing")
-    hole = find_hole(plans)
-    if hole is not None:
-        earlier, later = hole
-        raise PartitionDamaged(
-            identity.partition,
-            identity.path(earlier.first_id, DATA_SUFFIX),
-            earlier.end,
-            f"the segment ends before record {earlier.next_id}, but the next segment begins with "
-            f"record {later.first_id}",
-        )

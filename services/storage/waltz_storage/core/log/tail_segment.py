@@ -12,7 +12,6 @@ from array import array
 
 from waltz_storage.core.disk import DiskFile
 from waltz_storage.core.errors import NoSpace
-from waltz_storage.core.log.log_recovery import SegmentPlan
 from waltz_storage.core.log.segment_files import SegmentBounds, SegmentFiles, read_entries
 from waltz_storage.core.log.segment_format import (
     CHECKPOINT_INTERVAL,
@@ -22,6 +21,7 @@ from waltz_storage.core.log.segment_format import (
     encode_entries,
     entry_position,
 )
+from waltz_storage.core.log.segment_scan import SegmentPlan
 
 _SMALLEST_STEP_BYTES = 1 << 20
 """The file is allocated ahead by at least this, unless ``allocate_bytes`` or the limit is less."""

@@ -64,6 +64,12 @@ class Findings:
         self._set(partition, _joined((*kept, *_ranges(checked.damaged))))
         return _ranges(damaged_id for damaged_id in checked.damaged if damaged_id not in known)
 
+    def note_opening(self, partition: int, damaged: Iterable[int]) -> Ranges:
+        """Note the damaged records that the opening of a log found; return them as ranges."""
+        ranges = _ranges(damaged)
+        self._set(partition, ranges)
+        return ranges
+
     def note_repair(self, partition: int, checked: CheckedRecords) -> None:
         """Note a check that followed a repair, and count the records that it repaired."""
         before = self.count
