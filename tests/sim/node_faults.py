@@ -171,12 +171,15 @@ class ClusterFaults:
         if storage is not None and self._damage.may_damage(storage.name):
             self._damage.rot(storage)
 
-    def replace_refused(self) -> bool:
+    def replace_refused(self, *, at_end: bool = False) -> bool:
         """Empty the disks of storages that refuse a partition, so that its peers copy to them.
 
-        An administrator does the same. Return whether no storage refuses one.
+        An administrator does the same. ``at_end`` says whether all faults have ended. Return
+        whether no storage refuses one.
         """
         self._damage.count_recovered_as_intact()
+        if at_end:
+            self._damage.count_repaired_as_intact()
         none_refused = True
         for name, storage in self._storages.items():
             refused = any(replica.log is None for replica in storage.replicas)

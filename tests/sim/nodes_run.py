@@ -88,7 +88,7 @@ class NodesRun(SimCluster):
             partition.stop()
         faults.stop()
         await self.wait_until(
-            lambda: faults.replace_refused() and self.is_quiet(),
+            lambda: faults.replace_refused(at_end=True) and self.is_quiet(),
             _QUIET_SECONDS,
             "activity does not end",
         )

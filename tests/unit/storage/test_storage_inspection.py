@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from waltz.cli.disk.rows import render_verification
+from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.control_reading import read_control
@@ -68,6 +70,26 @@ def test_rehearsal_of_a_refused_partition_reports_the_files_that_a_start_removes
     assert set(directory.refused) == {0}
     directory.close()
     assert not (tmp_path / "0/0000000000000000005.seg.new").exists()
+
+
+def test_rehearsal_of_a_partition_with_damaged_records_names_them(tmp_path: Path) -> None:
+    directory = StorageDirectory(PosixDisk(tmp_path), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    directory.assign(0)
+    sent = [Record(n, ReqId(1, 2, 0, n), 0, b"%08d" % n, 7) for n in range(5)]
+    directory.partition(0).log.append(RecordBatch.of(sent))
+    directory.close()
+    segment = tmp_path / "0/0000000000000000000.seg"
+    raw = segment.read_bytes()
+    for number in (1, 2, 4):
+        raw = raw.replace(b"%08d" % number, b"%08d" % 99)
+    segment.write_bytes(raw)
+    outcome = try_start(tmp_path, 0, read_control(tmp_path, None))
+    assert outcome.sound
+    assert (outcome.next_id, [str(ids) for ids in outcome.damaged]) == (5, ["1-2", "4"])
+    (start,) = render_verification({}, {0: outcome}, None, 10).value["start"]
+    assert start["damaged"] == ["1-2", "4"]
+    (table,) = render_verification({}, {0: outcome}, None, 10).tables[1:]
+    assert table.cells[-1][1] == "serve it without the damaged records 1-2, 4; the next id is 5"
 
 
 @pytest.mark.parametrize("suffix", ["seg", "idx"])

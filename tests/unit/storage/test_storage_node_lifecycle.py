@@ -22,7 +22,9 @@ from tests.unit.storage.test_storage_node import (
 )
 from waltz.net import PLAINTEXT, ConnectionLost, DialFailed, RpcConnection
 from waltz.protocol import admin, storage
+from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.shell.environment import PROCESS, StorageEnvironment
+from waltz_storage.shell.metrics import health
 from waltz_storage.shell.node import StorageNode
 from waltz_storage.shell.scrubbing import Scrubbing
 
@@ -154,6 +156,31 @@ async def test_refused_partition_is_logged_at_the_start(
     errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert len(errors) == 1
     assert "1/0000000000000000000.idx" in errors[0]
+    await second.stop()
+
+
+async def test_damaged_records_are_logged_and_reported_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await started(tmp_path)
+    administrator = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
+    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
+    administrator.close()
+    sent = [Record(n, ReqId(1, 2, 1, n), 0, b"%08d" % n, 7) for n in range(5)]
+    first.directory.partition(1).log.append(RecordBatch.of(sent))
+    await first.stop()
+    segment = tmp_path / "1" / "0000000000000000000.seg"
+    segment.write_bytes(segment.read_bytes().replace(b"%08d" % 3, b"%08d" % 9))
+    caplog.clear()
+    second = await started(tmp_path)
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
+        "start: partition 1 has damaged records: 3; the storage serves its other records, and "
+        "servers read the damaged ones from other replicas; the storage repairs them by itself"
+    ]
+    assert second._scrubber is not None
+    healthy, report = health(second.directory, second._scrubber)
+    assert healthy
+    assert report["storage-health-check"]["damaged-records"] == {"1": ["3"]}
     await second.stop()
 
 

@@ -182,6 +182,28 @@ async def test_damaged_record_is_repaired_from_the_peer_without_an_administrator
             assert damaged.directory.partition(0).log.read_batch(0, 99, 1 << 20) == RECORDS
 
 
+async def test_damage_that_a_start_finds_is_repaired(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start reads the newest records, and all of the segment if one of them is damaged."""
+    caplog.set_level(logging.INFO)
+    last = RECORDS.count - 1
+    world.damage(DAMAGED, last)
+    async with running(world.paths[0], world.environment) as healthy:
+        world.unreachable = True
+        async with running(
+            world.paths[DAMAGED], world.environment, scrub_bytes_per_second=4 << 20
+        ) as damaged:
+            assert f"start: partition 0 has damaged records: 0, {last};" in caplog.text
+            await world.register(("127.0.0.1", healthy), ("127.0.0.1", damaged))
+            world.unreachable = False
+            scrubber = damaged._scrubber
+            assert scrubber is not None
+            await eventually(lambda: scrubber.findings.repaired == 2)
+            assert damaged.directory.partition(0).log.read_batch(0, 99, 1 << 20) == RECORDS
+            assert "scrubber: partition 0 has damaged records" not in caplog.text
+
+
 async def test_peer_that_fails_does_not_stop_the_repair_from_another_one(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

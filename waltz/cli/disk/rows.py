@@ -264,6 +264,7 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
         "partition": partition,
         "refused": outcome.refused,
         "next_id": outcome.next_id,
+        "damaged": [str(ids) for ids in outcome.damaged],
         "changes": [
             {
                 "file": change.path,
@@ -281,7 +282,9 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
     changes = [f"{change['would']} ({change['file']})" for change in start["changes"]]
     if start["refused"] is not None:
         return [*changes, f"refuse the partition: {start['refused']}"]
-    return [*changes, f"serve it; the next id is {start['next_id']}"]
+    without = ", ".join(start["damaged"])
+    served = f"serve it without the damaged records {without}" if without else "serve it"
+    return [*changes, f"{served}; the next id is {start['next_id']}"]
 
 
 def _change_text(change: Change) -> str:

@@ -23,13 +23,15 @@ class FileChange(TypedDict):
 class Start(TypedDict):
     """What a start of the storage would do to a partition.
 
-    If the storage would serve it, the next record gets ``next_id``. Otherwise ``next_id`` is None,
-    and ``refused`` is the reason.
+    If the storage would serve it, the next record gets ``next_id``, and ``damaged`` has the ranges
+    of damaged records that a start would find and not serve. Otherwise ``next_id`` is None, and
+    ``refused`` is the reason.
     """
 
     partition: int
     refused: str | None
     next_id: int | None
+    damaged: list[str]
     changes: list[FileChange]
 
 

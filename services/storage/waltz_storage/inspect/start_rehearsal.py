@@ -13,6 +13,7 @@ from waltz_storage.core.errors import DiskFailed, PartitionDamaged, PartitionUno
 from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.scrub.findings import Ranges, ranges_of
 from waltz_storage.inspect.control_reading import ControlContent, read_control
 from waltz_storage.inspect.dry_disk import Change, DryDisk
 from waltz_storage.inspect.places import CannotInspect, Place
@@ -23,7 +24,8 @@ class StartOutcome:
     """The changes that a start of the storage would make to a partition's files.
 
     The storage makes ``changes``. If it would then serve the partition, the next record gets the id
-    ``next_id``; otherwise ``refused`` is the reason. The changes of a refused partition are few:
+    ``next_id``, and the start finds the records ``damaged``, which it does not serve; otherwise
+    ``refused`` is the reason. The changes of a refused partition are few:
     the remains of an interrupted creation are removed, and the end of an older copy is cut (see
     `open_log`).
     """
@@ -31,6 +33,7 @@ class StartOutcome:
     refused: str | None
     next_id: int | None
     changes: tuple[Change, ...] = ()
+    damaged: Ranges = ()
 
     @property
     def sound(self) -> bool:
@@ -54,7 +57,8 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
     except DiskFailed as failure:
         refused = f"the storage would not start at all: {failure}"
     else:
-        return StartOutcome(None, log.next_id, tuple(disk.changes()))
+        damaged = ranges_of(log.damaged_at_opening)
+        return StartOutcome(None, log.next_id, tuple(disk.changes()), damaged)
     return StartOutcome(refused, None, tuple(disk.changes()))
 
 

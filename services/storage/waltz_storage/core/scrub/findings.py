@@ -61,12 +61,12 @@ class Findings:
             first_id = max(damaged.first_id, checked.first_id)
             next_id = min(damaged.last_id + 1, checked.next_id)
             known.update(range(first_id, next_id))
-        self._set(partition, _joined((*kept, *_ranges(checked.damaged))))
-        return _ranges(damaged_id for damaged_id in checked.damaged if damaged_id not in known)
+        self._set(partition, _joined((*kept, *ranges_of(checked.damaged))))
+        return ranges_of(damaged_id for damaged_id in checked.damaged if damaged_id not in known)
 
     def note_opening(self, partition: int, damaged: Iterable[int]) -> Ranges:
         """Note the damaged records that the opening of a log found; return them as ranges."""
-        ranges = _ranges(damaged)
+        ranges = ranges_of(damaged)
         self._set(partition, ranges)
         return ranges
 
@@ -92,8 +92,8 @@ class Findings:
             self.forget(partition)
 
 
-def _ranges(ids: Iterable[int]) -> Ranges:
-    """Return the ranges of single ids, which ascend."""
+def ranges_of(ids: Iterable[int]) -> Ranges:
+    """Return ids as ranges."""
     return _joined(IdRange(transaction_id, transaction_id) for transaction_id in ids)
 
 
