@@ -153,7 +153,7 @@ WAIT_BUGS = (
         "an append overtakes those that wait for the mount",
         Package.CLIENT,
         "async with self._entering[number]:\n"
-        "    state = self._partitions.get(number) or await self._mount(number)\n",
+        "    state = self._partitions.get(number) or await self._begin_mount(number)\n",
         "state = await self._partition(number)\nasync with asyncio.Lock():\n",
         "The first appends of a client are in the log in another order than that of the calls.",
         nodes(_CALLS + "test_appends_called_while_the_partition_is_mounted_keep_their_order"),

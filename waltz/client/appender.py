@@ -69,7 +69,7 @@ class Appender:
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _PartitionState] = {}
         self._entering: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """For each partition a lock of `_enter` and `_mount`, acquired in the order of the calls.
+        """For each partition a lock, which `_enter` and `_partition` acquire in the order of calls.
 
         The locks are separate, so that a partition without a server does not delay the others."""
         self._calls = 0
@@ -101,7 +101,7 @@ class Appender:
         return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
-        """Mount the partition after ``mark`` (None: its high-water mark), unless it is mounted.
+        """Begin to mount a partition not used before, after ``mark`` (None: its high-water mark).
 
         Returns the largest id that this client knows to be in the log.
         """
@@ -166,9 +166,9 @@ class Appender:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushers.append((self._calls, future))
-        for partition in self._partitions.values():
-            partition.appends.flush()
-            self._perform(partition)
+        for state in self._partitions.values():
+            state.appends.flush()
+            self._perform(state)
         await future
 
     def end(self, why: ErrorFactory) -> None:
@@ -183,11 +183,11 @@ class Appender:
         self._ended = why
         self._ticker.stop()
         self._links.end()
-        for partition in self._partitions.values():
-            partition.link = None
-            partition.appends.close()
-            self._perform(partition)
-            partition.in_flight.unbound()
+        for state in self._partitions.values():
+            state.link = None
+            state.appends.close()
+            self._perform(state)
+            state.in_flight.unbound()  # The calls that wait there continue, and fail in `_check`.
 
     async def close(self) -> None:
         """Make all appends fail with ClientClosed, unless `end` was called. Close the links."""
@@ -277,14 +277,14 @@ class Appender:
 
         Calls leave this method in the order in which they entered it, so that the first attempts of
         a client's appends are sent in the order of its calls. Without the lock, a call that begins
-        just when the partition is mounted overtakes those that wait for the mount.
+        just when `_begin_mount` has returned overtakes those that wait for it.
 
         Raises ClientAhead if the log ends before the mark of the call. A server from
         `APPEND_ANSWERS_SINCE` on checks the mark itself, with the outcome AHEAD.
         """
         number = call.partition
         async with self._entering[number]:
-            state = self._partitions.get(number) or await self._mount(number)
+            state = self._partitions.get(number) or await self._begin_mount(number)
             if state.appends.mount.version < APPEND_ANSWERS_SINCE:
                 await self._request_client.check_mark(number, call.mark)
             await state.in_flight.enter(count, size)
@@ -322,16 +322,16 @@ class Appender:
     async def _partition(self, number: int, mark: int | None = None) -> _PartitionState:
         """Return the state of a partition.
 
-        The first call mounts the partition after ``mark`` (None: its high-water mark).
+        The first call begins to mount it after ``mark`` (None: its high-water mark).
         """
         self._check()
         if state := self._partitions.get(number):
             return state
         async with self._entering[number]:
-            return self._partitions.get(number) or await self._mount(number, mark)
+            return self._partitions.get(number) or await self._begin_mount(number, mark)
 
-    async def _mount(self, number: int, mark: int | None = None) -> _PartitionState:
-        """Mount a partition that is not mounted. The caller has its lock of ``_entering``."""
+    async def _begin_mount(self, number: int, mark: int | None = None) -> _PartitionState:
+        """Begin to mount a partition. The caller has its lock of ``_entering``."""
         self._check()
         if mark is None:
             mark = await self._request_client.read_mark(number)
@@ -340,7 +340,7 @@ class Appender:
         appends = PartitionAppends(ids, mark, self._long_wait_seconds)
         in_flight = InFlightLimit(self._max_in_flight, MAX_IN_FLIGHT_BYTES)
         state = self._partitions[number] = _PartitionState(appends, in_flight)
-        self._links.want(number)
+        self._links.want(number)  # When its server is connected, `attached` mounts the partition.
         return state
 
     def _error(

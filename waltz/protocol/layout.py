@@ -43,7 +43,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One message: its class, its type byte, its fields in order, its first version."""
+    """One message: its class, its type byte, its fields in order, its first version.
+
+    The attributes of the class have the same order, because `MessageTable.decode` passes them by
+    position. The fields of the table's prefix precede ``fields``.
+    """
 
     message: type
     code: int

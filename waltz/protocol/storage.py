@@ -6,7 +6,8 @@ answer has the sequence number of its request. ``offline`` marks requests of an 
 
 A *store session* is a server's exclusive right to write the replicas of one partition. Each session
 of a partition has a larger id than the one before. For each partition, a storage keeps a *fence*:
-the largest session id that it has received. It refuses requests with a smaller session id.
+the largest session id of the requests that it has received. It refuses requests with a smaller
+session id. Reads of committed records and impossible ids do not count (spec/disk.md section 9).
 """
 
 from __future__ import annotations
@@ -103,8 +104,10 @@ class SetLowWaterMarkRequest(_Message):
 class TruncateRequest(_Message):
     """Remove all records after ``transaction_id``. The answer has the last id that remains.
 
-    A storage refuses to truncate its log below its low-water mark, because the records up to the
-    mark are committed. `TruncateBelowMarkRequest` is the exception.
+    From version `TRUNCATE_BELOW_MARK_SINCE` on, a storage refuses to truncate its log below its
+    low-water mark by this request, because the records up to the mark are normally committed;
+    `TruncateBelowMarkRequest` is for the exception. In older versions, this request is also used
+    for the exception, so a storage cannot refuse it in general (spec/wire.md section 10).
     """
 
     transaction_id: int

@@ -287,7 +287,7 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     deadline = time.monotonic() + _UP_SECONDS
     with log.open() as supervisor_output:  # What the supervisor prints is shown to the user.
         supervisor_output.seek(output_start)
-        # Whether the supervisor has printed an error: why it cannot run the cluster.
+        # Whether the supervisor has printed an error, which says why it cannot run the cluster.
         has_reason = False
         while not _is_controllable(directory, supervisor.pid):
             # Polled before its output is read: if it has ended, this reading gets all that is left.

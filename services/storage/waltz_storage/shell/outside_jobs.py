@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from waltz_storage.core.engine.engine import Arrival, ReadTask, Task
+from waltz_storage.core.engine.engine import AdminTask, Arrival, ReadTask
 from waltz_storage.core.engine.rounds import Answer
 from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.shell.mailbox import Mailbox
@@ -27,14 +27,14 @@ class OutsideJobs:
         """Queue tasks and reads."""
         self._submit([Arrival(partition, self._posting(job)) for partition, job in arrivals])
 
-    def _posting(self, job: object) -> Task | ReadTask:
+    def _posting(self, job: object) -> AdminTask | ReadTask:
         """Return ``job`` as one that posts its answers and returns none."""
         if isinstance(job, ReadTask):
             return ReadTask(partial(self._post_read, job))
         assert callable(job), "administrators and the scrubber submit tasks and reads only"
         return partial(self._post_task, job)
 
-    def _post_task(self, task: Task) -> list[Answer]:
+    def _post_task(self, task: AdminTask) -> list[Answer]:
         self._mailbox.post(task())
         return []
 

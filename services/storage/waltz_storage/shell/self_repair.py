@@ -1,8 +1,9 @@
 """Repair the records that the scrubber found damaged, from the other replicas of their partitions.
 
-An *attempt* asks ZooKeeper for the storages of the damaged partitions, asks these which replicas
-and which damaged records they have, and repairs what one of them can give. Nothing happens while no
-record is damaged. Touches ZooKeeper and the network; the own log through the admin handler.
+An *attempt* reads from ZooKeeper to which storages the damaged partitions are assigned, queries
+these for their replicas and their damaged records, and repairs what one of them can give. Nothing
+happens while no record is damaged. Touches ZooKeeper and the network; the own log through the admin
+handler.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
 
 _UNREACHABLE = (ConnectionLost, DialFailed, TimeoutError, TlsConfigError)
-"""Errors after which a peer is not asked again in an attempt."""
+"""Errors after which an attempt sends no further request to the peer."""
 _REFUSED = (CopyFailed, RemoteFailure)
 """Errors that concern one range: the peer cannot give it, or the own log refuses it."""
 
@@ -89,9 +90,11 @@ class SelfRepair:
 
     async def run(self) -> None:
         """Repair what is found, again and again, until the task is cancelled."""
-        retry, failures = self._times.retry, 0
+        retry = self._times.retry
+        failures = 0  # How many attempts in a row have left damage.
         while True:
-            # Also the check after a repair may find damage, which no call announces.
+            # Without known damage, this waits for a time, too, and then looks at the findings: an
+            # administrator's repair ends with a check, which notes damage without `damage_found`.
             pause = retry.delay(failures - 1) if failures else retry.longest_seconds
             if await self._found_within(pause):
                 failures = 0
@@ -233,7 +236,7 @@ class _OwnReplica:
         answered: asyncio.Future[admin.Response] = asyncio.get_running_loop().create_future()
 
         def reply(answer: admin.Response) -> None:
-            # The future is cancelled if the storage stops meanwhile.
+            # The future is cancelled if the time limit passes or the storage stops meanwhile.
             if not answered.done():
                 answered.set_result(answer)
 

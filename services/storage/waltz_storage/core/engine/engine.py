@@ -2,11 +2,11 @@
 
 Each partition has a *lane*: its jobs are done one after the other, and never two at a time. A
 *round* takes the appends at the heads of all lanes, one group per lane, and makes them durable
-together. Every other job is a *task*, which uses only its own lane.
+together. Every other job is done by a *task* (`LaneTask`), which uses only its own lane; a job that
+only reads records (*read*) is done in steps (see `core.log.log_reads`), one task for each step.
 
-A job that only reads records (*read*) is done in steps (see `core.log.log_reads`). The order of the
-jobs of a lane is that of their arrival, with one exception, which lets no read delay an append for
-long (`test_append_waits_for_one_step_of_a_read`):
+The order of the jobs of a lane is that of their arrival, with one exception, which lets no read
+delay an append for long (`test_append_waits_for_one_step_of_a_read`):
 
 * An append overtakes the reads that arrived before it: it waits for at most one step of a read.
 * While a read waits, one of its steps follows each group of appends, so that appends do not stop
@@ -56,18 +56,18 @@ class RequestJob:
     reply: Reply
 
 
-Task = Callable[[], list[Answer]]
-"""Work for one partition, such as a change by an administrator; returns answers to deliver."""
+AdminTask = Callable[[], list[Answer]]
+"""A job of an administrator, done in one task; returns answers to deliver."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Work for one partition that only reads records, in steps; returns answers to deliver."""
+    """A read for an administrator or the scrubber; its last step returns answers to deliver."""
 
     begin: Callable[[], Steps[list[Answer]]]
 
 
-Job = AppendJob | RequestJob | ReadTask | Task
+Job = AppendJob | RequestJob | ReadTask | AdminTask
 
 
 class Arrival(NamedTuple):
@@ -78,7 +78,7 @@ class Arrival(NamedTuple):
 
 
 class LaneFreed(NamedTuple):
-    """The lane of ``partition`` is free again: its task, read step or part of a round is done."""
+    """The lane of ``partition`` is free again: its task, or its part of a round, is done."""
 
     partition: int
 
@@ -110,13 +110,13 @@ class LaneRead:
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """A job, or the next step of a read, that the shell passes to `Engine.run_task`.
+    """A task: a whole job that is neither an append nor a read, or the next step of a read.
 
-    `Engine.run_task` may be called on any thread.
+    The shell passes it to `Engine.run_task`, on any thread.
     """
 
     partition: int
-    job: RequestJob | Task | LaneRead
+    job: RequestJob | AdminTask | LaneRead
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Ready:
 
 
 class Done(NamedTuple):
-    """What the shell must do after a task, a step of a read, or a part of a round.
+    """What the shell must do after a task, or a part of a round.
 
     Deliver ``answers``, then pass ``freed`` to `Engine.step`.
     """
@@ -153,7 +153,7 @@ class _Lane:
     """The reads in progress, in their order. All jobs that arrived before them are done, or are in
     the group of appends that uses the partition now."""
     taken: bool = False
-    """Whether a round, a task or a step of a read uses the partition now."""
+    """Whether a part of a round, or a task, uses the partition now."""
     is_read_due: bool = False
     """Whether a step of a read precedes the next group of appends."""
 
@@ -166,7 +166,7 @@ class Engine:
         self._lanes: dict[int, _Lane] = {}
 
     def queued(self, partition: int) -> int:
-        """Return how many jobs of a partition wait."""
+        """Return how many jobs of a partition wait; a read counts until its last step is done."""
         lane = self._lanes.get(partition)
         return len(lane.jobs) + len(lane.reads) if lane is not None else 0
 
@@ -201,7 +201,7 @@ class Engine:
         return Done(list(zip(replies, answers, strict=True)), LaneFreed(opened.partition))
 
     def run_task(self, task: LaneTask) -> Done:
-        """Do a task, or one step of a read; raises DiskFailed."""
+        """Do a task; raises DiskFailed."""
         job = task.job
         freed = LaneFreed(task.partition)
         if isinstance(job, LaneRead):
