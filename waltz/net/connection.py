@@ -1,7 +1,8 @@
 """One end of a connection that uses one of the three protocols. Touches one socket.
 
 For speed, a connection works on whole received chunks: all messages of a chunk are passed to the
-handler in one call, and all frames that the handler sends during this call leave in one write.
+handler in one call, and the frames that the handler sends during this call leave in one write,
+unless they are large (`FrameConnection.send`).
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class FrameConnection(asyncio.Protocol):
         self._accepted = accepted
         self._incomplete_bytes = 0
         """How many bytes ``accepted`` counts for the incomplete frame of this connection."""
+        # None: the answers to the dialing side may be large, whatever their type.
         large_types = None if dialer else spec.large_requests
         self._decoder = FrameDecoder(spec, large_types=large_types)
         self._ready = False

@@ -270,8 +270,10 @@ class ApiServer:
             )
             response = await self._client.call_api(*request, _request_timeout=_TIMEOUT_SECONDS)
             text: bytes = await response.read()  # type: ignore[no-untyped-call]
-        except ApiException as refused:
-            raise KubeError(f"{method} {path}: {refused.reason}") from refused
+        except ApiException as unsent:
+            # The library could not form the request. An answer with an error status is no
+            # ApiException here: it is handled below.
+            raise KubeError(f"{method} {path}: {unsent.reason}") from unsent
         except (OSError, TimeoutError, ClientError) as broken:
             raise KubeError(f"{method} {path}: {broken or 'no answer in time'}") from broken
         if response.status in allowed:

@@ -1,12 +1,5 @@
 """Transactions with callbacks: the programming model of Waltz 0.13.2, on threads.
 
-* `application`: the class of applications; `core.context`: the class of contexts
-* `client`: `CallbackClient`, opened by `connect`; `partition`: one active partition
-* `core.progress`: which context a transaction belongs to, and which callbacks were called
-* `open_contexts`: limits the number of open contexts
-* `workers`: the threads that call the application
-* `core.metrics`, `core.errors`: metrics and errors, in addition to those of the client
-
 An *application* computes a state from the log. It *applies* every transaction of its partitions in
 order, its own and those of other clients, and keeps the *mark*: the last transaction that it has
 applied. To append a transaction, it submits a *context*, which builds the transaction and has
@@ -39,25 +32,37 @@ partition that its method ``partition_id`` returns, by default 0.
 For each active partition:
 
 * Every transaction after the application's mark is applied once, in order.
-* ``execute`` builds a transaction from the state of the application. The locks of the transaction
-  are checked against the mark that the application had before the call. If another transaction has
-  taken a lock after that mark, ``on_lock_failure`` is called. When the application has applied that
-  transaction, ``execute`` is called again, on a retry thread. This repeats until no other
-  transaction has taken a lock.
+* ``execute`` builds a transaction from the state of the application. ``submit`` calls it on the
+  thread of its caller. The locks of the transaction are checked against the mark that the
+  application had before the call. If another transaction has taken a lock after that mark,
+  ``on_lock_failure`` is called. When the application has applied that transaction, ``execute`` is
+  called again, on a retry thread. This repeats until no other transaction has taken a lock.
 * The end of a context is reported once. ``on_completion(True)`` is called just before its
   transaction is applied, and ``on_application`` just after. ``on_completion(False)`` is called when
   ``execute`` returned False. ``on_exception`` is called when ``execute`` raised an error, or the
   append failed and is not retried. If the error is AppendUncertain, the transaction may be in the
-  log; if it is, it is applied like a transaction of another client.
+  log; if it is, it is applied like a transaction of another client. If the partition becomes
+  inactive or the client is closed before the transaction is applied, ``on_completion(True)`` is
+  called without ``on_application``.
 * An error in ``apply_transaction`` is passed to ``uncaught_exception``. Then the partition is
   mounted again and the same transaction is applied again, until it succeeds. ``on_completion`` is
   not repeated.
 * Partitions do not wait for each other. The calls of ``apply_transaction``,
-  ``on_completion(True)`` and ``on_application`` for one partition never overlap. A retry thread may
-  call ``execute`` at the same time as one of them.
+  ``on_completion(True)`` and ``on_application`` for one partition never overlap. But ``execute``
+  runs on other threads and may overlap with them: protect a state that both use, for example by a
+  lock.
 
 Each active partition has a separate connection to its server. So a partition whose application is
 slow or fails does not delay the others.
+
+The modules:
+
+* `application`: the class of applications; `core.context`: the class of contexts
+* `client`: `CallbackClient`, opened by `connect`; `partition`: one active partition
+* `core.progress`: which context a transaction belongs to, and which callbacks were called
+* `open_contexts`: limits the number of open contexts
+* `workers`: the threads that call the application
+* `core.metrics`, `core.errors`: metrics and errors, in addition to those of the client
 """
 
 from waltz.sync.callbacks.application import Application

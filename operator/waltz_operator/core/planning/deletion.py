@@ -86,9 +86,11 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
     """Whether the spec deletes all volumes with the cluster. Then nothing needs the znodes later.
 
     False if a pool that the spec names has no StoragePool object: then the operator does not know
-    whether the pool's volumes are to be kept. So that the answer stays the same during the
-    deletion, pools that the spec names count even after their release, and leaving pools are
-    released last.
+    whether the pool's volumes are to be kept.
+
+    The answer stays the same while the deletion releases the pools. ``desired.pools`` are the pools
+    that the spec names, also those that are released already. The leaving pools are known only
+    until their release, so they are released last.
     """
     managed = desired.cluster.spec.zookeeper.managed
     all_pools_delete = all(
@@ -150,15 +152,18 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
     """
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
         return None
-    if isinstance(observed.metadata, ClusterPresent) and _is_shared(desired, observed):
-        return None
     match observed.metadata:
+        case ClusterPresent() if _is_shared(desired, observed):
+            return None
         case ClusterPresent(foreign_znodes=True):
             return None
         case ClusterPresent() as present if is_own(desired, present):
             return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
-            return None  # Which storages are registered cannot be read.
+            # Which storages are registered cannot be read. `_is_shared` would be true for each
+            # adopted cluster, and an interrupted deletion would not continue. So the last
+            # observation decides.
+            return None
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
         case ZooKeeperUnreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:

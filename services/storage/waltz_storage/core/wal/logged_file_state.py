@@ -2,7 +2,7 @@
 
 A change is *queued* until its transaction is durable and is applied to the file. A reader must see
 it at once, so a `LoggedFileState` keeps the queued changes of one file. A *region* is the number by
-which the log names the file. `shell.logged_disk` uses these states. This module touches no file.
+which the log names the file. `shell.logged_disk` uses these states.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class LoggedFileState:
 
     ``region`` and ``file`` are None until the file has its final name. Until then, ``content`` has
     the bytes.
+
+    While the thread of a partition reads and queues changes, another thread that commits the
+    changes of all partitions may call `settle`. So the caller of a method must hold the lock of
+    `WalCommits`. Properties that need no lock say so.
     """
 
     region: int | None = None
@@ -71,7 +75,7 @@ class LoggedFileState:
     inherited: bool = False
     """Whether the file may have bytes that an earlier process wrote directly and did not flush."""
     creation: int = 0
-    """The number of the queued change that creates the file, 0 if the file exists on the disk."""
+    """The number of the queued unit that creates the file; 0 if no creation is queued."""
     changes: list[QueuedChange] = field(default_factory=list)
     """The queued changes, in their order."""
     content: bytearray = field(default_factory=bytearray)
@@ -79,7 +83,7 @@ class LoggedFileState:
 
     @property
     def last_change(self) -> int:
-        """The number of the last queued change, 0 if there is none. Needs no lock."""
+        """The number of the unit of the last queued change, 0 if there is none. Needs no lock."""
         # The slice is one step: the thread that commits may remove changes at any moment.
         last = self.changes[-1:]
         return max(self.creation, last[0].number if last else 0)
@@ -95,7 +99,7 @@ class LoggedFileState:
             self.size = max(self.size, change.offset + len(change.data))
 
     def settle(self, number: int) -> None:
-        """Remove the changes up to ``number``: they were applied to the file."""
+        """Remove the changes of the units up to ``number``: they were applied to the file."""
         applied = [change for change in self.changes if change.number <= number]
         del self.changes[: len(applied)]
         if self.creation <= number:
