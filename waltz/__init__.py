@@ -1,7 +1,8 @@
 """Waltz: a distributed write-ahead log for services that must agree.
 
 An application opens a client, streams the transactions of a partition, decides by them, and appends
-the next transaction. The append is refused if another transaction has taken the same lock:
+the next transaction. The append is refused if another transaction has taken one of its locks since
+the state by which the application decided:
 
     import asyncio
     import waltz
@@ -15,9 +16,10 @@ the next transaction. The append is refused if another transaction has taken the
 
     asyncio.run(main())
 
-``sign`` decides by the log up to ``attempt.mark``. If another transaction has taken the lock
-after that mark, ``sign`` is called again. A lock without a mark protects no decision: see
-`LogClient.append`.
+``sign`` decides by the log up to ``attempt.mark``, and `LogClient.submit` appends the draft with
+that mark. If another transaction has taken the lock after the mark, ``sign`` is called again. A
+program that calls `LogClient.append` must pass the mark itself: without it, locks protect no
+decision.
 
 * `waltz.sync`: the same without asyncio
 * `waltz.StateFollower`: a state that follows the log
@@ -25,7 +27,8 @@ after that mark, ``sign`` is called again. A lock without a mark protects no dec
 * `waltz.state`: such a state in an SQL database
 * `waltz.testing`: a whole cluster in one process, for tests
 
-Connections are secured with TLS unless ``tls=waltz.PLAINTEXT`` is given.
+Connections use TLS unless the argument ``tls``, the environment, a ``cluster.json`` or the servers'
+declaration in ZooKeeper says otherwise: see `connect`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,10 @@ ROTATION_BUGS = (
     Planted(
         "the next step of a rotation does not wait for the certificate of clients",
         Package.OPERATOR,
-        "if issued is None or to_clients is None or not all(map(authority.is_issued, Holder)):\n",
-        "if issued is None or to_clients is None or not authority.is_issued(Holder.PROCESSES):\n",
+        "if issued is None or to_clients is None or "
+        "not all(map(authority.secret_follows_phase, Holder)):\n",
+        "if issued is None or to_clients is None or "
+        "not authority.secret_follows_phase(Holder.PROCESSES):\n",
         "Servers refuse clients, whose certificates are those of an earlier step.",
         nodes(f"{_ROTATION}::test_phase_waits_until_the_certificate_of_the_clients_is_issued"),
     ),

@@ -107,8 +107,8 @@ class ObservedAuthority:
             return frozenset({self.signing})
         return frozenset({self.signing, self.other})
 
-    def is_issued(self, holder: Holder) -> bool:
-        """Whether the secret of ``holder`` has the certificates of this phase."""
+    def secret_follows_phase(self, holder: Holder) -> bool:
+        """Whether the secret of ``holder`` has the certificates of this phase of the rotation."""
         issued = self.issued if holder is Holder.PROCESSES else self.to_clients
         return issued is not None and (issued.signer, issued.trusted) == (
             self.signing,

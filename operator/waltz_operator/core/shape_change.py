@@ -24,8 +24,12 @@ class ShapeChange:
 
     ``pool`` is the name of the pool, or the id of the foreign group, that changes.
     ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
-    is the number of copies of a partition after its change. For moves it is the largest number that
-    a partition has now: one more while a partition is on the source and on the destination.
+    is the number of copies that `quorum_sentence` is about:
+
+    * While a pool is added: the copies that the next partition will have with its new ones.
+    * While a pool or a foreign group is removed: the copies that each partition keeps, at least.
+    * While partitions move: the copies that a partition has now, at most. A partition has one more
+      while it is on the source and on the destination.
     """
 
     kind: ShapeChangeKind

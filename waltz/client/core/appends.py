@@ -178,7 +178,7 @@ class PartitionAppends:
                 if self.mount.mount_received(message):
                     self._mounted()
             case FeedSuspended():
-                # Otherwise the message is about the feed of an earlier mount.
+                # A message with another request id is about the feed of an earlier mount.
                 if message.req_id == self.mount.request_id:
                     self._feed.suspended()
                     self._request_feed_if_needed()
@@ -239,7 +239,7 @@ class PartitionAppends:
             self._settle_waiting(Outcome.AHEAD, self.mount.log_mark_behind)
 
     def _settle_waiting(self, outcome: Outcome, number: int = -1) -> None:
-        """Settle all appends that were not sent yet with ``outcome``."""
+        """Settle all appends that were not sent yet; ``number`` is that of `AppendResult`."""
         self.effects.results += self._waiting.settle_all(outcome, number)
 
     def _send(self, token: object, append: Append) -> None:

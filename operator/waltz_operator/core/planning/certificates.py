@@ -71,7 +71,7 @@ def plan_clients_tls(
     if authority is None:
         return EMPTY_PLAN  # Without an observation it is not known whether the certificate is old.
     issued = authority.to_clients
-    is_outdated = not authority.is_issued(Holder.CLIENTS)
+    is_outdated = not authority.secret_follows_phase(Holder.CLIENTS)
     if issued is None or is_outdated or issued.days < _RENEWAL_DAYS:
         return ClusterPlan((IssueCertificates(renew=True, holder=Holder.CLIENTS),))
     return EMPTY_PLAN
@@ -114,12 +114,14 @@ def _plan_own_certificates(
     outside = outside_names(desired, observed)
     if missing:
         return ClusterPlan((IssueCertificates(renew=False, outside=outside),))
+    # Observed also if the secret of the authority cannot be decoded, so that ``authority`` is None.
+    # 0 if the certificate cannot be decoded, so that ``authority.issued`` is None.
     days = observed.certificate_days
     is_outdated = (
         authority is not None
         and authority.issued is not None
         and (
-            not authority.is_issued(Holder.PROCESSES)
+            not authority.secret_follows_phase(Holder.PROCESSES)
             or authority.issued.names - {names.tls_name(desired.name, desired.namespace)}
             != {*outside}
         )

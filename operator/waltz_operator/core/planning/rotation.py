@@ -76,7 +76,7 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
 def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority) -> str | None:
     """Return why the certificates in use forbid the next step; None if they do not."""
     issued, to_clients = authority.issued, authority.to_clients
-    if issued is None or to_clients is None or not all(map(authority.is_issued, Holder)):
+    if issued is None or to_clients is None or not all(map(authority.secret_follows_phase, Holder)):
         return "the certificates of this step are not issued yet"
     if issued.not_loaded:
         named = ", ".join(issued.not_loaded[:_MAX_NAMED_PODS])

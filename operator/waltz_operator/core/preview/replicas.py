@@ -1,9 +1,11 @@
-"""Simulate what servers and storages do with replicas, and count how many may be lost. Pure.
+"""Simulate what servers and storages do with replicas, and count how many storages may fail. Pure.
 
 A preview (`core.preview`) uses this to find out what the planner would do next.
 
 Servers begin a new store session of a partition when its available replicas have changed. The
-session makes its replicas equal.
+session makes its replicas equal. The *last session* of a partition is the one in its metadata, open
+or not. The metadata name the replicas of the session (`PartitionView.session_replicas`). Those of
+them that have recovered *take part* in it.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def spare_storages(replicas: ReplicaObservation) -> int:
     """Return how many storages may fail while every partition keeps the quorums of a session.
 
     This number holds whichever storages fail. A negative number means that a partition has no
-    quorum. A partition that was never open has no transactions to lose, and does not count.
+    quorum. A partition that was never open has no transactions to lose, and does not count. If no
+    partition counts, the number is 0.
     """
     spares = (
         _spare(replicas, view)
@@ -86,7 +89,7 @@ def _available(replicas: ReplicaObservation, view: PartitionView) -> frozenset[s
 
 
 def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[str]:
-    """Return the storages that take part in the present session."""
+    """Return the storages that take part in the last session."""
     return frozenset(
         storage
         for storage in view.session_replicas
@@ -98,9 +101,10 @@ def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[
 def _has_all_replicas(
     replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
 ) -> bool:
-    """Return whether a server serves the partition with exactly the replicas that it should have.
+    """Return whether a server serves the partition with all its available replicas.
 
-    These are the replicas of its present session.
+    Then the partition needs no new session: exactly the ``available`` replicas take part in the
+    last one, and its metadata name exactly the assigned replicas.
     """
     return (
         view.server_problem is None
@@ -159,10 +163,10 @@ def _with_session(
 
 
 def _end(replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]) -> int:
-    """Return the last id of a partition: that of the replicas that take part in its session.
+    """Return the last id of a partition: that of the replicas that take part in the last session.
 
     If none takes part, it is that of all ``available`` replicas. In both cases it is the commit
-    bound, if that is higher: a level replica must reach it (see `ReplicaObservation`).
+    bound, if that is higher, because a healthy replica must reach it (see `unhealthy_reason`).
     """
     up_to_date = available & _in_session(replicas, view)
     ends = [_last_id(replicas, s, view.partition) for s in up_to_date or available]

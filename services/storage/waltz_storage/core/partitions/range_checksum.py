@@ -11,7 +11,7 @@ from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.partition import StoragePartition
 
 RANGE_LIMIT_BYTES = 16 << 20
-"""An answer covers at most this many bytes of records, but at least one record."""
+"""An answer covers at most this many bytes of records, or its first record, if that is larger."""
 
 _SLICE_BYTES = 1 << 20
 
@@ -41,8 +41,8 @@ class RangeChecksum:
         max_records = request.last_id + 1 - self._next_id
         max_bytes = min(_SLICE_BYTES, left_bytes)
         scanned = opened.scan(self._next_id, max_records, max_bytes, self._value)
-        # A scan reads at least one record, which may be larger than the rest of the limit. Such a
-        # record counts only if it is the first one of the answer.
+        # A scan reads its first record whatever its size. If this record is larger than the rest of
+        # the limit, it counts only if it is the first one of the answer.
         fits = scanned.size <= left_bytes or not self._size
         if fits:
             self._next_id += scanned.count
