@@ -174,7 +174,7 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
     ),
     gauge(
         "waltz_storage_damaged_records",
-        "number of records that the scrubber found damaged and that are not repaired; `/health` "
+        "number of records that were found damaged and that are not repaired; `/health` "
         "names them",
         "damaged-records",
         lambda storage: storage.scrubber.findings.count,

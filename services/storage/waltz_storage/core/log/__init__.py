@@ -13,6 +13,8 @@ Read in this order:
 * `log_repair`: replacing damaged records by those of a peer
 * `partition_log`: the log: append, read, truncate, repair
 * `opening_errors`: why a file may fail to open without being damaged
+* `segment_scan`: reading a segment up to the first invalid record
+* `damaged_scan`: where a scan goes on behind damaged records
 * `log_recovery`: where a log ends when its files are opened after a crash
 * `log_opening`: finding the files of a log, recovering them, removing them
 """
