@@ -156,7 +156,7 @@ def render_verification(
     if flaws:
         more = f" (the first {limit} of {len(flaws)})" if len(flaws) > limit else ""
         tables += listing(f"Flaws{more}", FlawRow, flaws[:limit]).tables
-    lines = [(start["partition"], line) for start in starts for line in _start_lines(start)]
+    lines = [(number, line) for number, made in outcomes.items() for line in _start_lines(made)]
     tables.append(Rows("A start of the storage", ("partition", "would"), lines))
     value = {"segments": as_value(segments), "flaws": as_value(flaws), "start": starts}
     return Rendering(value, tuple(tables))
@@ -277,14 +277,10 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
     }
 
 
-def _start_lines(start: Mapping[str, Any]) -> list[str]:
-    """Return the cells of the column "would" for the result of `_start`."""
-    changes = [f"{change['would']} ({change['file']})" for change in start["changes"]]
-    if start["refused"] is not None:
-        return [*changes, f"refuse the partition: {start['refused']}"]
-    without = ", ".join(start["damaged"])
-    served = f"serve it without the damaged records {without}" if without else "serve it"
-    return [*changes, f"{served}; the next id is {start['next_id']}"]
+def _start_lines(outcome: StartOutcome) -> list[str]:
+    """Return the cells of the column "would" for one partition."""
+    changes = [f"{_change_text(change)} ({change.path})" for change in outcome.changes]
+    return [*changes, outcome.service]
 
 
 def _change_text(change: Change) -> str:

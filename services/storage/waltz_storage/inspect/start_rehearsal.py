@@ -40,6 +40,14 @@ class StartOutcome:
         """Whether the partition would be served."""
         return self.refused is None
 
+    @property
+    def service(self) -> str:
+        """How the partition would be served; the text follows the word "would"."""
+        if self.refused is not None:
+            return f"refuse the partition: {self.refused}"
+        without = f" without the damaged records {', '.join(map(str, self.damaged))}"
+        return f"serve it{without if self.damaged else ''}; the next id is {self.next_id}"
+
 
 def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:
     """Open an assigned partition's log without writing; return the outcome of a start."""
@@ -50,8 +58,8 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
     identity = LogIdentity(control.header.key, partition, str(partition))
     try:
         log = open_log(disk, identity, LogOptions(now_ms=lambda: 0), control.known_log(partition))
-    except PartitionDamaged as damaged:
-        refused = f"{damaged.what} ({damaged.file} at offset {damaged.offset})"
+    except PartitionDamaged as damage:
+        refused = f"{damage.what} ({damage.file} at offset {damage.offset})"
     except PartitionUnopened as unopened:
         refused = f"it cannot be opened: {unopened.why} ({unopened.file})"
     except DiskFailed as failure:

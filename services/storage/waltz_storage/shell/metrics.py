@@ -174,8 +174,7 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
     ),
     gauge(
         "waltz_storage_damaged_records",
-        "number of records that were found damaged and that are not repaired; `/health` "
-        "names them",
+        "number of records that were found damaged and that are not repaired; `/health` names them",
         "damaged-records",
         lambda storage: storage.scrubber.findings.count,
     ),
