@@ -74,9 +74,11 @@ class ReplicaObserver:
         metadata = {p: node or NEW_PARTITION for p, node in zip(partitions, nodes, strict=True)}
         groups = maps.groups.groups
         storages = {*scope.storages, *(s for s in groups if groups[s] == scope.group)}
-        if scope.query_peers:
+        if scope.query_peers or scope.assigned:
             storages |= {s for p in partitions for s in maps.assignments.storages_of(p)}
+        if scope.query_peers:
             storages |= {s for p in partitions for s in metadata[p].replicas}
+        storages -= scope.without
         views, first_reports = await asyncio.gather(
             self._views(maps, metadata, with_servers=scope.query_peers),
             self._query_storages(storages, maps, params, with_damage=scope.damage),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,15 @@ from tests.support.eventually import eventually
 from tests.support.replica_model import Model
 from tests.support.storage_nodes import RECORDS, World, fill, ports, running
 from tests.support.virtual_time import on_virtual_time
-from waltz.admin.core.comparison import SLICE_IDS, Comparison, ComparisonResult, Difference
+from waltz.admin.core.comparison import (
+    SLICE_IDS,
+    Comparison,
+    ComparisonResult,
+    Difference,
+    RangeSum,
+)
 from waltz.admin.core.replicas import ReplicaObservation
+from waltz.admin.replica_comparison import SumQueries
 from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.store import MetadataStore
 from waltz.net import TlsConfigError
@@ -30,7 +37,7 @@ from waltz_storage.core.scrub.comparison_plan import (
 )
 from waltz_storage.core.scrub.differences import Differences
 from waltz_storage.shell.node import StorageNode
-from waltz_storage.shell.peer_comparison import _BURST_BYTES, PeerComparison
+from waltz_storage.shell.peer_comparison import _BURST_BYTES, _LEAST_BYTES, PeerComparison
 from waltz_storage.shell.peers import Peers
 
 A, B, C = "a:1", "b:1", "c:1"
@@ -260,7 +267,7 @@ async def test_storage_that_does_not_answer_is_not_asked_again_in_the_same_pass(
     class Observed(Peers):
         @override
         async def observe(
-            self, partitions: Sequence[int], *, without: Container[str] = (), damage: bool = False
+            self, partitions: Sequence[int], *, without: Iterable[str] = (), damage: bool = False
         ) -> tuple[ReplicaObservation, StoreParams]:
             asked.append([s for s in (A, B, C) if s not in without])
             unused: Any = None
@@ -290,6 +297,60 @@ async def test_partition_that_is_known_to_differ_is_due_while_it_has_two_replica
     assigned[3] = frozenset({A})
     assert await comparison._due((3, 4), 0) == ()
     assert differences.known == {}
+
+
+async def test_offset_of_a_storage_moves_the_pass_after_which_a_partition_is_due() -> None:
+    """Storages that start together do not compare the same partitions after the same passes."""
+
+    class Assigned(Peers):
+        @override
+        async def assigned(self, partitions: Sequence[int]) -> dict[int, frozenset[str]]:
+            return dict.fromkeys(partitions, ALL)
+
+    unused: Any = None
+    peers = Assigned(unused, unused, unused)
+
+    async def due(offset: int) -> list[tuple[int, ...]]:
+        comparison = PeerComparison(Differences(), unused, peers, 1, lambda: 0.0, offset)
+        return [await comparison._due((3, 4, 5), passes) for passes in range(3)]
+
+    assert await due(0) == [(3,), (5,), (4,)]
+    assert await due(1) == [(5,), (4,), (3,)]
+    assert await due(1_700_000_000_000) == [(4,), (3,), (5,)]
+
+
+@on_virtual_time
+async def test_comparison_whose_requests_fail_is_not_repeated_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each request counts, also if it fails at once and no storage has read anything."""
+    made = model()
+    made.append(100)
+    for storage in ALL:
+        made.update(storage, 0, local_low_water_mark=50)
+
+    class Observed(Peers):
+        @override
+        async def observe(
+            self, partitions: Sequence[int], *, without: Iterable[str] = (), damage: bool = False
+        ) -> tuple[ReplicaObservation, StoreParams]:
+            unused: Any = None
+            return made.observed(), unused
+
+    async def fail(
+        _: SumQueries, storages: Iterable[str], __: tuple[int, int]
+    ) -> dict[str, RangeSum | str]:
+        return dict.fromkeys(storages, "it is down")
+
+    monkeypatch.setattr(SumQueries, "sums", fail)
+    unused: Any = None
+    clock = asyncio.get_running_loop().time
+    peers = Observed(unused, unused, unused)
+    comparison = PeerComparison(Differences(), unused, peers, _BURST_BYTES, clock)
+    begun = clock()
+    for _ in range(2 * _BURST_BYTES // _LEAST_BYTES):
+        await comparison._compare(0, 10)
+    assert clock() - begun == pytest.approx(1)
 
 
 # ---- the nodes
@@ -325,6 +386,7 @@ async def register(world: World, *nodes: StorageNode) -> tuple[str, ...]:
 async def test_valid_record_that_differs_is_found_and_named_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     world = await filled(tmp_path, OTHER)
     async with (
         running(world.paths[0], world.environment, scrub_bytes_per_second=SCRUBBING) as own,
@@ -332,6 +394,7 @@ async def test_valid_record_that_differs_is_found_and_named_once(
         running(world.paths[2], world.environment) as other,
     ):
         await eventually(lambda: "comparison: ZooKeeper: no ZooKeeper" in caplog.text)
+        assert "partitions compared" not in caplog.text
         names = await register(world, own, equal, other)
         differences = own._differences
         await eventually(lambda: differences.comparisons >= 2)

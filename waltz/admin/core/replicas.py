@@ -99,6 +99,10 @@ class ObservationScope:
     group: int | None = None
     """The storages of this group are queried, too; None: of no group."""
     query_peers: bool = True
+    assigned: bool = False
+    """Whether the storages are queried, too, to which the partitions are assigned."""
+    without: frozenset[str] = frozenset()
+    """The storages that are never queried."""
     damage: bool = False
     """Whether the storages are queried for their damaged records, too."""
 

@@ -84,6 +84,8 @@ class PeerComparison:
                 "comparison: %s; the replicas are compared after a later pass of the scrubber",
                 problem,
             )
+            if not results:
+                return
         self._log(results)
 
     async def _due(self, partitions: tuple[int, ...], passes: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ Touches ZooKeeper and the network; changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
@@ -45,7 +45,7 @@ class Peers:
         self,
         partitions: Sequence[int],
         *,
-        without: Container[str] = (),
+        without: Iterable[str] = (),
         damage: bool = False,
     ) -> tuple[ReplicaObservation, StoreParams]:
         """Query the storages to which ``partitions`` are assigned; return also the cluster's key.
@@ -55,9 +55,6 @@ class Peers:
         Raises PeersUnknown, also if the cluster has not all of the partitions.
         """
         async with self._metadata() as cluster:
-            assignments = (await cluster.storage_maps()).assignments
-            assigned = frozenset(s for p in partitions for s in assignments.storages_of(p))
-            storages = frozenset(s for s in assigned if s not in without)
             observer = ReplicaObserver(
                 cluster,
                 self.tls,
@@ -65,7 +62,13 @@ class Peers:
                 retry=False,
                 network=self.network,
             )
-            scope = ObservationScope(tuple(partitions), storages, query_peers=False, damage=damage)
+            scope = ObservationScope(
+                tuple(partitions),
+                query_peers=False,
+                assigned=True,
+                without=frozenset(without),
+                damage=damage,
+            )
             observation = await observer.observe(scope)
             if missing := [p for p in partitions if p not in observation.partitions]:
                 count = observation.num_partitions
