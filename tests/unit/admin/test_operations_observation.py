@@ -27,8 +27,8 @@ class NamingObserver(ReplicaObserver):
         return StorageReplicas({})
 
 
-async def test_storages_of_the_assignment_and_of_the_last_session_are_queried() -> None:
-    """A change of replicas is complete only when the former replica is out of the session."""
+async def _observer() -> NamingObserver:
+    """Return the observer of a cluster whose partition 0 has left the storage `FORMER`."""
     store = MemoryZooKeeper().connect()
     await create_cluster(store, ROOT, "log", 1, key=uuid.UUID(int=1))
     cluster = Cluster(store, ROOT)
@@ -38,9 +38,20 @@ async def test_storages_of_the_assignment_and_of_the_last_session_are_queried() 
     states = {storage: ReplicaState(4, 10) for storage in (ASSIGNED, FORMER)}
     version = (await cluster.partition_metadata(0)).version
     await cluster.write_partition_metadata(0, PartitionMetadata(1, 4, states), version)
-    observer = NamingObserver(cluster, PLAINTEXT, answer_seconds=1)
-    observation = await observer.observe(ObservationScope((0,)))
+    return NamingObserver(cluster, PLAINTEXT, answer_seconds=1)
+
+
+async def test_storages_of_the_assignment_and_of_the_last_session_are_queried() -> None:
+    """A change of replicas is complete only when the former replica is out of the session."""
+    observation = await (await _observer()).observe(ObservationScope((0,)))
     assert set(observation.storages) == {ASSIGNED, FORMER}
+
+
+async def test_scope_selects_the_storages_of_the_assignment_and_leaves_some_out() -> None:
+    observer = await _observer()
+    for without, queried in ((frozenset(), {ASSIGNED}), (frozenset({ASSIGNED}), set())):
+        scope = ObservationScope((0,), query_peers=False, assigned=True, without=without)
+        assert set((await observer.observe(scope)).storages) == queried
 
 
 class LaterObserver(ReplicaObserver):
