@@ -124,7 +124,14 @@ def test_truncated_file_of_an_export_is_detected(tmp_path: Path) -> None:
 
 def test_archive_piece_names_show_exported_range() -> None:
     later = Piece(0, 10, 14, Form.PARQUET)
-    paths = [later.path, Piece(0, 0, 9, Form.JSONL).path, "partition-0/0.partial", "x", "y/z"]
+    paths = [
+        later.path,
+        Piece(0, 0, 9, Form.JSONL).path,
+        "partition-0/0.partial",
+        f"partition-007/{Path(later.path).name}",
+        "x",
+        "y/z",
+    ]
     found = pieces(paths)
     assert [piece.count for piece in found[0]] == [10, 5]
     assert (exported_up_to(found, 0), exported_up_to(found, 1)) == (14, -1)

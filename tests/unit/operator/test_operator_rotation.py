@@ -481,5 +481,13 @@ def test_certificates_with_an_unknown_authority_in_the_bundle_are_issued_again()
     assert foreign not in world.data(CERTIFICATES)["ca.crt"]
 
 
+@pytest.mark.parametrize("part", ["ca.crt", "tls.crt"])
+def test_certificates_that_cannot_be_decoded_are_issued_again(part: str) -> None:
+    world = started()
+    world.objects[CERTIFICATES]["data"] |= {part: _encoded(b"no certificate")}
+    assert IssueCertificates(renew=True) in step(world).steps
+    assert world.data(CERTIFICATES)["ca.crt"] == world.data(AUTHORITY)["tls.crt"]
+
+
 def _encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()

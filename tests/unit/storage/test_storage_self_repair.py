@@ -119,8 +119,9 @@ async def test_attempt_repairs_only_records_up_to_the_own_mark(model: Model) -> 
     await attempt.repair(0, IdRange(46, 46), 40)
     assert attempt.repairs == ["records 38-40 of partition 0 from storage b:1"]
     assert attempt.obstacles == [
-        "record 46 of partition 0: above the local low-water mark 40; they can be repaired after "
+        f"{records} of partition 0: above the local low-water mark 40; they can be repaired after "
         "the next store session has begun"
+        for records in ("records 41-44", "record 46")
     ]
 
 

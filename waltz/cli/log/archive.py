@@ -20,7 +20,7 @@ from waltz.client import Transaction
 from waltz.protocol import NO_TRANSACTION
 
 _NAME = re.compile(r"(\d{19})-(\d{19})\.(jsonl|parquet)", re.ASCII)
-_FOLDER = re.compile(r"partition-(\d+)", re.ASCII)
+_FOLDER = re.compile(r"partition-(0|[1-9]\d*)", re.ASCII)
 _INT32 = range(-(1 << 31), 1 << 31)
 """The values that a transaction's header can have."""
 

@@ -48,7 +48,7 @@ STEP_SECONDS = 60.0
 """The default of `StepTimeout`."""
 Steps = tuple[str, ...]
 """The texts of the steps of an order, in their order."""
-RUN_AGAIN = "Run the same command again to continue."
+_RUN_AGAIN = "Run the same command again to continue."
 """The end of an error message: what the user should do."""
 
 
@@ -74,7 +74,7 @@ async def perform(
                 on_copied=lambda at, last: advance(at + 1, last + 1),
                 network=network,
             )
-            return await carry_out_order(executor, order, max_stall=max_stall, hint="")
+            return await carry_out_order(executor, order, max_stall=max_stall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,15 @@ async def perform_directly(
     executor = await direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
         return await print_forecast(executor, order, waiting_fails=True)
-    return await carry_out_order(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
+    return await carry_out_order(executor, order, max_stall=0.0, quiet=True)
 
 
 async def carry_out_order(
-    executor: OrderExecutor, order: Order, *, max_stall: float, hint: str, quiet: bool = False
+    executor: OrderExecutor, order: Order, *, max_stall: float, quiet: bool = False
 ) -> Steps:
     """Carry out ``order``, printing its steps unless ``quiet``; return them.
 
-    Raises Failed. If there was no progress for ``max_stall`` seconds, the error ends with ``hint``.
+    Raises Failed, also if there was no progress for ``max_stall`` seconds.
     """
     recorder = StepRecorder(quiet=quiet)
     try:
@@ -143,7 +143,7 @@ async def carry_out_order(
     except NotPossible as problem:
         raise Failed(str(problem)) from problem
     except Stalled as problem:
-        raise Failed(f"{problem}. {hint}" if hint else str(problem)) from problem
+        raise Failed(f"{problem}. {_RUN_AGAIN}") from problem
     return recorder.steps
 
 

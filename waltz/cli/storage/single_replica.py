@@ -15,7 +15,7 @@ from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import network_of, open_cluster, run, tls_of
-from waltz.cli.storage.orders import RUN_AGAIN, Steps, carry_out_order, print_forecast
+from waltz.cli.storage.orders import Steps, carry_out_order, print_forecast
 from waltz.cli.storage.rows import ReplicaEnd, render_replica_end
 from waltz.cli.suggested import suggested
 
@@ -117,9 +117,7 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None
-                steps = await carry_out_order(
-                    executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True
-                )
+                steps = await carry_out_order(executor, order, max_stall=0.0, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"
                 # Waltz 0.13.2 may not report the last id, but a complete copy also sets the

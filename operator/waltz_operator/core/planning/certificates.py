@@ -115,16 +115,13 @@ def _plan_own_certificates(
     if missing:
         return ClusterPlan((IssueCertificates(renew=False, outside=outside),))
     # Observed also if the secret of the authority cannot be decoded, so that ``authority`` is None.
-    # 0 if the certificate cannot be decoded, so that ``authority.issued`` is None.
+    # 0 if the certificate cannot be decoded. If only the certificates of authorities in the secret
+    # cannot be decoded, ``authority.issued`` is None, too, and the secret is issued again.
     days = observed.certificate_days
-    is_outdated = (
-        authority is not None
-        and authority.issued is not None
-        and (
-            not authority.secret_follows_phase(Holder.PROCESSES)
-            or authority.issued.names - {names.tls_name(desired.name, desired.namespace)}
-            != {*outside}
-        )
+    is_outdated = authority is not None and (
+        authority.issued is None
+        or not authority.secret_follows_phase(Holder.PROCESSES)
+        or authority.issued.names - {names.tls_name(desired.name, desired.namespace)} != {*outside}
     )
     if is_outdated or (days is not None and days < _RENEWAL_DAYS):
         return ClusterPlan((IssueCertificates(renew=True, outside=outside),))

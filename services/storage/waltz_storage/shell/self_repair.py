@@ -171,13 +171,12 @@ class _Attempt(AsyncExitStack):
 
     async def repair(self, partition: int, ids: IdRange, mark: int) -> None:
         """Repair the records ``ids`` up to the own local low-water ``mark``, as far as possible."""
-        whole = DamagedRange(partition, ids.first_id, ids.last_id)
-        if ids.first_id > mark:
+        if ids.last_id > mark:
+            above = DamagedRange(partition, max(ids.first_id, mark + 1), ids.last_id)
             self.obstacles.append(
-                f"{records_of(whole)}: above the local low-water mark {mark}; they can be "
+                f"{records_of(above)}: above the local low-water mark {mark}; they can be "
                 "repaired after the next store session has begun"
             )
-            return
         reasons: dict[str, str] = {}
         left = IdRange(ids.first_id, min(ids.last_id, mark))
         while left.first_id <= left.last_id:

@@ -94,7 +94,8 @@ class _Locked(AbstractContextManager[None]):
 class WalCommits:
     """The queue of changes, the commits and the checkpoints of one log. Thread-safe.
 
-    Use the fields of `LoggedFileState` and the methods of ``logged`` only while `locked` is held.
+    Change the fields of `LoggedFileState`, and call its methods and those of ``logged``, only while
+    `locked` is held.
     After a failure each call raises DiskFailed: the content of the disk is unknown.
     """
 
