@@ -52,8 +52,8 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "the certificate is not issued again when the outside names change",
         Package.OPERATOR,
-        "{names.tls_name(desired.name, desired.namespace)} != {*outside}\n",
-        "{names.tls_name(desired.name, desired.namespace)} != {*outside} and False\n",
+        "{names.tls_name(desired.name, desired.namespace)} != {*outside}",
+        "{names.tls_name(desired.name, desired.namespace)} != {*outside} and False",
         "Clients outside refuse the certificates of the servers.",
         nodes(
             "unit/operator/test_operator_outside_certificates.py::test_certificate_of_the_processes_is_issued_again_when_the_outside_names_change"
