@@ -212,7 +212,7 @@ STORAGE_BUGS = (
     Planted(
         "log ends at any place that a damaged last record names",
         Package.STORAGE,
-        "return checksum == self._flushed.checksum\n",
+        "return checksum == self._last_checksum\n",
         "return True\n",
         "A damaged length, or an older copy of the log, decides where the next record is written.",
         nodes(

@@ -276,6 +276,36 @@ def test_damaged_ranges_of_all_partitions_are_reported_since_version_2() -> None
     )
 
 
+def assign(engine: InlineEngine, assigned: bool) -> None:
+    request = admin.PartitionAssignmentRequest(1, (0,), assigned, False)
+    assert not isinstance(engine.administer(request, 1), admin.AdminFailureResponse)
+
+
+def test_damaged_records_are_forgotten_when_their_log_is_closed(engine: InlineEngine) -> None:
+    findings = engine.scrubber.findings
+    findings.note(0, CheckedRecords(0, 9, 30, 0, (5,)))
+    assign(engine, True)
+    assert set(findings.ranges) == {0}, "the log was open already"
+    assign(engine, False)
+    assert not findings.ranges
+
+
+def test_damaged_records_are_noted_when_a_refused_log_is_opened(
+    disk: MemoryDisk, engine: InlineEngine
+) -> None:
+    engine.directory.flush_marks()
+    disk = disk.restarted()
+    path = max(f"0/{name}" for name in disk.names("0") if name.endswith(".seg"))
+    content = disk.content(path)
+    disk.open(path).truncate(140)
+    again = InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, LogOptions(lambda: 1, 700)))
+    assert set(again.directory.refused) == {0}
+    disk.open(path).write(0, content.replace(bytes([29]) * 60, bytes([30]) * 60))
+    assign(again, True)
+    assert not again.directory.refused
+    assert [str(ids) for ids in again.scrubber.findings.ranges[0]] == ["29"]
+
+
 def test_answer_has_a_bounded_number_of_damaged_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranges of a lost disk would exceed the largest message."""
     monkeypatch.setattr(admin_handler, "_MAX_RANGES", 2)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -95,8 +95,10 @@ class AdminHandler:
             case admin.PartitionSwitchRequest(_, partitions, which, on):
                 self._change(partitions, partial(directory.set_switch, switch=which, on=on), origin)
             case admin.PartitionAssignmentRequest(_, partitions, True, _):
+                origin = self._noting_openings(partitions, origin)
                 self._change(partitions, directory.assign, origin)
             case admin.PartitionAssignmentRequest(_, partitions, False, delete):
+                origin = self._noting_openings(partitions, origin)
                 self._change(partitions, partial(directory.unassign, delete_files=delete), origin)
             case admin.RecordListRequest():
                 self._read_records(request, origin)
@@ -120,6 +122,25 @@ class AdminHandler:
             case _:
                 refusal = origin.refusal(f"{type(request).__name__} is not a request")
                 self._deliver([(reply, refusal)])
+
+    def _noting_openings(self, partitions: Sequence[int], origin: _Origin) -> _Origin:
+        """Return an origin with a reply that first notes which records are damaged afterwards.
+
+        A log that is opened names its damaged records; those of a closed log are forgotten.
+        """
+        findings, opened = self._scrubber.findings, self._directory.partitions
+        before = opened.keys() & set(partitions)
+
+        def reply(answer: object) -> None:
+            for partition in partitions:
+                now = opened.get(partition)
+                if now is None:
+                    findings.forget(partition)
+                elif partition not in before:
+                    findings.note_opening(partition, now.log.damaged_at_opening)
+            origin.reply(answer)
+
+        return replace(origin, reply=reply)
 
     def _damaged(self) -> tuple[DamagedRange, ...]:
         """Return the damaged ranges of all partitions, up to `_MAX_RANGES`."""

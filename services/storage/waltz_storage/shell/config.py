@@ -107,12 +107,13 @@ class StorageConfig(ClusterSettings):
     )
     scrub_bytes_per_second: NotNegative = setting(
         "storage.scrub.bytesPerSecond",
-        "how fast the scrubber reads the logs to find damaged records; 0 switches it off",
+        "how fast the scrubber reads the logs to find damaged records; 0 switches it off, with the "
+        "repairs and comparisons",
         4 << 20,
     )
     scrub_repair: Switch = setting(
         "storage.scrub.repair",
-        "replace damaged records that the scrubber finds by those of other replicas",
+        "replace damaged records that the scrubber or a start finds by those of other replicas",
         True,
     )
     scrub_compare: Switch = setting(

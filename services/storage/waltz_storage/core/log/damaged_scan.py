@@ -25,6 +25,10 @@ from waltz_storage.core.log.segment_format import (
 )
 from waltz_storage.core.log.segment_scan import SegmentPlan, scan
 
+MOST_DAMAGED = 100_000
+"""A segment with more damaged records is not opened: another replica is copied sooner than so many
+records are repaired, and the search for their places would take long."""
+
 
 def scan_past_damage(
     data: ByteSource,
@@ -39,22 +43,26 @@ def scan_past_damage(
 
     ``flushed`` is the flushed mark of the log, None if it is not known. A ``sealed`` segment is not
     the last one of its log: its last record is ``must_have``. Return the plan of the whole segment,
-    with all damaged records, or None if the place of one of them is not certain.
+    with all damaged records, or None if the place of one of them is not certain, or if there are
+    more than `MOST_DAMAGED`.
     """
+    last_checksum = None
+    if flushed is not None and flushed.last_id == must_have:
+        last_checksum = flushed.checksum
+    segment = _Segment(data, index, plan.first_id, must_have, last_checksum, sealed=sealed)
     offsets, damaged = plan.offsets[:], list(plan.damaged)
     next_id, position = plan.next_id, plan.end
-    found = _Segment(data, index, plan.first_id, must_have, flushed, sealed=sealed)
     while next_id <= must_have:
-        places = found.places(next_id, position, by_index=True) or found.places(
-            next_id, position, by_index=False
-        )
-        if places is None:
+        most = MOST_DAMAGED - len(damaged)
+        runs = [segment.run(next_id, position, most, by_index=each) for each in (True, False)]
+        # A wrong index entry may lead past intact records: the shorter run has none of them.
+        ends = min((run for run in runs if run is not None), key=len, default=None)
+        if ends is None:
             return None
-        # The last of the places is where the records end that are damaged.
-        damaged.extend(range(next_id, next_id + len(places)))
+        damaged.extend(range(next_id, next_id + len(ends)))
         offsets.append(position)
-        offsets.extend(places[:-1])
-        rest = scan(data, plan.first_id, next_id + len(places), places[-1])
+        offsets.extend(ends[:-1])
+        rest = scan(data, plan.first_id, next_id + len(ends), ends[-1])
         offsets.extend(rest.offsets)
         next_id, position = rest.next_id, rest.end
     return SegmentPlan(
@@ -69,7 +77,11 @@ def scan_past_damage(
 
 
 class _Segment:
-    """The files of a segment that has damaged records. The arguments are those of the scan."""
+    """The files of a segment that has damaged records.
+
+    The arguments are those of the scan; ``last_checksum`` is the checksum of the record
+    ``must_have`` in the flushed mark, None if the mark names another record or is not known.
+    """
 
     def __init__(
         self,
@@ -77,7 +89,7 @@ class _Segment:
         index: ByteSource,
         first_id: int,
         must_have: int,
-        flushed: FlushedEnd | None,
+        last_checksum: int | None,
         *,
         sealed: bool,
     ) -> None:
@@ -86,24 +98,28 @@ class _Segment:
         self._index = index
         self._first_id = first_id
         self._must_have = must_have
-        self._flushed = flushed
+        self._last_checksum = last_checksum
         self._sealed = sealed
 
-    def places(self, damaged_id: int, position: int, *, by_index: bool) -> array[int] | None:
+    def run(
+        self, damaged_id: int, position: int, most: int, *, by_index: bool
+    ) -> array[int] | None:
         """Return where each of the damaged records ends that begin with ``damaged_id``.
 
         That record is at ``position``. The index says where a record ends, or the length in the
         record does; ``by_index`` says which of them is believed if both give a possible place.
-        Return None if the scan cannot go on at the place after any number of damaged records.
+        Return None if the scan cannot go on behind any number of damaged records up to ``most``.
         """
         ends = array("q")
-        while damaged_id <= self._must_have:
+        while len(ends) < most:
             end = self._end_of(damaged_id, position, by_index=by_index)
             if end is None:
                 return None
             ends.append(end)
-            if self._is_valid(damaged_id + 1, end) or self._is_end(damaged_id, end):
+            if self._is_valid(damaged_id + 1, end):
                 return ends
+            if damaged_id == self._must_have:
+                return ends if self._is_end(end) else None
             damaged_id, position = damaged_id + 1, end
         return None
 
@@ -124,9 +140,9 @@ class _Segment:
         """Return where the next record begins by the index, if that has the damaged one here."""
         number = transaction_id - self._first_id
         entries = decode_entries(self._index.read(entry_position(number), 2 * ENTRY_BYTES))
-        if not entries or entries[0] != position:
+        if len(entries) < 2 or entries[0] != position:
             return None
-        return entries[1] if len(entries) > 1 else None
+        return entries[1]
 
     def _end_by_length(self, transaction_id: int, position: int) -> int | None:
         """Return where the record ends by its own length, if it has its id."""
@@ -138,27 +154,20 @@ class _Segment:
 
     def _is_valid(self, transaction_id: int, position: int) -> bool:
         """Return whether a valid record with this id is at ``position``."""
-        if self._sealed and transaction_id > self._must_have:
-            return False
         end = self._end_by_length(transaction_id, position)
         if end is None or not position + RECORD_OVERHEAD_BYTES <= end <= self._size:
             return False
         return long_record_is_valid(self._data, position, end - position)
 
-    def _is_end(self, transaction_id: int, end: int) -> bool:
-        """Return whether the segment certainly ends with this damaged record, at ``end``.
+    def _is_end(self, end: int) -> bool:
+        """Return whether the segment certainly ends with its damaged last record, at ``end``.
 
-        A sealed segment has no bytes after its last record, whose own length must agree with that:
-        the file may have been cut off. In the last segment, the flushed mark has the checksum of
-        the record that it names: the same checksum, at the place where the record would have it, is
-        that of this record.
+        A sealed segment has no bytes after its last record. In the last segment, the flushed mark
+        has the checksum of the record that it names: the same checksum, at the place where the
+        record would have it, is that of this record.
         """
-        if transaction_id != self._must_have:
-            return False
         if self._sealed:
             return end == self._size
-        if self._flushed is None or self._flushed.last_id != transaction_id:
-            return False
         raw = self._data.read(end - CHECKSUM.size, CHECKSUM.size)
         checksum: int = CHECKSUM.unpack(raw)[0]
-        return checksum == self._flushed.checksum
+        return checksum == self._last_checksum

@@ -17,7 +17,7 @@ from itertools import zip_longest
 
 from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
-from waltz_storage.core.log.flushed_end import FlushedMark, KnownLog, NoFlushedMark
+from waltz_storage.core.log.flushed_end import FlushedEnd, FlushedMark, KnownLog, NoFlushedMark
 from waltz_storage.core.log.log_recovery import check_header, recover_segment
 from waltz_storage.core.log.log_segments import LogOptions, LogSegments
 from waltz_storage.core.log.opening_errors import NOT_DAMAGE
@@ -77,7 +77,8 @@ def open_log(
         tail = TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
         damaged = [each for plan in plans for each in plan.damaged]
         log = PartitionLog(LogSegments(disk, identity, options, sealed, tail), mark, damaged)
-    _check_flushed_record(log, known)
+    if known.flushed is not None:
+        _check_flushed_record(log, known.flushed)
     return log
 
 
@@ -146,35 +147,34 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     )
 
 
-def _check_flushed_record(log: PartitionLog, known: KnownLog) -> None:
+def _check_flushed_record(log: PartitionLog, flushed: FlushedEnd) -> None:
     """Check that the log has the record at the flushed mark; raises PartitionDamaged.
 
     If the log is refused, it is closed.
 
     A copy from before a truncation may be longer than the log that it replaces. It then has another
     record at the flushed mark (`test_older_directory_of_partition_with_other_records_is_damage`).
+    If that record is damaged, or the index entry that shows where it is, its checksum says nothing
+    about the directory; the record counts as damaged.
     """
-    flushed = known.flushed
-    if flushed is None:
-        return
     identity = log.identity
+    damaged: tuple[int, ...] = ()
+    what = ""
     try:
-        try:
-            stored = log.end_at(flushed.last_id)
-        except OSError as error:
-            what = f"record {flushed.last_id} cannot be read: {error.strerror}"
-            raise PartitionDamaged(identity.partition, identity.directory, 0, what) from error
-        if stored != flushed:
-            raise PartitionDamaged(
-                identity.partition,
-                identity.directory,
-                0,
-                f"record {flushed.last_id} is not the one that was flushed: the directory is an "
-                "older copy, or the index is damaged",
-            )
-    except BaseException:
+        if log.end_at(flushed.last_id) != flushed:
+            damaged = log.check(flushed.last_id, max_bytes=0).damaged
+            if not damaged:
+                what = "is not the one that was flushed: the directory is an older copy"
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+    except PartitionDamaged:
         log.release()
         raise
+    if what:
+        log.release()
+        what = f"record {flushed.last_id} {what}"
+        raise PartitionDamaged(identity.partition, identity.directory, 0, what)
+    log.damaged_at_opening = tuple(sorted({*log.damaged_at_opening, *damaged}))
 
 
 def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:

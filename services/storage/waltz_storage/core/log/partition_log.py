@@ -21,7 +21,7 @@ from waltz.protocol.records import (
 )
 from waltz.protocol.stored import StoredBatch
 from waltz_storage.core.disk import changing
-from waltz_storage.core.errors import NoSpace, PartitionDamaged, RequestRefused
+from waltz_storage.core.errors import NoSpace, RequestRefused
 from waltz_storage.core.log.flushed_end import EMPTY_LOG, FlushedEnd, FlushedMark
 from waltz_storage.core.log.log_check import CheckedRecords, check_records
 from waltz_storage.core.log.log_reads import (
@@ -374,23 +374,20 @@ class PartitionLog:
         checks only the order. So an older entry may be wrong, and a cut at a wrong entry would
         remove committed records. This function therefore reads the last record that stays and
         compares the end of that record with the index
-        (`test_truncation_at_a_wrong_index_entry_is_refused`). If that record is damaged, the record
-        after it confirms the index, so that damage does not keep a replica out of a session.
+        (`test_truncation_at_a_wrong_index_entry_is_refused`). A damaged record would also give the
+        flushed mark a wrong checksum, and the cut would remove the record that shows its end.
         """
-        segments = self._segments
-        segment = segments.segment_of(last_id + 1)
-        if segment.first_id == last_id + 1:
+        if last_id == NO_TRANSACTION:
             return HEADER_BYTES
-        try:
-            last = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
-        except PartitionDamaged:
-            # The index has the right place of a record if the record can be read there.
-            segments.read_step(segment, last_id + 1, count=1, max_bytes=0, at_least=1)
-            return segments.extent(segment, last_id + 1, 1).offsets[0]
+        segments = self._segments
+        segment = segments.segment_of(last_id)
+        last = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
         # ``raw`` is as long as the index says, ``wire`` as long as the record itself says.
         data_bytes = len(last.wire) - WIRE_OVERHEAD_BYTES
         with segments.damage_in(segment, INDEX_SUFFIX):
             if len(last.raw) != data_bytes + RECORD_OVERHEAD_BYTES:
                 position = entry_position(last_id + 1 - segment.first_id)
                 raise Damage(position, f"index corrupted: record {last_id} does not end there")
+        if segments.segment_of(last_id + 1).first_id == last_id + 1:
+            return HEADER_BYTES
         return segments.extent(segment, last_id, 1).offsets[1]

@@ -263,12 +263,18 @@ def _rewrite(file: DiskFile, start: int, end: int) -> None:
 
 
 def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:
-    """Replace the entries of scanned records, one interval at a time (see `write_checkpoint`)."""
+    """Replace the entries of scanned records, one interval at a time (see `write_checkpoint`).
+
+    Entries of damaged records may be all that shows the places of these records. So if there are
+    any, the entries are not removed before they are written again: a crash in between leaves each
+    of them as it was, or right (`test_start_with_damage_that_is_interrupted_can_be_repeated`).
+    """
     # The number of the first entry to write; the entries of the file are numbered from 0.
     first = plan.scanned_from - plan.first_id
     stop = first + len(plan.offsets)
-    index.truncate(entry_position(first))
-    index.flush()
+    if not plan.damaged:
+        index.truncate(entry_position(first))
+        index.flush()
     begin = first
     while begin < stop:
         end = min(stop, _interval_end(plan.first_id, begin))
@@ -276,6 +282,9 @@ def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:
         index.write(entry_position(begin), raw)
         index.flush()
         begin = end
+    if index.size() > entry_position(stop):
+        index.truncate(entry_position(stop))
+        index.flush()
 
 
 def _interval_end(first_id: int, number: int) -> int:
