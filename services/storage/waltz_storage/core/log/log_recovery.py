@@ -94,7 +94,6 @@ def recover_segment(
     must_have = max(last_clean, must_reach)
     if plan.next_id > must_have or first_id > must_have:
         return plan
-    # The record after the last one begins where the next segment does, or is not known.
     resumed = scan_past_damage(data, index, plan, must_have, known.flushed, sealed=not last)
     if resumed is not None:
         return resumed
