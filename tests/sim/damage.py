@@ -34,6 +34,18 @@ class Damage:
             for partition in self._partitions
         )
 
+    def may_replace(self, name: str) -> bool:
+        """Whether the disk ``name`` may be emptied after all faults, although others are damaged.
+
+        In a partition whose last session has opened without the storage, the session's replicas
+        have all committed records.
+        """
+        return all(
+            not _is_member(partition, name)
+            or self.keeps_quorum(partition, set(partition.view.assigned), also_damaged=name)
+            for partition in self._partitions
+        )
+
     def keeps_quorum(
         self, partition: NodesPartition, assigned: set[str], *, also_damaged: str = ""
     ) -> bool:
@@ -107,16 +119,26 @@ class Damage:
 
     def _takes_part_everywhere(self, name: str) -> bool:
         """Whether a storage takes part in the last session of each partition that names it."""
-        for partition in self._partitions:
-            metadata = partition.view.metadata
-            entry = metadata.replicas.get(name)
-            session_id = self._storages[name].replicas[partition.partition].session_id
-            if entry is not None and not (
-                entry.closing_mark == UNRESOLVED
-                and entry.session_id == metadata.session_id == session_id
-            ):
-                return False
-        return True
+        replicas = self._storages[name].replicas
+        return all(
+            name not in partition.view.metadata.replicas
+            or (
+                _is_member(partition, name)
+                and partition.view.metadata.session_id == replicas[partition.partition].session_id
+            )
+            for partition in self._partitions
+        )
+
+
+def _is_member(partition: NodesPartition, name: str) -> bool:
+    """Whether the metadata name a storage as a replica of the last session that opened."""
+    metadata = partition.view.metadata
+    entry = metadata.replicas.get(name)
+    return (
+        entry is not None
+        and entry.closing_mark == UNRESOLVED
+        and entry.session_id == metadata.session_id
+    )
 
 
 def _is_sound(storage: SimStorage) -> bool:

@@ -184,7 +184,8 @@ class ClusterFaults:
         for name, storage in self._storages.items():
             refused = any(replica.log is None for replica in storage.replicas)
             none_refused = none_refused and not refused
-            if storage.up and refused and self._damage.may_damage(name):
+            may_empty = self._damage.may_replace if at_end else self._damage.may_damage
+            if storage.up and refused and may_empty(name):
                 storage.crash(power_loss=False)
                 self._damage.empty(storage)
                 storage.start()

@@ -275,10 +275,11 @@ class SimStorage:
     def rot(self) -> None:
         """Flip a bit of a file, unnoticed by the program."""
         folder = str(self._random.choice(self.replicas).partition)
-        names = sorted(self.disk.names(folder))
-        if not names:
+        paths = [f"{folder}/{name}" for name in sorted(self.disk.names(folder))]
+        paths = [path for path in paths if self.disk.content(path)]
+        if not paths:
             return
-        path = f"{folder}/{self._random.choice(names)}"
+        path = self._random.choice(paths)
         self.rot_at(path, self._random.randrange(len(self.disk.content(path))))
 
     def rot_at(self, path: str, position: int) -> None:
