@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sysconfig
 import urllib.error
@@ -223,32 +224,36 @@ async def test_client_ahead_of_the_log_is_refused(cluster: LocalCluster) -> None
 @pytest.fixture
 async def single(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     """A cluster with one storage, so that all reads use its files."""
-    shape = Shape(partitions=2, storages=1, servers=1)
+    shape = Shape(partitions=3, storages=1, servers=1)
     async with LocalCluster(tmp_path, shape, session_timeout_ms=2000) as running:
         yield running
 
 
-async def test_torn_segment_is_truncated_and_damaged_one_closes_its_partition(
+async def test_torn_segment_is_truncated_and_shortened_one_closes_its_partition(
     single: LocalCluster,
 ) -> None:
-    """A torn end is truncated; damage of flushed records closes only that partition."""
+    """A torn end is truncated; flushed records that are missing close only that partition.
+
+    A damaged record is not served, and its partition continues without it.
+    """
     async with client_of(single) as client:
-        for number in range(10):
-            await client.append(number % 2, b"%d" % number)
+        for number in range(15):
+            await client.append(number % 3, b"%d" % number)
     # A new session records that everything before it was flushed.
     await single.stop_one("server/0")
     await single.start_one("server/0")
     async with client_of(single) as client:
-        for partition in (0, 1):
+        for partition in range(3):
             # The answer follows after the new session was written to the storage's disk.
             await client.mount(partition)
     await single.stop_one("storage/0")
-    torn, damaged = (
-        single.layout.data("storage/0") / partition / f"{0:019d}.seg" for partition in "01"
+    torn, shortened, damaged = (
+        single.layout.data("storage/0") / partition / f"{0:019d}.seg" for partition in "012"
     )
     whole = torn.stat().st_size
     with torn.open("ab") as file:
         file.write((5).to_bytes(8, "big") + b"half a record")
+    os.truncate(shortened, shortened.stat().st_size - 1)
     content = bytearray(damaged.read_bytes())
     content[-6] ^= 1
     damaged.write_bytes(content)
@@ -256,13 +261,16 @@ async def test_torn_segment_is_truncated_and_damaged_one_closes_its_partition(
     await single.start_one("storage/0")
     assert torn.read_bytes()[whole:].strip(b"\0") == b""
     health = fetch_json(single.plan.storages[0].http, "/health", status=500)
-    (refusal,) = health["storage-health-check"]["refused"].items()
+    check = health["storage-health-check"]
+    (refusal,) = check["refused"].items()
     assert refusal[0] == "1"
-    assert refusal[1]["file"].endswith(f"1/{damaged.name}")
-    assert 128 <= refusal[1]["offset"] < len(content)
+    assert refusal[1]["file"].endswith(f"1/{shortened.name}")
+    assert 128 <= refusal[1]["offset"] < shortened.stat().st_size
+    assert check["damaged-records"] == {"2": ["4"]}
     async with client_of(single) as client, asyncio.timeout(60):
         assert await client.append(0, b"goes on") == 5
-        assert await read_log(client, 0) == [b"0", b"2", b"4", b"6", b"8", b"goes on"]
+        assert await read_log(client, 0) == [b"0", b"3", b"6", b"9", b"12", b"goes on"]
+        assert await client.append(2, b"goes on") == 5
 
 
 def fetch_json(port: int, path: str, *, status: int) -> dict[str, Any]:
