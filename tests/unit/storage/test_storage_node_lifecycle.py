@@ -142,13 +142,20 @@ async def test_segments_follow_the_settings(tmp_path: Path) -> None:
     await node.stop()
 
 
+async def assign(node: StorageNode, partition: int) -> None:
+    """Assign a partition by a request to the admin port."""
+    administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+    await administrator.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (partition,), True, False)
+    )
+    administrator.close()
+
+
 async def test_refused_partition_is_logged_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await started(tmp_path)
-    administrator = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
-    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
-    administrator.close()
+    await assign(first, 1)
     await first.stop()
     (tmp_path / "1" / "0000000000000000000.idx").unlink()
     caplog.clear()
@@ -163,9 +170,7 @@ async def test_damaged_records_are_logged_and_reported_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await started(tmp_path)
-    administrator = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
-    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
-    administrator.close()
+    await assign(first, 1)
     sent = [Record(n, ReqId(1, 2, 1, n), 0, b"%08d" % n, 7) for n in range(5)]
     first.directory.partition(1).log.append(RecordBatch.of(sent))
     await first.stop()

@@ -1,4 +1,4 @@
-"""Repair the records that the scrubber found damaged, from the other replicas of their partitions.
+"""Repair the records that the scrubber or a start found damaged, from other replicas.
 
 An *attempt* reads from ZooKeeper to which storages the damaged partitions are assigned, queries
 these for their replicas and their damaged records, and repairs what one of them can give. Nothing

@@ -237,14 +237,7 @@ def _plan(
         check_header(files.index, identity.key, identity.partition, first_id)
         suffix = DATA_SUFFIX
         check_header(files.data, identity.key, identity.partition, first_id)
-        plan = recover_segment(files.data, files.index, first_id, known, next_first_id)
-        if next_first_id is not None and plan.next_id > next_first_id:
-            raise Damage(
-                plan.end,
-                f"the segment ends before record {plan.next_id}, but the next segment begins with "
-                f"record {next_first_id}",
-            )
-        return plan
+        return recover_segment(files.data, files.index, first_id, known, next_first_id)
     except Damage as damage:
         path = identity.path(first_id, suffix)
         raise PartitionDamaged(identity.partition, path, damage.offset, damage.what) from damage

@@ -92,12 +92,14 @@ def recover_segment(
     # Up to which id the segment must have records.
     must_reach = known.must_reach if next_first_id is None else next_first_id - 1
     must_have = max(last_clean, must_reach)
-    if plan.next_id > must_have or first_id > must_have:
-        return plan
-    resumed = scan_past_damage(data, index, plan, must_have, known.flushed, sealed=not last)
-    if resumed is not None:
-        return resumed
-    raise _damage(plan, last_clean, must_reach, next_first_id)
+    whole: SegmentPlan | None = plan
+    if first_id <= must_have and plan.next_id <= must_have:
+        whole = scan_past_damage(data, index, plan, must_have, known.flushed, sealed=not last)
+    if whole is None:
+        raise _damage(plan, last_clean, must_reach, next_first_id)
+    if next_first_id is not None and whole.next_id > next_first_id:
+        raise _damage(whole, last_clean, must_reach, next_first_id)
+    return whole
 
 
 def _damage(
