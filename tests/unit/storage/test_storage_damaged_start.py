@@ -352,6 +352,14 @@ def test_sealed_segment_that_is_cut_off_is_refused(cut: int) -> None:
     check_refused(made, "record [01]")
 
 
+def test_segment_that_reaches_into_the_next_one_is_refused() -> None:
+    """The files of the first segment are those of a log that had no second one yet."""
+    made, longer = past(threshold=SEGMENT_BYTES), past(count=3)
+    for file in (FIRST, FIRST_INDEX):
+        made.disk.open(file).write(0, longer.disk.content(file))
+    check_refused(made, "ends before record 3, but the next segment begins with record 2")
+
+
 def test_missing_segment_between_others_is_refused() -> None:
     made = past(threshold=SEGMENT_BYTES)
     for suffix in ("seg", "idx"):
