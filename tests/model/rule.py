@@ -130,7 +130,8 @@ def not_copied(session: Session, number: int, bugs: Bugs = NO_BUGS) -> Session:
     """Choose another source: that of the replica's copy cannot be read."""
     step = session.views[number].step
     assert step is not None
-    source = session.views[step.source]._replace(unreadable=True)
+    source = session.views[step.source]
+    source = source._replace(unreadable=tuple(sorted({*source.unreadable, step.at})))
     session = with_view(session, step.source, source)
     view = session.views[number]._replace(step=None)
     return session_after(with_view(session, number, view), bugs)
@@ -293,7 +294,7 @@ def _copy(session: Session, position: int, bound: int | None) -> Step | None:
     ahead = [
         (end, number)
         for end, number in counted(session)
-        if end > position and not session.views[number].unreadable
+        if end > position and position + 1 not in session.views[number].unreadable
     ]
     if not ahead:
         return None

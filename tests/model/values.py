@@ -107,7 +107,8 @@ class View(NamedTuple):
     marked: bool = False
     counted: bool = False
     persisted: bool = False
-    unreadable: bool = False
+    unreadable: tuple[int, ...] = ()
+    """The first ids of the copies for which this replica could not be read."""
     acknowledged: int = -1
     """The last id that the replica has acknowledged in the open session."""
 

@@ -13,6 +13,36 @@ _HEADERS = "unit/storage/test_storage_header_reads.py::"
 
 READ_BUGS = (
     Planted(
+        "a list with a damaged record is refused as a whole",
+        Package.STORAGE,
+        "if next_id == first_id:\n",
+        "if True:\n",
+        "Two replicas that are damaged in different records cannot fill a third one.",
+        nodes("unit/storage/test_storage_damaged_reads.py::test_read_ends_before_a_damaged_record"),
+    ),
+    Planted(
+        "a copy source that failed once is never used again",
+        Package.SERVER,
+        "(name, position + 1) not in self.unreadable",
+        "all(name != source for source, _ in self.unreadable)",
+        "A recovery waits although two replicas together have all records.",
+        nodes(
+            "unit/server/test_server_recovery_marks.py::"
+            "test_source_that_could_not_be_read_is_asked_for_later_records"
+        ),
+    ),
+    Planted(
+        "a peer that failed once no longer helps a lagging replica",
+        Package.SERVER,
+        "in self.recovery.unreadable if first == r.next_id",
+        "in self.recovery.unreadable",
+        "A lagging replica is dropped although its peers together have all records.",
+        nodes(
+            "unit/server/test_server_store_reads.py::"
+            "test_lagging_replica_copies_from_sources_that_are_damaged_at_different_records"
+        ),
+    ),
+    Planted(
         "a list of headers that ended early is not continued",
         Package.SERVER,
         "if done.error is None and read.next_id <= read.needed_id:",
@@ -68,8 +98,8 @@ READ_BUGS = (
     Planted(
         "a read is not divided into steps",
         Package.STORAGE,
-        "min(max_bytes, STEP_BYTES), at_least)",
-        "max_bytes, at_least)",
+        "step_bytes = min(max_bytes, STEP_BYTES)",
+        "step_bytes = max_bytes",
         "An append waits for a read of 16 MiB.",
         nodes(_STEPS + "test_step_reads_about_a_megabyte"),
     ),

@@ -19,6 +19,7 @@ from waltz.protocol.stored import StoredBatch
 from waltz.testing.disk import MemoryDisk
 from waltz_server.core.replication.storage_versions import RequestConverter
 from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_format import HEADER_BYTES, RECORD_OVERHEAD_BYTES
 from waltz_storage.core.partitions.partition import StoragePartition
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -117,6 +118,15 @@ class MemoryStorage:
         assert self._copy is not None, "the disk was not copied"
         self._disk = self._copy.restarted()
         self._engine = _engine_on(self._disk)
+
+    def damage(self, *transaction_ids: int) -> None:
+        """Flip a bit of each of these records on the disk; all are in the first segment."""
+        file = f"{PARTITION}/{0:019d}.seg"
+        position = HEADER_BYTES
+        for each in self.records:
+            if each.transaction_id in transaction_ids:
+                self._disk.damage(file, position, bytes([self._disk.content(file)[position] ^ 1]))
+            position += RECORD_OVERHEAD_BYTES + len(each.data)
 
     def empty(self) -> None:
         """Lose the disk; the partition is assigned again."""

@@ -111,7 +111,7 @@ def test_resolved_mark_relies_on_a_counted_replica_until_a_quorum_has_the_sessio
     assert [recovery.relies_on(name) for name in ("r0", "r1")] == [False, False]
 
 
-def test_source_that_could_not_be_read_is_not_used_again() -> None:
+def test_source_that_could_not_be_read_is_not_asked_for_the_same_record_again() -> None:
     recovery = _resolved(9, 9, 5)
     recovery.marked("r2")
     assert dict(recovery.take_steps())["r2"] == Copy("r0", 6, 4)
@@ -119,6 +119,18 @@ def test_source_that_could_not_be_read_is_not_used_again() -> None:
     assert dict(recovery.take_steps())["r2"] == Copy("r1", 6, 4)
     recovery.not_copied("r2", "r1")
     assert "r2" not in dict(recovery.take_steps())
+    assert "cannot be read: r0, r1" in recovery.waiting_for()
+
+
+def test_source_that_could_not_be_read_is_asked_for_later_records() -> None:
+    recovery = _resolved(9, 9, 5)
+    recovery.marked("r2")
+    recovery.take_steps()
+    recovery.not_copied("r2", "r0")
+    recovery.take_steps()
+    recovery.copied("r2", 7)
+    assert dict(recovery.take_steps())["r2"] == Copy("r0", 8, 2)
+    assert "cannot be read" not in recovery.waiting_for()
 
 
 def test_replica_that_has_the_mark_but_lacks_records_is_closed_in_the_metadata() -> None:

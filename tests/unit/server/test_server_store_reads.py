@@ -71,35 +71,67 @@ def test_failed_copy_drops_the_lagging_replica_and_keeps_the_session() -> None:
 
 def test_unreadable_copy_source_is_replaced_by_another() -> None:
     world = opened(replace(LIMITS, tail_bytes=1))
-    for name in "ab":
-        world.hold("c")
-        world.storages[name].refusing[st.RecordListRequest] = "reading is off"
-        put(world, *(f"{name}{i}" for i in range(30)))
-        if name == "a":
-            world.release("c")
-            assert world.active == set(NAMES)
-            assert world.storages["c"].texts == world.storages["b"].texts
-            world.storages["a"].refusing.clear()
+    world.hold("c")
+    world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
+    put(world, *(str(i) for i in range(30)))
     world.release("c")
-    assert world.active == {"a", "b"}, "a is not tried again in this session"
+    assert world.active == set(NAMES)
+    assert world.storages["c"].texts == world.storages["b"].texts
+
+
+def test_lagging_replica_copies_from_sources_that_are_damaged_at_different_records() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    world.hold("c")
+    put(world, *(str(i) for i in range(30)))
+    for name, damaged in (("a", (5, 6)), ("b", (15, 16))):
+        world.storages[name].read_limit = 1  # so that each of them is asked for a damaged record
+        world.storages[name].damage(*damaged)
+    world.release("c")
+    assert world.active == set(NAMES)
+    assert world.storages["c"].texts == [str(i) for i in range(30)]
+
+
+def test_record_damaged_in_both_sources_drops_only_the_lagging_replica() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    world.hold("c")
+    put(world, *(str(i) for i in range(30)))
+    for name in "ab":
+        world.storages[name].damage(9)
+    world.release("c")
+    assert world.active == {"a", "b"}
 
 
 def test_recovery_copies_from_a_readable_source() -> None:
     """The nearest replica ahead has a vote, but cannot be copied from."""
+    world = _three_logs()
+    world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
+    start(world)
+    world.connect()
+    assert world.active == set(NAMES)
+    assert len(set(map(len, (world.storages[n].texts for n in NAMES)))) == 1
+    assert any("a cannot be read from 2 on: reading is off" in note for note in world.notes)
+
+
+def test_recovery_copies_from_sources_that_are_damaged_at_different_records() -> None:
+    world = _three_logs()
+    world.storages["a"].damage(4)
+    world.storages["b"].damage(3)
+    start(world)
+    world.connect()
+    assert world.active == set(NAMES)
+    assert world.storages["c"].texts == [str(i) for i in range(10)]
+
+
+def _three_logs() -> World:
+    """Return a world whose replicas have logs of different length from the last session."""
     world = new_world()
     world.storages = {
         "a": MemoryStorage("a", last=5, session=0),
         "b": MemoryStorage("b", last=9, session=0),
         "c": MemoryStorage("c", last=1, session=0),
     }
-    world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
-    state = ReplicaState(0, UNRESOLVED)
-    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
-    start(world)
-    world.connect()
-    assert world.active == set(NAMES)
-    assert len(set(map(len, (world.storages[n].texts for n in NAMES)))) == 1
-    assert any("a cannot be read from 2 on: reading is off" in note for note in world.notes)
+    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED)))
+    return world
 
 
 class ShiftedStorage(MemoryStorage):
@@ -112,14 +144,8 @@ class ShiftedStorage(MemoryStorage):
 
 
 def test_copy_of_other_records_is_not_passed_on() -> None:
-    world = new_world()
-    world.storages = {
-        "a": ShiftedStorage("a", last=5, session=0),
-        "b": MemoryStorage("b", last=9, session=0),
-        "c": MemoryStorage("c", last=1, session=0),
-    }
-    state = ReplicaState(0, UNRESOLVED)
-    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
+    world = _three_logs()
+    world.storages["a"] = ShiftedStorage("a", last=5, session=0)
     start(world)
     world.connect()
     assert world.active == set(NAMES)

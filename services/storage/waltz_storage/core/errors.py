@@ -56,25 +56,40 @@ class NoSpace(RequestRefused):
 
 
 class PartitionDamaged(RequestRefused):
-    """The files of a partition are damaged; the other partitions are served.
-
-    If a read finds the damage, only the read is refused. After the next start, the partition is
-    refused if the opening finds the damage, too.
+    """The files of a partition are damaged, so it is not served; the other partitions are.
 
     ``file`` is relative to the storage directory, ``offset`` is a byte position in ``file``.
     """
 
     def __init__(self, partition: int, file: str, offset: int, what: str) -> None:
-        super().__init__(
-            f"partition {partition} is damaged: {what} ({file} at offset {offset}); it is not "
-            f"served; restore it from another replica: waltz storage unassign HOST:PORT "
-            f"{partition} --only storage --delete-files, then waltz storage recover HOST:PORT "
-            f"{partition}, both with HOST:PORT of this storage"
-        )
+        found = f"partition {partition} is damaged: {what} ({file} at offset {offset})"
+        super().__init__(f"{found}; {self._advice(partition)}")
         self.partition = partition
         self.file = file
         self.offset = offset
         self.what = what
+
+    def _advice(self, partition: int) -> str:
+        """Return what the process does now, and what an administrator can do."""
+        return (
+            "it is not served; restore it from another replica: waltz storage unassign HOST:PORT "
+            f"{partition} --only storage --delete-files, then waltz storage recover HOST:PORT "
+            f"{partition}, both with HOST:PORT of this storage"
+        )
+
+
+class RecordsDamaged(PartitionDamaged):
+    """A read has found damage. Only this read is refused: the partition is served.
+
+    After the next start, the partition is refused if the opening finds the damage and cannot tell
+    where the damaged records end (spec/disk.md section 8).
+    """
+
+    def _advice(self, partition: int) -> str:
+        return (
+            "its other records are served; waltz storage recover HOST:PORT "
+            f"{partition}, with HOST:PORT of this storage, copies these from another replica"
+        )
 
 
 class PartitionUnopened(RequestRefused):

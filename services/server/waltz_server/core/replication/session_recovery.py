@@ -111,8 +111,10 @@ class SessionRecovery:
         """The replicas whose positions were counted when the mark was resolved."""
         self._persisted: set[str] = set()
         """The last session's replicas that have the new session on their disks."""
-        self._unreadable: set[str] = set()
-        """Replicas that could not be copied from: they vote, but are no copy source."""
+        self.unreadable: set[tuple[str, int]] = set()
+        """Replicas that could not be read, each with the first id of a copy for which it failed.
+
+        They vote, and are the source of copies that begin with other ids."""
         self._lost_records: list[str] = []
         """Replicas whose log ends below its own local low-water mark."""
         self._failed: list[str] = []
@@ -175,9 +177,10 @@ class SessionRecovery:
         self._update_recovered(r)
 
     def not_copied(self, replica: str, source: str) -> None:
-        """Let ``replica`` copy from another source, because ``source`` could not be read."""
-        self._step_done(replica)
-        self._unreadable.add(source)
+        """Let ``replica`` copy its next record from another source: ``source`` is unreadable."""
+        r = self._step_done(replica)
+        assert r.position is not None
+        self.unreadable.add((source, r.position + 1))
 
     def marked(self, replica: str) -> None:
         """Note that ``replica`` has the new session on its disk."""
@@ -249,7 +252,7 @@ class SessionRecovery:
             self._replicas,
             failed=self._failed,
             without_own_mark=self._lost_records,
-            unreadable=self._unreadable,
+            unreadable=self.unreadable,
         )
         if self._voted_below is not None:
             committed = f"{self._highest_counted_mark} may be committed"
@@ -369,7 +372,7 @@ class SessionRecovery:
         ahead = [
             (end, name)
             for end, name in self._counted()
-            if end > position and name not in self._unreadable
+            if end > position and (name, position + 1) not in self.unreadable
         ]
         if not ahead:
             return None

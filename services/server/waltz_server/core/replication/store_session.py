@@ -73,7 +73,6 @@ class StoreSession:
         self.newly_failed: list[str] = []
         """Failed replicas that the store has not handled yet."""
         self._contradiction_logged = False
-        self._unreadable: set[str] = set()  # Replicas that are no copy source any more.
         self._limits = limits
         self.replicas = replicas
         self._quorum = len(replicas) // 2 + 1
@@ -290,7 +289,8 @@ class StoreSession:
         tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
         count = min(r.catch_up_records, tail_start - r.next_id)
-        excluded = {r.storage, *self._unreadable}
+        unreadable = {name for name, first in self.recovery.unreadable if first == r.next_id}
+        excluded = {r.storage, *unreadable}
         source = choose_replica(self.replica_states.values(), r.next_id + count - 1, excluded)
         if source is None:
             self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
@@ -329,7 +329,7 @@ class StoreSession:
 
     def _not_copied(self, r: ReplicaSession, source: str, first_id: int, response: Any) -> None:
         """Let ``r`` copy from another peer: ``source`` is damaged, ``r`` is not."""
-        self._unreadable.add(source)
+        self.recovery.unreadable.add((source, first_id))
         failed = isinstance(response, st.FailureResponse)
         why = response.failure.message if failed else "it does not hold the records"
         reason = f"{source} cannot be read from {first_id} on: {why}"

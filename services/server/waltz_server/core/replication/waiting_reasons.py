@@ -15,22 +15,24 @@ def waiting_reasons(
     *,
     failed: Collection[str],
     without_own_mark: Collection[str],
-    unreadable: Collection[str],
+    unreadable: Collection[tuple[str, int]],
 ) -> list[str]:
     """Return a phrase for each reason, with the replicas that it concerns.
 
     ``assigned`` are the replicas of the partition now, ``last_replicas`` those of the last session
     that opened. ``present`` are the replicas that have connected, without those that the recovery
     has dropped: ``failed``, and ``without_own_mark``, whose logs end below their own local
-    low-water marks. The replicas in ``unreadable`` could not be copied from.
+    low-water marks. Each replica in ``unreadable`` could not deliver the record with the id beside
+    it; it is named if a present replica needs this record next.
     """
     seen = {*present, *failed, *without_own_mark}
+    needed = {r.position + 1 for r in present.values() if r.position is not None}
     reasons = {
         "absent:": [name for name in assigned if name not in seen],
         "failed:": failed,
         "lost records below its own mark:": without_own_mark,
         "older than its metadata:": [n for n, r in present.items() if r.role is VoteRole.UNKNOWN],
         "no longer assigned:": [name for name in last_replicas if name not in assigned],
-        "cannot be read:": sorted(unreadable),
+        "cannot be read:": sorted({name for name, record in unreadable if record in needed}),
     }
     return [f"{reason} {', '.join(names)}" for reason, names in reasons.items() if names]

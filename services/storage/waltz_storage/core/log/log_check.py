@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from waltz.protocol.checksums import crc32
-from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.errors import RecordsDamaged
 from waltz_storage.core.log.log_segments import LogSegments
 from waltz_storage.core.log.opening_errors import NOT_DAMAGE
 from waltz_storage.core.log.segment_files import SegmentBounds
@@ -65,7 +65,7 @@ def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> Check
         return _unreadable(first_id, count, end_id)
     try:
         offsets = segments.extent(segment, first_id, count).offsets
-    except (PartitionDamaged, OSError):
+    except (RecordsDamaged, OSError):
         # The files are open now: an OSError is one of reading, which is damage.
         return _unreadable(first_id, count, end_id)
     return _check_windows(data, segment, first_id, offsets, max_bytes, end_id)

@@ -18,7 +18,9 @@ from typing import TypeVar
 
 from waltz.protocol.records import EMPTY_BATCH, RecordBatch, RecordHeader
 from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
+from waltz_storage.core.errors import RecordsDamaged
 from waltz_storage.core.log.log_segments import LogSegments
+from waltz_storage.core.log.segment_files import SegmentBounds
 from waltz_storage.core.log.segment_format import DATA_SUFFIX
 from waltz_storage.core.log.segment_reads import (
     LEAST_HEADERS,
@@ -59,10 +61,11 @@ def record_steps(
 ) -> Iterator[tuple[VerifiedRecords, bool]]:
     """Read and verify consecutive records; yield those of each step, and whether they are the last.
 
-    The read ends at ``max_records``, at the present end of the log, or before the record that would
-    exceed ``max_bytes`` on disk. The first record is read whatever its size. The last records may
-    be yielded as if more followed: only the next step can show that the record after them would
-    exceed ``max_bytes``. Raises PartitionDamaged, OSError.
+    The read ends at ``max_records``, at the present end of the log, before the record that would
+    exceed ``max_bytes`` on disk, or before a damaged record. The first record is read whatever its
+    size. The last records may be yielded as if more followed: only the next step can show that the
+    record after them ends the read. Raises OSError, and RecordsDamaged if the first record is
+    damaged.
     """
     removals, next_id = segments.removals, first_id
     end = min(first_id + max_records, segments.tail.next_id)
@@ -71,10 +74,16 @@ def record_steps(
         segment = segments.segment_of(next_id)
         count = min(end, segment.next_id, next_id + _STEP_RECORDS) - next_id
         at_least = 1 if next_id == first_id else 0
-        records = segments.read_step(segment, next_id, count, min(max_bytes, STEP_BYTES), at_least)
-        if not records.count and max_bytes > STEP_BYTES:
-            # The next record is larger than a step, but it may be within the bound of the read.
-            records = segments.read_step(segment, next_id, 1, max_bytes, at_least=0)
+        step_bytes = min(max_bytes, STEP_BYTES)
+        try:
+            records = _read_step(segments, segment, next_id, count, step_bytes, at_least)
+            if not records.count and max_bytes > STEP_BYTES:
+                # The next record is larger than a step, but it may be within the bound of the read.
+                records = segments.read_step(segment, next_id, 1, max_bytes, at_least=0)
+        except RecordsDamaged:
+            if next_id == first_id:
+                raise
+            return
         if not records.count:
             return
         next_id += records.count
@@ -86,6 +95,28 @@ def record_steps(
         yield records, is_last
         if is_last:
             return
+
+
+def _read_step(
+    segments: LogSegments,
+    segment: SegmentBounds,
+    first_id: int,
+    count: int,
+    max_bytes: int,
+    at_least: int,
+) -> VerifiedRecords:
+    """Do what `LogSegments.read_step` does; with damage among the records, return fewer of them.
+
+    Without the records before a damaged one, two replicas that are damaged in different records
+    could not fill a third one together. Raises RecordsDamaged if the first record is damaged.
+    """
+    while True:
+        try:
+            return segments.read_step(segment, first_id, count, max_bytes, at_least)
+        except RecordsDamaged:
+            if count == 1:
+                raise
+            count //= 2
 
 
 def batch_steps(
@@ -107,7 +138,7 @@ def header_steps(
     """Read the headers of consecutive records.
 
     The list ends early if it has `LEAST_HEADERS` and a `HeaderBudget` is spent. Raises
-    PartitionDamaged, OSError.
+    RecordsDamaged, OSError.
     """
     removals, next_id, list_budget = segments.removals, first_id, HeaderBudget()
     end = min(first_id + max_records, segments.tail.next_id)
@@ -137,7 +168,7 @@ def stored_steps(
 ) -> Steps[StoredBatch]:
     """Read consecutive unverified records of one segment in disk form.
 
-    The bounds are those of `record_steps`, and `STORED_LIST_RECORDS`. Raises PartitionDamaged if
+    The bounds are those of `record_steps`, and `STORED_LIST_RECORDS`. Raises RecordsDamaged if
     the index is damaged, or OSError.
     """
     removals = segments.removals

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from waltz.protocol.checksums import crc32
 from waltz.protocol.records import RecordBatch
-from waltz_storage.core.errors import PartitionDamaged, RequestRefused
+from waltz_storage.core.errors import RecordsDamaged, RequestRefused
 from waltz_storage.core.log.flushed_end import FlushedEnd
 from waltz_storage.core.log.log_check import CheckedRecords, check_records
 from waltz_storage.core.log.log_recovery import check_header
@@ -159,7 +159,7 @@ def _plan_segment(
 
 
 def _check_headers(segments: LogSegments, segment: SegmentBounds, files: SegmentFiles) -> None:
-    """Check the headers of both files; raises PartitionDamaged, OSError.
+    """Check the headers of both files; raises RecordsDamaged, OSError.
 
     The next start refuses a partition with a damaged header, so a repair of its records would be of
     no use. A write to a file that ends inside its header would leave a gap there.
@@ -270,7 +270,7 @@ def _indexed_position(
     try:
         # The extent of the record before it ends where this record begins.
         return segments.extent(segment, transaction_id - 1, 1).offsets[1]
-    except (PartitionDamaged, OSError):
+    except (RecordsDamaged, OSError):
         return None
 
 

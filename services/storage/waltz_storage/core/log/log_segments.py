@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from waltz_storage.core.disk import Disk, changing
-from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.errors import RecordsDamaged
 from waltz_storage.core.log.segment_files import (
     LogIdentity,
     SegmentBounds,
@@ -90,7 +90,7 @@ class LogSegments:
     def extent(self, segment: SegmentBounds, first_id: int, count: int) -> Extent:
         """Return the positions of ``count`` records, from the index.
 
-        Raises PartitionDamaged, OSError.
+        Raises RecordsDamaged, OSError.
         """
         index = self.files(segment.first_id).index
         with self.damage_in(segment, INDEX_SUFFIX):
@@ -120,7 +120,7 @@ class LogSegments:
         """Read and verify up to ``count`` records of one segment.
 
         The read stops before it would exceed ``max_bytes``, but not before it has ``at_least``
-        records. Raises PartitionDamaged, OSError.
+        records. Raises RecordsDamaged, OSError.
         """
         extent = self.extent(segment, first_id, count)
         with self.damage_in(segment, DATA_SUFFIX):
@@ -139,12 +139,12 @@ class LogSegments:
 
     @contextmanager
     def damage_in(self, segment: SegmentBounds, suffix: str) -> Iterator[None]:
-        """Convert Damage to PartitionDamaged, which names the segment's file with ``suffix``."""
+        """Convert Damage to RecordsDamaged, which names the segment's file with ``suffix``."""
         try:
             yield
         except Damage as damage:
             partition, file = self.identity.partition, self.identity.path(segment.first_id, suffix)
-            raise PartitionDamaged(partition, file, damage.offset, damage.what) from damage
+            raise RecordsDamaged(partition, file, damage.offset, damage.what) from damage
 
     def roll_over(self) -> None:
         """Seal the tail, durably, and begin a new segment; raises NoSpace, DiskFailed.

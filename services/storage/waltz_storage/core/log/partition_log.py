@@ -125,7 +125,7 @@ class PartitionLog:
         """Return the end that the log would have if ``last_id`` was its last record.
 
         The position of the record is taken from the index and is not verified. Raises
-        PartitionDamaged, OSError.
+        RecordsDamaged, OSError.
         """
         if last_id == NO_TRANSACTION:
             return EMPTY_LOG
@@ -237,7 +237,7 @@ class PartitionLog:
 
         The batch ends at ``max_records``, at the end of the log, or before the record that would
         exceed ``max_bytes`` on disk. The first record is returned whatever its size. Raises
-        PartitionDamaged, OSError.
+        RecordsDamaged, OSError.
         """
         return result_of(self.batch_steps(first_id, max_records, max_bytes))
 
@@ -249,7 +249,7 @@ class PartitionLog:
         """Return consecutive unverified records in disk form; none if ``first_id`` is absent.
 
         The batch ends where `read_batch` ends, after `log_reads.STORED_LIST_RECORDS` records, or at
-        the end of the segment. Raises PartitionDamaged if the index is damaged, or OSError.
+        the end of the segment. Raises RecordsDamaged if the index is damaged, or OSError.
         """
         return result_of(self.stored_steps(first_id, max_records, max_bytes))
 
@@ -262,7 +262,7 @@ class PartitionLog:
     ) -> ScannedRecords:
         """Read as `read_batch` does; continue the CRC-32 ``checksum`` over the bytes on disk.
 
-        Raises PartitionDamaged, OSError.
+        Raises RecordsDamaged, OSError.
         """
         count = size = 0
         for records, _ in record_steps(self._segments, first_id, max_records, max_bytes):
@@ -275,7 +275,7 @@ class PartitionLog:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
 
         The list ends early if it has `LEAST_HEADERS` and its reads have spent a `HeaderBudget`
-        (both of `segment_reads`). Raises PartitionDamaged, OSError.
+        (both of `segment_reads`). Raises RecordsDamaged, OSError.
         """
         return result_of(self.header_steps(first_id, max_records))
 
@@ -301,7 +301,7 @@ class PartitionLog:
         Segments are removed from the newest to the oldest. After a crash in between, the log has no
         gap and is only longer than it should be; the server then truncates the log again. Shown by
         `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
-        segment". Raises DiskFailed. Before anything is removed, raises PartitionDamaged, OSError,
+        segment". Raises DiskFailed. Before anything is removed, raises RecordsDamaged, OSError,
         NoSpace if the flushed mark cannot be lowered, or RequestRefused if ``last_id`` is below -1.
         """
         if last_id < NO_TRANSACTION:
@@ -368,7 +368,7 @@ class PartitionLog:
             staged.written = None
 
     def _cut_offset(self, last_id: int) -> int:
-        """Return where the segment that holds ``last_id`` + 1 must end; raises PartitionDamaged.
+        """Return where the segment that holds ``last_id`` + 1 must end; raises RecordsDamaged.
 
         Recovery compares only the newest index entries with the data; of the older entries, it
         checks only the order. So an older entry may be wrong, and a cut at a wrong entry would
