@@ -7,7 +7,8 @@
 `python -m e2e nodes`, or `make e2e-nodes`, runs only the tests in `e2e.nodes`.
 
 `python -m e2e killed`, or `make e2e-killed`, runs the tests of a first start and of changes with
-operators that are killed after every step.
+operators that are killed after every step. `python -m e2e killed nodes`, or
+`make e2e-nodes-killed`, runs those of nodes in the same way.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _KEEPING = (
     ),
 )
 """What the sessions run after which the shared cluster is kept."""
-_CHANGES = ("lost_volume", "rolling_changes", "shape")
+_CHANGES = ("lost_volume", "rolling_changes", "shape", "ca_rotation", "outside_access")
 """The files that also run with killed operators: those of changes of many steps."""
 _NOT_KILLED = "e2e/test_shape.py::test_pool_reverted_half_way_returns_to_the_old_copies"
 """A test that waits for the status during a change, which operators write after their steps."""
@@ -43,16 +44,29 @@ _LAST = ("e2e", f"--ignore={_NODES}", "-m", "alone")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests that ``arguments`` name: of nodes, with killed operators, or all others.
+    """Run the tests that ``arguments`` select, as the module says; without any, those of one node.
 
-    Return the exit status of the first session that failed; 0: none did.
+    Return the exit status of the first session that failed; 0: none did; 2: wrong arguments.
 
     After a failure the shared cluster is left as it is.
     """
-    if arguments == ["nodes"]:
-        return subprocess.run((*_PYTEST, _NODES), check=False).returncode
-    if arguments == ["killed"]:
-        return _run_with_killed_operators()
+    match arguments:
+        case []:
+            return _run_on_one_node()
+        case ["nodes"]:
+            return subprocess.run((*_PYTEST, _NODES), check=False).returncode
+        case ["killed"]:
+            files = (f"e2e/test_{name}.py" for name in _CHANGES)
+            return _run_with_killed_operators(*files, f"--deselect={_NOT_KILLED}")
+        case ["killed", "nodes"]:
+            return _run_with_killed_operators(_NODES)
+        case _:
+            print("usage: python -m e2e [nodes | killed | killed nodes]", file=sys.stderr)  # noqa: T201
+            return 2
+
+
+def _run_on_one_node() -> int:
+    """Run all tests but those of nodes; return the exit status of the session that failed."""
     for session in _KEEPING:
         ended = subprocess.run((*_PYTEST, *session), env={**os.environ, KEEP: "1"}, check=False)
         if ended.returncode != 0:
@@ -61,13 +75,11 @@ def main(arguments: list[str]) -> int:
     return subprocess.run((*_PYTEST, *_LAST), check=False).returncode
 
 
-def _run_with_killed_operators() -> int:
-    """Run the tests of `_CHANGES`; return the exit status of the first session that failed."""
+def _run_with_killed_operators(*tests: str) -> int:
+    """Run the first start, then ``tests``; return the exit status of the session that failed."""
     variables = {**os.environ, KEEP: "1", KILLED: "1"}
-    files = tuple(f"e2e/test_{name}.py" for name in _CHANGES)
     # One after the other: one operator at a time performs the steps of all clusters.
-    changes = (*files, "-m", "not alone", f"--deselect={_NOT_KILLED}")
-    for session in ((_FIRST_START,), changes):
+    for session in ((_FIRST_START,), (*tests, "-m", "not alone")):
         ended = subprocess.run((*_PYTEST, *session), env=variables, check=False)
         if ended.returncode != 0:
             return ended.returncode

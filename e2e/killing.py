@@ -15,6 +15,16 @@ from e2e.operators import LABELS, Operator
 _POD = "killed-operator"
 """The name of the pod, and of the ConfigMap with its program."""
 
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_CONTROL_NODE = {
+    "weight": 100,
+    "preference": {
+        "matchExpressions": [
+            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+        ]
+    },
+}
+
 _PROGRAM = Path(__file__).with_name("killed_operator.py")
 
 
@@ -70,6 +80,8 @@ def _pod(steps: int) -> dict[str, Any]:
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
+            # The tests of nodes drain and stop other nodes; nothing would replace this pod.
+            "affinity": {"nodeAffinity": {_PREFERRED: [_CONTROL_NODE]}},
             "serviceAccountName": installing.RELEASE,
             "enableServiceLinks": False,
             "volumes": [{"name": "programs", "configMap": {"name": _POD}}],
