@@ -1,7 +1,7 @@
 """Pure. One partition: its log, session and marks, and the effect of each request on them.
 
-It changes files only through its log and the control file. Only one thread at a time may use a
-partition, except that another thread may call `raise_fence`.
+A partition changes files only through its log and the control file. Only one thread at a time may
+use a partition, except that another thread may call `raise_fence`.
 """
 
 from __future__ import annotations

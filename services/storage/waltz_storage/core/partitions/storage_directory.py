@@ -334,7 +334,7 @@ class StorageDirectory:
         self._partitions[partition] = StoragePartition(partition, log, control)
 
     def _load_mark(self, partition: int) -> FlushedEnd | None:
-        """Return the flushed mark of a partition, None if it is not known."""
+        """Load a partition's flushed mark (`FlushedMarks.load`); return it, None if not known."""
         control = self._control
         return control.flushed_marks.load(partition, control.checksum(partition))
 
