@@ -241,8 +241,8 @@ class WalCommits:
             begun = self._clock()
             try:
                 with self._changed:
-                    empty = self.logged.writer.following == self.logged.writer.checkpoint
-                if not empty:
+                    log_is_empty = self.logged.writer.following == self.logged.writer.checkpoint
+                if not log_is_empty:
                     self.checkpoint()
             except DiskFailed as error:
                 # Without appends, no later commit would notice the failure. The process would go

@@ -1,12 +1,12 @@
 """Pure. Which requests are refused, and which marks a session may set (spec/disk.md section 9).
 
-A log is not cut below its low-water mark: see `check_truncation`.
+A log is cut below its low-water mark only in the cases that `check_truncation` describes.
 
 The *fence* is the highest session id of the control file and of all requests since the partition
 was opened. Two kinds of requests do not count: reads of committed records (`raises_fence`), and
 requests with an impossible id (`is_possible`). Requests of a lower session are refused: if two
-servers each assume that they own the partition, only one may write.
-Shown by the planted bugs "no fence" and "an older server that reconnects lowers the fence", and by
+servers each assume that they own the partition, only one may write. Shown by the planted bugs "no
+fence" and "an older server that reconnects lowers the fence", and by
 `tests/vectors/test_storage_ops`.
 
 An administrator can turn off the read switch or the write switch of a partition. Reads of records
@@ -58,8 +58,8 @@ def is_possible(session_id: int, info: PartitionInfo) -> bool:
     """Whether a server can have this session id; an impossible id must not raise the fence.
 
     ``info`` is the persisted state of the partition. An impossible id is above the ids of all
-    servers. If it raised the fence, all servers would be
-    refused until the storage restarts, and for ever once the id is persisted.
+    servers. If it raised the fence, all servers would be refused until the storage restarts, and
+    for ever once the id is persisted.
 
     A possible id may be wrong, too: a storage cannot distinguish it from the id of a new
     server. Nevertheless a fence never falls, even when the connection that raised it ends. Example:
@@ -77,10 +77,10 @@ def check_request(
 
     ``version`` is the protocol version of the request. ``highest_session`` is the fence. A request
     that raises the fence has done so before this call, so its session is never above the fence.
-    Requests of an
-    offline recovery need both switches off, so that no server uses the partition meanwhile.
-    A read of committed records must name the session in the control file: a replica that is not in
-    the reader's session may still hold records that a truncation has to remove.
+
+    Requests of an offline recovery need both switches off, so that no server uses the partition
+    meanwhile. A read of committed records must name the session in the control file: a replica that
+    is not in the reader's session may still hold records that a truncation has to remove.
     """
     partition, session_id = request.partition, request.session_id
     if not info.assigned:
