@@ -112,7 +112,7 @@ class _Segment:
         The first of them is at ``position``. The index and the length in a record both say where
         the record ends; ``by_index`` says which of the two counts if both are possible. The run
         ends before the next valid record, or at the certain end of the segment. Return None if
-        neither follows within ``most`` damaged records.
+        neither follows within ``most`` damaged records, or if the end of one of them is not known.
         """
         ends = array("q")
         while len(ends) < most:
