@@ -138,7 +138,7 @@ class PeerComparison:
             self._differences.compared_bytes += read
             await self._wait(max(read, _LEAST_BYTES))
         result = comparison.result
-        # Of a storage that was not queried again, the observation says that it is not in the cluster.
+        # The observation says of a storage without a query that it is not in the cluster.
         problems = {s: self._unreachable.get(s, why) for s, why in result.problems.items()}
         return replace(result, problems=problems), assigned
 
