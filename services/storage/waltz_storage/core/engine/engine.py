@@ -150,8 +150,8 @@ class _Lane:
     jobs: deque[Job] = field(default_factory=deque)
     """The jobs in their order, without those in ``reads``."""
     reads: deque[LaneRead] = field(default_factory=deque)
-    """The reads in progress, in their order. All jobs that arrived before them are done, or are in
-    the group of appends that uses the partition now."""
+    """The reads in progress, in their order. All other jobs that arrived before them are done, or
+    are in the group of appends that uses the partition now."""
     taken: bool = False
     """Whether a part of a round, or a task, uses the partition now."""
     is_read_due: bool = False

@@ -129,11 +129,12 @@ def _damage(
 
 
 def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
-    """Return the last id of the known-clean part (spec/disk.md section 8, step 3).
+    """Return the last id that the index and the local low-water mark show to be known clean.
 
-    ``claimed_last`` is the last id that the index file has an entry for. A crash may have torn the
-    entries of the newest checkpoint interval (see `TailSegment.write_checkpoint`). So beyond the
-    local low-water mark, only the entries up to the last checkpoint below ``claimed_last`` count.
+    See spec/disk.md section 8, step 3. ``claimed_last`` is the last id that the index file has an
+    entry for. A crash may have torn the entries of the newest checkpoint interval (see
+    `TailSegment.write_checkpoint`). So beyond the local low-water mark, only the entries up to the
+    last checkpoint below ``claimed_last`` count.
     """
     if claimed_last <= local_low_water_mark:
         return claimed_last

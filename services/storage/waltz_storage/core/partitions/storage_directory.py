@@ -153,7 +153,8 @@ class StorageDirectory:
         """The assigned partitions that had no flushed mark (`flushed_end`) at the opening.
 
         Waltz 0.13.2 used the directory last, or the marks were lost. Of these logs, only the
-        records up to the local low-water mark and the last checkpoint were known to be flushed.
+        records up to the local low-water mark, or up to the last checkpoint if that is higher, were
+        known to be flushed.
         """
         return self._unmarked
 
