@@ -252,7 +252,7 @@ STORAGE_BUGS = (
     Planted(
         "flushed mark overwritten in place",
         Package.STORAGE,
-        "return newest if no_flush_writes_it else self._unneeded_slot(state)\n",
+        "return newest if no_flush_since_write else self._unneeded_slot(state)\n",
         "return newest\n",
         "A torn write leaves a partition without a mark.",
         nodes(

@@ -124,7 +124,7 @@ WAL_BUGS = (
     Planted(
         "last transaction replayed from the cache",
         Package.STORAGE,
-        "_write_again(file, files, header, last)\n",
+        "_write_last_again(file, files, header, last)\n",
         "pass\n",
         "A loss of power removes records that the storage reported after a failed flush.",
         nodes(f"{_HAZARDS}test_transaction_whose_flush_failed_is_replayed_whole_or_not_at_all"),

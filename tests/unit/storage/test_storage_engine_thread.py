@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 from waltz.testing.disk import MemoryDisk
-from waltz_storage.core.engine.engine import AdminTask, Arrival
+from waltz_storage.core.engine.engine import AdminJob, Arrival
 from waltz_storage.core.errors import DiskFailed
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -38,7 +38,7 @@ async def test_failed_engine_thread_neither_begins_waiting_tasks_nor_answers() -
         calls.append("begun after the failure")
         return [(answers.append, "answer of a task that has begun after the failure")]
 
-    tasks: list[AdminTask] = [failing, *[slow] * (THREADS - 1), waiting]
+    tasks: list[AdminJob] = [failing, *[slow] * (THREADS - 1), waiting]
     directory = StorageDirectory(MemoryDisk(), uuid.UUID(int=5), len(tasks), LogOptions(lambda: 1))
     running = EngineThread(directory, lambda _: failed.set(), lambda: 0.0)
     running.start()

@@ -11,9 +11,9 @@ from waltz_storage.core.scrub.findings import IdRange
 def change_text(request: admin.Message) -> str | None:
     """Return what ``request`` changes, None if it is not a request for a change."""
     match request:
-        case admin.PartitionAssignmentRequest(_, partitions, True, _):
+        case admin.PartitionAssignmentRequest(_, partitions, assigned=True):
             return f"assign {_listed(partitions)}"
-        case admin.PartitionAssignmentRequest(_, partitions, False, delete):
+        case admin.PartitionAssignmentRequest(_, partitions, assigned=False, delete_files=delete):
             files = "delete" if delete else "keep"
             return f"unassign {_listed(partitions)} and {files} their files"
         case admin.PartitionAvailableRequest(_, partitions, on):
@@ -36,7 +36,8 @@ def change_text(request: admin.Message) -> str | None:
 def outcome_text(answer: admin.Response | None) -> str:
     """Return the outcome of a request for a change by its answer.
 
-    None: the storage refused the request, and the request's version has no answer that says so.
+    ``answer`` is None if the storage refused the request, and the request's version has no answer
+    that says so.
     """
     match answer:
         case None:

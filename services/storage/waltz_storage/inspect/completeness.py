@@ -28,9 +28,9 @@ from waltz_storage.inspect.wal_reading import is_wal_empty, read_wal_key
 def check_complete(root: Path) -> None:
     """Raise CannotInspect if the segments in ``root`` need a write-ahead log.
 
-    If ``root`` has the control file, its key decides (see `check_marked_complete`). Otherwise the
-    segments need the log in ``root`` if that log is not empty. If ``root`` has neither, nothing is
-    known, and nothing is raised. Raises OSError.
+    If ``root`` has a control file with a whole header, the key in the header decides (see
+    `check_marked_complete`). Otherwise the segments need the log in ``root`` if that log is not
+    empty. If ``root`` has neither, nothing is known, and nothing is raised. Raises OSError.
     """
     path = root / CONTROL_FILE
     if path.exists():
@@ -64,7 +64,7 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
         with suppress(CannotInspect):
             # If the segments are complete without the log, its damage does not matter.
             return read_wal_key(home)
-    # The log may be in a directory of its own.
+    # The log may be in a directory that was not named. Each segment has the key, too.
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
         try:
             with ReadOnlyFile(path) as file:

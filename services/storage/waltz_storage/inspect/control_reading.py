@@ -97,9 +97,10 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
 
 def _check_pair(root: Path, meta: Path) -> None:
     """Raise CannotInspect unless ``meta`` is the meta directory that belongs to ``root``."""
-    files = (root / DATA_PAIR_FILE, meta / META_PAIR_FILE)
     try:
-        problem = pair_problem(*(PairContent.decode(file.read_bytes()) for file in files))
+        data_content = PairContent.decode((root / DATA_PAIR_FILE).read_bytes())
+        meta_content = PairContent.decode((meta / META_PAIR_FILE).read_bytes())
+        problem = pair_problem(data_content, meta_content)
     except OSError as error:
         problem = f"cannot read {error.filename}: {error.strerror}"
     if problem is not None:

@@ -23,11 +23,10 @@ from waltz_storage.inspect.places import CannotInspect, Place
 class StartOutcome:
     """The changes that a start of the storage would make to a partition's files.
 
-    The storage makes ``changes``. If it would then serve the partition, the next record gets the id
-    ``next_id``, and the start finds the records ``damaged``, which it does not serve; otherwise
-    ``refused`` is the reason. The changes of a refused partition are few:
-    the remains of an interrupted creation are removed, and the end of an older copy is cut (see
-    `open_log`).
+    ``refused`` is the reason if the storage would refuse the partition, otherwise None. If it would
+    serve the partition, the next record gets the id ``next_id``, and the records ``damaged`` are
+    not served. The files of a refused partition get few ``changes``: the remains of an interrupted
+    creation are removed, and the end of an older copy is cut (see `open_log`).
     """
 
     refused: str | None
@@ -45,8 +44,10 @@ class StartOutcome:
         """How the partition would be served; the text follows the word "would"."""
         if self.refused is not None:
             return f"refuse the partition: {self.refused}"
-        without = f" without the damaged records {', '.join(map(str, self.damaged))}"
-        return f"serve it{without if self.damaged else ''}; the next id is {self.next_id}"
+        without = ""
+        if self.damaged:
+            without = f" without the damaged records {', '.join(map(str, self.damaged))}"
+        return f"serve it{without}; the next id is {self.next_id}"
 
 
 def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:

@@ -1,9 +1,9 @@
 """Handle the requests of the admin port: assignments, status, records (spec/wire.md section 7).
 
 The engine has a *lane* for each partition, which does the jobs of the partition one after the other
-(see `core.engine.engine`). A request becomes one task in the lane of each of its partitions, and is
-answered when all its tasks are done. A checksum of a range takes several tasks, one after the
-other; a list of records is a read in steps. A request for the state of all partitions, or for the
+(see `core.engine.engine`). A request becomes one job in the lane of each of its partitions, and is
+answered when all its jobs are done. A checksum of a range takes several jobs, one after the other;
+a list of records is a read in steps. A request for the state of all partitions, or for the
 damaged records, is answered at once. A repair of records also changes which records the scrubber
 knows to be damaged. Version 0 of the protocol has no answer to a request that cannot be done at
 all, such as a request for a partition that does not exist; version 1 has one.
@@ -21,7 +21,7 @@ from itertools import islice
 from waltz.protocol import admin
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.failures import RpcFailure
-from waltz_storage.core.engine.engine import Arrival, ReadTask
+from waltz_storage.core.engine.engine import Arrival, ReadJob
 from waltz_storage.core.engine.rounds import Answer, Reply
 from waltz_storage.core.errors import RequestRefused, UnknownPartition
 from waltz_storage.core.log.log_check import CheckedRecords
@@ -55,7 +55,7 @@ class _Origin:
 class AdminHandler:
     """Handles admin requests.
 
-    ``submit`` queues tasks and reads, whose answers are delivered on the main event loop.
+    ``submit`` queues jobs and reads, whose answers are delivered on the main event loop.
     ``deliver`` passes answers to that event loop, from any thread.
 
     The answer None means that the request has no answer in its version of the protocol. It closes
@@ -94,10 +94,12 @@ class AdminHandler:
                 self._change(partitions, switch, origin)
             case admin.PartitionSwitchRequest(_, partitions, which, on):
                 self._change(partitions, partial(directory.set_switch, switch=which, on=on), origin)
-            case admin.PartitionAssignmentRequest(_, partitions, True, _):
+            case admin.PartitionAssignmentRequest(_, partitions, assigned=True):
                 origin = self._noting_openings(partitions, origin)
                 self._change(partitions, directory.assign, origin)
-            case admin.PartitionAssignmentRequest(_, partitions, False, delete):
+            case admin.PartitionAssignmentRequest(
+                _, partitions, assigned=False, delete_files=delete
+            ):
                 origin = self._noting_openings(partitions, origin)
                 self._change(partitions, partial(directory.unassign, delete_files=delete), origin)
             case admin.RecordListRequest():
@@ -124,20 +126,20 @@ class AdminHandler:
                 self._deliver([(reply, refusal)])
 
     def _noting_openings(self, partitions: Sequence[int], origin: _Origin) -> _Origin:
-        """Return an origin with a reply that first notes which records are damaged afterwards.
+        """Return ``origin`` with a reply that first notes the damage in the changed partitions.
 
-        A log that is opened names its damaged records; those of a closed log are forgotten.
+        A log that was opened has found its damaged records; those of a closed log are forgotten.
         """
         findings, opened = self._scrubber.findings, self._directory.partitions
-        before = opened.keys() & set(partitions)
+        open_before = opened.keys() & set(partitions)
 
         def reply(answer: object) -> None:
             for partition in partitions:
-                now = opened.get(partition)
-                if now is None:
+                open_partition = opened.get(partition)
+                if open_partition is None:
                     findings.forget(partition)
-                elif partition not in before:
-                    findings.note_opening(partition, now.log.damaged_at_opening)
+                elif partition not in open_before:
+                    findings.note_opening(partition, open_partition.log.damaged_at_opening)
             origin.reply(answer)
 
         return replace(origin, reply=reply)
@@ -152,10 +154,10 @@ class AdminHandler:
         return tuple(islice(damaged, _MAX_RANGES))
 
     def _repair(self, request: admin.RepairRecordsRequest, origin: _Origin) -> None:
-        """Repair records in one task, as a change: no read or append is under way meanwhile.
+        """Repair records in one job, as a change: no read or append is under way meanwhile.
 
         Only the thread of the main event loop may use the findings of the scrubber. Answers are
-        delivered on that thread. So the task returns the checks of the repaired records as an
+        delivered on that thread. So the job returns the checks of the repaired records as an
         answer, whose callback notes them and then sends the real answer.
         """
         partition = request.partition
@@ -165,7 +167,7 @@ class AdminHandler:
                 self._scrubber.findings.note_repair(partition, checked)
             origin.reply(_repair_answer(request, checks))
 
-        def task() -> list[Answer]:
+        def job() -> list[Answer]:
             try:
                 opened = self._directory.partition(partition)
                 # The message has the checksum as a signed number of 32 bits.
@@ -175,7 +177,7 @@ class AdminHandler:
                 return [(origin.reply, failure)]
             return [(note_and_reply, checks)]
 
-        self._submit([Arrival(partition, task)])
+        self._submit([Arrival(partition, job)])
 
     def _change(
         self, partitions: Sequence[int], change: Callable[[int], None], origin: _Origin
@@ -202,7 +204,7 @@ class AdminHandler:
         """
         results = _Results(len(partitions), origin.reply)
 
-        def task(partition: int) -> list[Answer]:
+        def job(partition: int) -> list[Answer]:
             try:
                 return results.add(work(partition))
             except RequestRefused as refused:
@@ -211,14 +213,14 @@ class AdminHandler:
             except UnknownPartition as unknown:
                 return results.add(origin.refusal(str(unknown)))
 
-        self._submit([Arrival(p, partial(task, p)) for p in partitions])
+        self._submit([Arrival(p, partial(job, p)) for p in partitions])
 
     def _range_checksum(
         self, request: admin.RangeChecksumRequest, work: RangeChecksum, origin: _Origin
     ) -> None:
-        """Read one slice per task, so that other jobs of the partition are done between them."""
+        """Read one slice per job, so that other jobs of the partition are done between them."""
 
-        def task() -> list[Answer]:
+        def job() -> list[Answer]:
             answer: admin.Response | None
             try:
                 answer = work.advance(self._directory.partition(request.partition))
@@ -226,10 +228,10 @@ class AdminHandler:
                 answer = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
             if answer is not None:
                 return [(origin.reply, answer)]
-            self._submit([Arrival(request.partition, task)])
+            self._submit([Arrival(request.partition, job)])
             return []
 
-        self._submit([Arrival(request.partition, task)])
+        self._submit([Arrival(request.partition, job)])
 
     def _read_records(self, request: admin.RecordListRequest, origin: _Origin) -> None:
         """Read records in steps, between which the partition takes appends."""
@@ -244,7 +246,7 @@ class AdminHandler:
                 answer = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
             return [(origin.reply, answer)]
 
-        self._submit([Arrival(request.partition, ReadTask(steps))])
+        self._submit([Arrival(request.partition, ReadJob(steps))])
 
     def _session_info(self, request: admin.LastSessionInfoRequest) -> admin.Response:
         info = self._directory.session_info(request.partition)
@@ -275,7 +277,7 @@ def _repair_answer(
 
 
 class _Results:
-    """Collects the results of ``count`` tasks; the answer is the worst of them."""
+    """Collects the results of ``count`` jobs; the answer is the worst of them."""
 
     def __init__(self, count: int, reply: Reply) -> None:
         self._count = count

@@ -266,7 +266,7 @@ class AdminConnection(FrameHandler):
         connection.close(why)
 
     def _audited(self, request: admin.Message) -> Callable[[admin.Response | None], None]:
-        """Return the callback for the answer; it logs a change, who requested it, its outcome."""
+        """Return the callback for the answer; for a change, it also logs the sender and outcome."""
         answered = partial(self._answer, weight=admin_weight(request))
         change = change_text(request)
         if change is None:
@@ -280,7 +280,7 @@ class AdminConnection(FrameHandler):
         return answer_and_log
 
     def _answer(self, answer: admin.Response | None, weight: int = ADMIN_WEIGHT) -> None:
-        """Send ``answer``. None: the request's version has no answer, so close the connection."""
+        """Send ``answer``; close the connection if it is None (see `AdminHandler`)."""
         connection = _required(self._intake.connection)
         if answer is None:
             if not connection.closed:

@@ -80,7 +80,9 @@ class EngineThread:
         self._idle = threading.Event()
         """Set when all jobs are done after `stop` was called, or after a failure."""
         self._marks_written = threading.Event()
+        """Set when a round has raised marks that are not flushed yet, and by `stop`."""
         self._marks_stopped = threading.Event()
+        """Set when the thread that flushes the marks must end."""
         self._marks_thread = threading.Thread(target=self._flush_marks, name="marks", daemon=True)
 
     @property

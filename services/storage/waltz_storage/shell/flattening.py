@@ -132,8 +132,9 @@ def _check_nothing_lost(disk: Disk, data: Path, meta: Path | None) -> None:
     inverted one, which says that the segments need the log; no other file shows which. The log is
     lost in two cases:
 
-    * A partition is assigned. Its files have the key, on the disk or in the log. So they are in a
-      log that is lost. A damaged entry (a text) may be that of an assigned partition.
+    * A partition is assigned. The headers of its files have the key, but no file on the disk shows
+      it. So the headers are in a log that is lost. A damaged entry (a text) may be that of an
+      assigned partition.
     * There is a catalogue. A crash leaves no catalogue without its log (see `remove_log_files`).
 
     ``disk`` is the directory ``data``. Raises CannotInspect, OSError.

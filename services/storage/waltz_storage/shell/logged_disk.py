@@ -58,6 +58,7 @@ class LoggedDisk:
         """See `Disk`."""
         if file_of(path) is not None:
             return path in self._states
+        # A data file that is being created has a state, too, under its temporary name.
         return path in self._states or self._disk.exists(path)
 
     def names(self, directory: str) -> list[str]:
@@ -145,6 +146,7 @@ class LoggedDisk:
             state = self._states.pop(path, None)
             if state is not None and state.region is not None and state.file is not None:
                 self.commits.queue([write_row(state.region, removed(state.file))], state)
+        # A file with a state and without a region was only in memory.
         if state is None:
             self._disk.remove(path)
 

@@ -29,8 +29,8 @@ class Mailbox:
 
     def deliver(self) -> None:
         """Call the callbacks of all waiting answers. Call this only on the event loop."""
-        # Without the lock, which the usual call, with nothing to deliver, need not take. An answer
-        # that is posted at this moment wakes the event loop again.
+        # Usually nothing waits. This test needs no lock: an answer that is posted at this moment
+        # wakes the event loop again.
         if not self._waiting:
             return
         with self._lock:

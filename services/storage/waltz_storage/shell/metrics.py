@@ -59,7 +59,7 @@ class StorageSources:
 
 @dataclass(frozen=True, slots=True)
 class OpenPartition:
-    """An open partition: ``core`` is the partition itself, ``storage`` is that which has it."""
+    """An open partition: ``core`` is the partition itself, ``storage`` the storage that has it."""
 
     core: StoragePartition
     storage: StorageSources

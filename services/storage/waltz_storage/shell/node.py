@@ -101,8 +101,8 @@ class StorageNode:
         scrubber = self._scrubber = Scrubber(
             config.scrub_bytes_per_second, clock(), environment.pass_seconds
         )
-        repaired = scrubber.enabled and config.scrub_repair
-        note_openings(scrubber.findings, directory, repaired=repaired)
+        repairs_itself = scrubber.enabled and config.scrub_repair
+        note_openings(scrubber.findings, directory, repairs_itself=repairs_itself)
         sources = StorageSources(
             directory,
             queued=engine.engine.queued,

@@ -10,34 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from waltz_storage.core.engine.engine import AdminTask, Arrival, ReadTask
+from waltz_storage.core.engine.engine import AdminJob, Arrival, ReadJob
 from waltz_storage.core.engine.rounds import Answer
 from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.shell.mailbox import Mailbox
 
 
 class OutsideJobs:
-    """Submits tasks and reads with ``submit``; their answers are posted to ``mailbox``."""
+    """Submits jobs and reads with ``submit``; their answers are posted to ``mailbox``."""
 
     def __init__(self, submit: Callable[[Sequence[Arrival]], None], mailbox: Mailbox) -> None:
         self._submit = submit
         self._mailbox = mailbox
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue tasks and reads."""
+        """Queue jobs and reads of administrators and of the scrubber."""
         self._submit([Arrival(partition, self._posting(job)) for partition, job in arrivals])
 
-    def _posting(self, job: object) -> AdminTask | ReadTask:
+    def _posting(self, job: object) -> AdminJob | ReadJob:
         """Return ``job`` as one that posts its answers and returns none."""
-        if isinstance(job, ReadTask):
-            return ReadTask(partial(self._post_read, job))
-        assert callable(job), "administrators and the scrubber submit tasks and reads only"
-        return partial(self._post_task, job)
+        if isinstance(job, ReadJob):
+            return ReadJob(partial(self._post_read, job))
+        assert callable(job), "an AdminJob is a function"
+        return partial(self._post_job, job)
 
-    def _post_task(self, task: AdminTask) -> list[Answer]:
-        self._mailbox.post(task())
+    def _post_job(self, job: AdminJob) -> list[Answer]:
+        self._mailbox.post(job())
         return []
 
-    def _post_read(self, read: ReadTask) -> Steps[list[Answer]]:
+    def _post_read(self, read: ReadJob) -> Steps[list[Answer]]:
         self._mailbox.post((yield from read.begin()))
         return []

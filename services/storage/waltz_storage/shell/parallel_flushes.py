@@ -38,8 +38,10 @@ class ParallelFlushes:
             is_last = number == len(parts) - 1
             if is_last and len(flushes) == 1:
                 # One flush needs no countdown. The usual case is a round of one partition.
-                flushes.pop()()
+                flush_now = flushes.pop()
+                flush_now()
             if not flushes:
+                # Nothing is left to flush.
                 durable(part)
                 continue
             countdown = _Countdown(len(flushes), partial(durable, part))

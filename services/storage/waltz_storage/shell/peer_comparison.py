@@ -67,18 +67,19 @@ class PeerComparison:
         # Copied in one step, because other threads open and close partitions.
         opened = dict(self._directory.partitions)
         self._differences.keep(opened)
-        filled = {
+        # The slice sizes of the partitions that have records.
+        slice_sizes = {
             number: slice_size(each.log.size_bytes, each.log.max_id + 1)
             for number, each in sorted(opened.items())
             if each.log.max_id >= 0
         }
-        if not filled:
+        if not slice_sizes:
             return
         self._unreachable = {}
         results: dict[int, ComparisonResult] = {}
         try:
-            for partition in await self._due(tuple(filled), passes):
-                results[partition] = await self._compare(partition, filled[partition])
+            for partition in await self._due(tuple(slice_sizes), passes):
+                results[partition] = await self._compare(partition, slice_sizes[partition])
         except (PeersUnknown, TlsConfigError) as problem:
             log.warning(
                 "comparison: %s; the replicas are compared after a later pass of the scrubber",
@@ -137,6 +138,7 @@ class PeerComparison:
             self._differences.compared_bytes += read
             await self._wait(max(read, _LEAST_BYTES))
         result = comparison.result
+        # The observation says of a storage without a query that it is not in the cluster.
         problems = {s: self._unreachable.get(s, why) for s, why in result.problems.items()}
         return replace(result, problems=problems), assigned
 

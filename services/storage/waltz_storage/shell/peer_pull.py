@@ -105,7 +105,7 @@ class PeerPulls:
 
     async def _pull(self, request: admin.PullRecordsRequest) -> int:
         """Copy records until all are copied or the time is over; return the last copied id."""
-        end = self._clock() + _PULL_SECONDS
+        stop_at = self._clock() + _PULL_SECONDS
         async with asyncio.timeout(_ANSWER_SECONDS):
             peer = await RpcConnection.open_admin(
                 (request.host, request.admin_port), self._tls, self._identity, self._network
@@ -116,7 +116,7 @@ class PeerPulls:
                 records = await self._read(peer, request, last_id + 1)
                 await self._append(request, records)
                 last_id += records.count
-                if self._clock() >= end:
+                if self._clock() >= stop_at:
                     break
             return last_id
         finally:

@@ -29,7 +29,10 @@ class PeersUnknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """``open_metadata`` opens the metadata in ZooKeeper, ``network`` connections with ``tls``."""
+    """Finds the other storages and queries them.
+
+    ``open_metadata`` opens the metadata in ZooKeeper. ``network`` opens connections, with ``tls``.
+    """
 
     open_metadata: Callable[[], AbstractAsyncContextManager[Cluster]]
     tls: TlsConfig
@@ -48,11 +51,13 @@ class Peers:
         without: Iterable[str] = (),
         damage: bool = False,
     ) -> tuple[ReplicaObservation, StoreParams]:
-        """Query the storages to which ``partitions`` are assigned; return also the cluster's key.
+        """Query the storages to which ``partitions`` are assigned.
 
-        The storages ``without`` are not queried. With ``damage``, the others are asked for their
-        damaged records, too. A storage that does not answer has its problem in the observation.
-        Raises PeersUnknown, also if the cluster has not all of the partitions.
+        Return the state of their replicas, and the cluster's key and number of partitions.
+
+        The storages ``without`` are not queried. With ``damage``, the others are queried for
+        their damaged records, too. A storage that does not answer has its problem in the
+        observation. Raises PeersUnknown, also if the cluster has not all of the partitions.
         """
         async with self._metadata() as cluster:
             observer = ReplicaObserver(
@@ -77,7 +82,7 @@ class Peers:
 
     @asynccontextmanager
     async def _metadata(self) -> AsyncIterator[Cluster]:
-        """Open the metadata for a while. Raises PeersUnknown."""
+        """Open the metadata while the context is open. Raises PeersUnknown."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS), self.open_metadata() as cluster:
                 yield cluster

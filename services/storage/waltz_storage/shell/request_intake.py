@@ -20,7 +20,7 @@ _MOST_WEIGHT = 64 << 20
 While their weight is this or more, no further read begins. The other requests of the connection
 have the same bound, and are counted separately."""
 MOST_WAITING_READS = 4096
-"""While more reads of records wait, nothing is read from their connection."""
+"""While more reads of records than this wait, nothing is read from their connection."""
 
 
 class WeightedRequest(NamedTuple, Generic[T]):

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from waltz_storage.core.engine.engine import Arrival, ReadTask
+from waltz_storage.core.engine.engine import Arrival, ReadJob
 from waltz_storage.core.engine.rounds import Answer, Reply
 from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.log.log_check import CheckedRecords
@@ -36,14 +36,14 @@ _LOGGED_RANGES = 10
 _Outcome = CheckedRecords | RequestRefused | OSError
 
 
-def note_openings(findings: Findings, directory: StorageDirectory, *, repaired: bool) -> None:
+def note_openings(findings: Findings, directory: StorageDirectory, *, repairs_itself: bool) -> None:
     """Note and log the damaged records that the opening of ``directory`` has found.
 
-    ``repaired`` says whether the storage repairs damaged records by itself.
+    ``repairs_itself`` says whether the storage repairs damaged records by itself.
     """
     for number, partition in sorted(directory.partitions.items()):
         if ranges := findings.note_opening(number, partition.log.damaged_at_opening):
-            _log_damage("start", number, ranges, repaired=repaired)
+            _log_damage("start", number, ranges, repairs_itself=repairs_itself)
 
 
 class Scrubbing:
@@ -102,8 +102,8 @@ class Scrubbing:
                 self._note(check, outcome)
                 noted.set_result(None)
 
-        task = ReadTask(partial(_check_steps, self._directory, check, reply))
-        self._submit([Arrival(check.partition, task)])
+        read = ReadJob(partial(_check_steps, self._directory, check, reply))
+        self._submit([Arrival(check.partition, read)])
         await noted
 
     def _note(self, check: ScrubCheck, outcome: _Outcome) -> None:
@@ -115,7 +115,8 @@ class Scrubbing:
         if isinstance(outcome, CheckedRecords):
             new_ranges = self.scrubber.note(check, outcome, now)
             if new_ranges:
-                _log_damage("scrubber", partition, new_ranges, repaired=self._on_damage is not None)
+                repairs_itself = self._on_damage is not None
+                _log_damage("scrubber", partition, new_ranges, repairs_itself=repairs_itself)
                 if self._on_damage is not None:
                     self._on_damage()
             return
@@ -148,10 +149,10 @@ class Scrubbing:
 def _check_steps(
     directory: StorageDirectory, check: ScrubCheck, reply: Reply
 ) -> Steps[list[Answer]]:
-    """Perform a check in its second step, so that appends that wait are done first.
+    """Perform a check in the second step of its read, so that waiting appends are done first.
 
-    The engine may do the first step of a read before the appends that wait, so that step is empty.
-    A refusal means that the partition is not open any more.
+    The engine may do the first step of a read before the waiting appends. So the first step does
+    nothing. A RequestRefused means that the partition is not open any more.
     """
     yield
     outcome: _Outcome
@@ -162,16 +163,16 @@ def _check_steps(
     return [(reply, outcome)]
 
 
-def _log_damage(finder: str, partition: int, ranges: Ranges, *, repaired: bool) -> None:
+def _log_damage(finder: str, partition: int, ranges: Ranges, *, repairs_itself: bool) -> None:
     """Log which records ``finder`` found damaged, and who repairs them."""
     log.log(
-        logging.WARNING if repaired else logging.ERROR,
+        logging.WARNING if repairs_itself else logging.ERROR,
         "%s: partition %d has damaged records: %s; the storage serves its other records, and "
         "servers read the damaged ones from other replicas; %s",
         finder,
         partition,
         _listed(ranges),
-        "the storage repairs them by itself" if repaired else REMEDY,
+        "the storage repairs them by itself" if repairs_itself else REMEDY,
     )
 
 

@@ -215,7 +215,7 @@ class _Attempt(AsyncExitStack):
             )
 
     async def _peer(self, storage: str) -> StorageAdmin:
-        """Return the connection to the admin port of ``storage``."""
+        """Return the connection to the admin port of ``storage``; open it if there is none."""
         if storage not in self._connections:
             port = self._observation.maps.connections.admin_ports[storage]
             self._connections[storage] = await self.enter_async_context(

@@ -125,7 +125,7 @@ class WalCommits:
         """Whether a thread is writing a transaction."""
         self._checkpointing = False
         """Whether a thread is making a checkpoint."""
-        self._failed: BaseException | None = None
+        self._failure: BaseException | None = None
         """The first failure. The content of the disk is unknown since then."""
         self._wake = threading.Event()
         """Wakes the thread of `start` for a checkpoint or for its end."""
@@ -241,8 +241,8 @@ class WalCommits:
             begun = self._clock()
             try:
                 with self._changed:
-                    empty = self.logged.writer.following == self.logged.writer.checkpoint
-                if not empty:
+                    log_is_empty = self.logged.writer.following == self.logged.writer.checkpoint
+                if not log_is_empty:
                     self.checkpoint()
             except DiskFailed as error:
                 # Without appends, no later commit would notice the failure. The process would go
@@ -355,7 +355,7 @@ class WalCommits:
         try:
             yield
         except BaseException as error:
-            self._failed = self._failed or error
+            self._failure = self._failure or error
             self._changed.notify_all()
             if isinstance(error, DiskFailed) or not isinstance(error, Exception):
                 raise
@@ -364,7 +364,7 @@ class WalCommits:
     def acquire(self) -> None:
         """Acquire the lock for `locked`; raises DiskFailed after a failure."""
         self._changed.acquire()
-        if self._failed is not None:
+        if self._failure is not None:
             self._changed.release()
             self._check_not_failed()
 
@@ -373,5 +373,5 @@ class WalCommits:
         self._changed.release()
 
     def _check_not_failed(self) -> None:
-        if self._failed is not None:
-            raise DiskFailed(f"the write-ahead log has failed before: {self._failed}")
+        if self._failure is not None:
+            raise DiskFailed(f"the write-ahead log has failed before: {self._failure}")

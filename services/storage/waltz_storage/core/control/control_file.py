@@ -5,7 +5,7 @@ of the partitions, or in a separate directory (see `directory_pair`). `control_f
 bytes: the entry of a partition has two *structs*, of which an update writes the older one. Every
 update is durable before the call returns: a replica that forgot its session after a loss of power
 would not vote, and its log would be cut to an older mark. If most replicas of a partition forgot
-theirs, committed records would be lost (planted bug "control file not flushed").
+their sessions, committed records would be lost (planted bug "control file not flushed").
 
 Beside the control file is a file of *flushed marks*: up to which record each log was flushed (see
 `flushed_marks`).
@@ -112,7 +112,8 @@ class ControlFile:
         Thread-safe: another thread may reset an entry at the same time.
         """
         return {
-            partition: _damaged(partition, why) for partition, why in self._damage.copy().items()
+            partition: _damage_error(partition, why)
+            for partition, why in self._damage.copy().items()
         }
 
     def info(self, partition: int) -> PartitionInfo:
@@ -186,14 +187,14 @@ class ControlFile:
     def _entry(self, partition: int) -> ControlEntry:
         entry = self._entries[partition]
         if entry is None:
-            raise _damaged(partition, self._damage[partition])
+            raise _damage_error(partition, self._damage[partition])
         return entry
 
     def _write(self, partition: int, entry: ControlEntry) -> None:
         self._file.write_durably(struct_offset(partition, entry.slot), entry.encode())
 
 
-def _damaged(partition: int, why: str) -> PartitionDamaged:
+def _damage_error(partition: int, why: str) -> PartitionDamaged:
     return PartitionDamaged(partition, CONTROL_FILE, entry_offset(partition), why)
 
 
@@ -206,7 +207,7 @@ def open_control(
     *,
     can_replay: bool = False,
 ) -> ControlFile:
-    """Open the control file of this cluster; create one if there are no partitions.
+    """Open the control file of this cluster; create a missing one if there are no partitions.
 
     ``data`` is the directory of the partitions. ``meta`` is the directory of the control file, None
     if both are the same. ``now_ms`` is the time of creation that a new file gets, in milliseconds
@@ -282,7 +283,10 @@ def _make_durable(file: DiskFile) -> None:
 
 
 def _lock_pair(data: Disk, meta: Disk) -> Pair:
-    """Lock the two directories. Raise DirectoryRefused before a change if they are not a pair."""
+    """Lock the two directories; raise DirectoryRefused if they are not a pair, or are in use.
+
+    The directories of a refused pair are not changed.
+    """
     check_pair(data, meta)
     if not meta.exists(CONTROL_FILE):
         _check_no_partitions(data, "is missing in storage.metaDirectory")
@@ -290,7 +294,10 @@ def _lock_pair(data: Disk, meta: Disk) -> Pair:
 
 
 def _check_owner(header: ControlHeader, expected: ControlHeader, can_replay: bool) -> None:
-    """Raise DirectoryRefused if the directory belongs to another cluster, or needs its log."""
+    """Raise DirectoryRefused unless the directory is of the expected cluster and can be used.
+
+    Without ``can_replay``, a directory that needs its write-ahead log cannot be used.
+    """
     if not is_key_or_inverse(header.key, expected.key):
         raise DirectoryRefused(
             "the cluster key does not match: the storage directory belongs to the cluster "

@@ -240,7 +240,7 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
     for a crash between two steps: the current struct then has the last info or fresh info. It never
     has the info of the older struct, whose marks are outdated (`test_storage_control`).
     """
-    # If no struct can be used, each may be undamaged all the same, see `decode_entry`. So the first
+    # An entry without a usable struct may have two undamaged ones, see `decode_entry`. So the first
     # step writes the highest number: the entry stays corrupted until the last step, and a crash
     # makes neither of the two old structs current.
     current = entry or ControlEntry(PartitionInfo(), _LAST_SEQUENCE - 1, 0)

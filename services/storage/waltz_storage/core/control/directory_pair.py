@@ -203,7 +203,8 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
 
 def _check_contents(pair: Pair) -> None:
     """Raise DirectoryRefused if the content of the files shows that they are not a pair."""
-    problem = pair_problem(*(PairContent.decode(file.read(0, _FILE_BYTES)) for file in pair))
+    data, meta = (PairContent.decode(file.read(0, _FILE_BYTES)) for file in pair)
+    problem = pair_problem(data, meta)
     if problem is not None:
         raise DirectoryRefused(f"{_NOT_A_PAIR}: {problem}. {_REMEDY}")
 

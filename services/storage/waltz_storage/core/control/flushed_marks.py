@@ -120,7 +120,9 @@ class FlushedMarks:
         """Whether a slot was written since the last flush began."""
 
     def load(self, partition: int, entry_checksum: int) -> FlushedEnd | None:
-        """Return the mark that a partition has in the file, None if no slot counts.
+        """Take the mark that a partition has in the file; return it, None if no slot counts.
+
+        Slots that do not count are ignored from now on.
 
         ``entry_checksum`` is that of the current struct of the partition in the control file. Only
         the slots that belong to this struct count.
@@ -232,8 +234,8 @@ class FlushedMarks:
         goes to slot 2. So does each mark after it, until a flush begins that writes slot 2.
         """
         newest = state.newest
-        no_flush_writes_it = state.durable_after[newest] > self._newest_begun_flush
-        return newest if no_flush_writes_it else self._unneeded_slot(state)
+        no_flush_since_write = state.durable_after[newest] > self._newest_begun_flush
+        return newest if no_flush_since_write else self._unneeded_slot(state)
 
     def _unneeded_slot(self, state: _PartitionState) -> int:
         """Return the number of a slot that is neither the newest nor the newest durable one.

@@ -3,10 +3,10 @@
 The file has three slots for each partition: the newest durable one, the one that a flush may be
 writing, and the one to write next (see `flushed_marks`). A slot contains a sequence number, the
 flushed end of the log, the checksum of a struct of the partition's entry in the control file, and
-its own checksum. A slot is valid only while that struct is the entry's current struct. Reason:
+its own checksum. A slot *counts* only while that struct is the entry's current struct. Reason:
 Waltz 0.13.2 does not update this file, but it changes the control entry when a store session
-begins. So marks that were written before 0.13.2 used the directory become invalid. Among the valid
-slots, the one with the highest sequence number has the partition's mark.
+begins. So marks that were written before 0.13.2 used the directory do not count any more. Among the
+slots that count, the one with the highest sequence number has the partition's mark.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
 
 
 def current_slot(slots: Iterable[MarkSlot | None], entry_checksum: int) -> MarkSlot | None:
-    """Return the slot that has the mark of a partition, None if no slot is valid.
+    """Return the slot that has the mark of a partition, None if no slot counts.
 
     ``entry_checksum`` is the checksum of the partition's current control struct.
     """
-    valid = [slot for slot in slots if slot and slot.entry_checksum == entry_checksum]
-    return max(valid, key=lambda slot: slot.sequence, default=None)
+    counting = [slot for slot in slots if slot and slot.entry_checksum == entry_checksum]
+    return max(counting, key=lambda slot: slot.sequence, default=None)
 
 
 def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd | None:
-    """Return the mark of a partition, None if no slot is valid.
+    """Return the mark of a partition, None if no slot counts.
 
     ``raw`` is the whole file. ``entry_checksum`` is the checksum of the partition's current control
     struct.
@@ -83,5 +83,5 @@ def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd |
 
 
 def _checksum(body: bytes, partition: int) -> int:
-    # The start value makes the slots of one partition invalid at the place of another one.
+    # Because of the start value, a slot fails its checksum at the place of another partition.
     return crc32(body, partition + 1)

@@ -56,18 +56,18 @@ class RequestJob:
     reply: Reply
 
 
-AdminTask = Callable[[], list[Answer]]
-"""A job of an administrator, done in one task; returns answers to deliver."""
+AdminJob = Callable[[], list[Answer]]
+"""A job of an administrator, done as one task; returns answers to deliver."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTask:
+class ReadJob:
     """A read for an administrator or the scrubber; its last step returns answers to deliver."""
 
     begin: Callable[[], Steps[list[Answer]]]
 
 
-Job = AppendJob | RequestJob | ReadTask | AdminTask
+Job = AppendJob | RequestJob | ReadJob | AdminJob
 
 
 class Arrival(NamedTuple):
@@ -116,7 +116,7 @@ class LaneTask:
     """
 
     partition: int
-    job: RequestJob | AdminTask | LaneRead
+    job: RequestJob | AdminJob | LaneRead
 
 
 @dataclass(slots=True)
@@ -150,8 +150,8 @@ class _Lane:
     jobs: deque[Job] = field(default_factory=deque)
     """The jobs in their order, without those in ``reads``."""
     reads: deque[LaneRead] = field(default_factory=deque)
-    """The reads in progress, in their order. All jobs that arrived before them are done, or are in
-    the group of appends that uses the partition now."""
+    """The reads in progress, in their order. All other jobs that arrived before them are done, or
+    are in the group of appends that uses the partition now."""
     taken: bool = False
     """Whether a part of a round, or a task, uses the partition now."""
     is_read_due: bool = False
@@ -257,13 +257,13 @@ class Engine:
         """Begin the job at the head of a lane, which is neither an append nor a read."""
         assert not lane.reads, f"partition {lane.partition}: a change between the steps of a read"
         job = lane.jobs.popleft()
-        assert not isinstance(job, AppendJob | ReadTask)
+        assert not isinstance(job, AppendJob | ReadJob)
         lane.taken = True
         ready.tasks.append(LaneTask(lane.partition, job))
 
     def _as_read(self, job: Job) -> LaneRead | None:
         """Return the read of a job that only reads records, None for any other job."""
-        if isinstance(job, ReadTask):
+        if isinstance(job, ReadJob):
             return LaneRead(job.begin())
         if isinstance(job, RequestJob) and is_read(job.request):
             return LaneRead(self._answer_steps(job))

@@ -54,7 +54,10 @@ def scan_past_damage(
     next_id, position = plan.next_id, plan.end
     while next_id <= must_have:
         most = MOST_DAMAGED - len(damaged)
-        runs = [segment.run(next_id, position, most, by_index=each) for each in (True, False)]
+        runs = [
+            segment.damaged_run(next_id, position, most, by_index=by_index)
+            for by_index in (True, False)
+        ]
         # A wrong index entry may lead past intact records: the shorter run has none of them.
         ends = min((run for run in runs if run is not None), key=len, default=None)
         if ends is None:
@@ -101,14 +104,15 @@ class _Segment:
         self._last_checksum = last_checksum
         self._sealed = sealed
 
-    def run(
+    def damaged_run(
         self, damaged_id: int, position: int, most: int, *, by_index: bool
     ) -> array[int] | None:
-        """Return where each of the damaged records ends that begin with ``damaged_id``.
+        """Return where each of the consecutive damaged records from ``damaged_id`` on ends.
 
-        That record is at ``position``. The index says where a record ends, or the length in the
-        record does; ``by_index`` says which of them is believed if both give a possible place.
-        Return None if the scan cannot go on behind any number of damaged records up to ``most``.
+        The first of them is at ``position``. The index and the length in a record both say where
+        the record ends; ``by_index`` says which of the two counts if both are possible. The run
+        ends before the next valid record, or at the certain end of the segment. Return None if
+        neither follows within ``most`` damaged records, or if the end of one of them is not known.
         """
         ends = array("q")
         while len(ends) < most:
@@ -137,7 +141,10 @@ class _Segment:
         return possible[0] if possible else None
 
     def _end_in_index(self, transaction_id: int, position: int) -> int | None:
-        """Return where the next record begins by the index, if that has the damaged one here."""
+        """Return where the record at ``position`` ends by the index: where the next one begins.
+
+        None if the index has the record at another position, or has no next record.
+        """
         number = transaction_id - self._first_id
         entries = decode_entries(self._index.read(entry_position(number), 2 * ENTRY_BYTES))
         if len(entries) < 2 or entries[0] != position:
@@ -145,7 +152,7 @@ class _Segment:
         return entries[1]
 
     def _end_by_length(self, transaction_id: int, position: int) -> int | None:
-        """Return where the record ends by its own length, if it has its id."""
+        """Return where the record ends by its own length, None if another id is stored there."""
         raw = self._data.read(position, ID_AND_LENGTH.size)
         if len(raw) < ID_AND_LENGTH.size:
             return None
@@ -162,9 +169,8 @@ class _Segment:
     def _is_end(self, end: int) -> bool:
         """Return whether the segment certainly ends with its damaged last record, at ``end``.
 
-        A sealed segment has no bytes after its last record. In the last segment, the flushed mark
-        has the checksum of the record that it names: the same checksum, at the place where the
-        record would have it, is that of this record.
+        A sealed segment has no bytes after its last record. In the last segment, the bytes before
+        ``end`` must be the checksum that the flushed mark has for this record.
         """
         if self._sealed:
             return end == self._size

@@ -14,7 +14,7 @@ from waltz.protocol.records import NO_TRANSACTION
 
 
 class FlushedEnd(NamedTuple):
-    """The last record of a log that was flushed: its id, and its record checksum.
+    """The last flushed record of a log: its id, and its record checksum.
 
     The id is -1 and the checksum 0 if the log is empty. The checksum distinguishes the log from an
     older copy, which may have another record with this id, one that a truncation has removed later.
@@ -31,8 +31,8 @@ EMPTY_LOG = FlushedEnd(NO_TRANSACTION, 0)
 class KnownLog:
     """What is known about a log before its files are opened.
 
-    ``flushed`` is its flushed mark, None if the mark is not known. If ``has_files`` is true, the
-    partition has had files: if they are missing now, that is damage, and no new files are made.
+    ``flushed`` is its flushed mark, None if the mark is not known. ``has_files`` says whether the
+    log has had files: if they are missing now, that is damage, and no new files are made.
     """
 
     local_low_water_mark: int = NO_TRANSACTION

@@ -95,7 +95,7 @@ def _check_windows(
     for number, stop in _windows(offsets, segment.end, max_bytes):
         window_id, window_bytes = first_id + number, offsets[stop] - offsets[number]
         if not _is_possible(offsets, number, segment.end):
-            # Such a window is one record (see `_windows`). It cannot be found, and nothing is read.
+            # The window is one record (see `_windows`), whose place is not known: read nothing.
             damaged.append(window_id)
             window_bytes = 0
         elif checked_bytes and checked_bytes + window_bytes > max_bytes:

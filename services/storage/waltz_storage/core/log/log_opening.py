@@ -60,7 +60,7 @@ def open_log(
         if not first_ids:
             create_files(disk, identity, 0, options.now_ms()).close()
             first_ids = [0]
-        # Check all segments before any of them is changed.
+        # All segments are checked before any of them is changed.
         if first_ids[0] != 0:
             path = identity.path(0, DATA_SUFFIX)
             raise PartitionDamaged(identity.partition, path, 0, "the first segment is missing")
@@ -70,10 +70,10 @@ def open_log(
         ]
         sealed = []
         for plan in plans[:-1]:
-            files, bounds = _apply(disk, identity, plan, last=False)
+            files, bounds = _apply(disk, identity, plan, is_last=False)
             files.close()
             sealed.append(bounds)
-        files, bounds = _apply(disk, identity, plans[-1], last=True)
+        files, bounds = _apply(disk, identity, plans[-1], is_last=True)
         tail = TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
         damaged = [each for plan in plans for each in plan.damaged]
         log = PartitionLog(LogSegments(disk, identity, options, sealed, tail), mark, damaged)
@@ -154,25 +154,26 @@ def _check_flushed_record(log: PartitionLog, flushed: FlushedEnd) -> None:
 
     A copy from before a truncation may be longer than the log that it replaces. It then has another
     record at the flushed mark (`test_older_directory_of_partition_with_other_records_is_damage`).
-    If that record is damaged, or the index entry that shows where it is, its checksum says nothing
-    about the directory; the record counts as damaged.
+    If the record at the mark or its index entry is damaged, the comparison shows nothing about the
+    age of the directory. Then the log is not refused, and the record counts as damaged.
     """
     identity = log.identity
     damaged: tuple[int, ...] = ()
-    what = ""
+    problem = ""
     try:
         if log.end_at(flushed.last_id) != flushed:
+            # With this bound, the check covers one record.
             damaged = log.check(flushed.last_id, max_bytes=0).damaged
             if not damaged:
-                what = "is not the one that was flushed: the directory is an older copy"
+                problem = "is not the one that was flushed: the directory is an older copy"
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
+        problem = f"cannot be read: {error.strerror}"
     except PartitionDamaged:
         log.release()
         raise
-    if what:
+    if problem:
         log.release()
-        what = f"record {flushed.last_id} {what}"
+        what = f"record {flushed.last_id} {problem}"
         raise PartitionDamaged(identity.partition, identity.directory, 0, what)
     log.damaged_at_opening = tuple(sorted({*log.damaged_at_opening, *damaged}))
 
@@ -281,12 +282,12 @@ def _unopened(
 
 
 def _apply(
-    disk: Disk, identity: LogIdentity, plan: SegmentPlan, *, last: bool
+    disk: Disk, identity: LogIdentity, plan: SegmentPlan, *, is_last: bool
 ) -> tuple[SegmentFiles, SegmentBounds]:
     """Change the files of one segment as ``plan`` says; return them, open, and its bounds."""
     files = open_files(disk, identity, plan.first_id)
     try:
-        return files, apply_plan(files, plan, last=last)
+        return files, apply_plan(files, plan, is_last=is_last)
     except BaseException:
         files.close()
         raise

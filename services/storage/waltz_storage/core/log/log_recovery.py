@@ -73,9 +73,11 @@ def recover_segment(
     # The last id that the index file has an entry for.
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
     last_clean = _known_clean(claimed_last, known.local_low_water_mark)
-    last = next_first_id is None
+    is_last = next_first_id is None
     plan = None
-    if last_clean > first_id and (not last or _entries_increase(index, last_clean - first_id + 1)):
+    if last_clean > first_id and (
+        not is_last or _entries_increase(index, last_clean - first_id + 1)
+    ):
         raw = index.read(entry_position(last_clean - first_id), ENTRY_BYTES)
         plan = scan(data, first_id, last_clean, decode_entries(raw)[0])
     if plan is None or plan.next_id <= last_clean:
@@ -89,12 +91,13 @@ def recover_segment(
             # first record is known clean. Waltz 0.13.2 drops a damaged first record as a torn tail
             # (`test_damaged_first_record_below_local_mark_is_damage`).
             last_clean = min(claimed_last, known.local_low_water_mark)
-    # Up to which id the segment must have records.
+    # The last id that the segment must have because of the known log, or of the next segment.
     must_reach = known.must_reach if next_first_id is None else next_first_id - 1
+    # An invalid record up to this id is damage, and one after it is the torn tail.
     must_have = max(last_clean, must_reach)
     whole: SegmentPlan | None = plan
     if first_id <= must_have and plan.next_id <= must_have:
-        whole = scan_past_damage(data, index, plan, must_have, known.flushed, sealed=not last)
+        whole = scan_past_damage(data, index, plan, must_have, known.flushed, sealed=not is_last)
     if whole is None:
         raise _damage(plan, last_clean, must_reach, next_first_id)
     if next_first_id is not None and whole.next_id > next_first_id:
@@ -126,11 +129,12 @@ def _damage(
 
 
 def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
-    """Return the last id of the known-clean part (spec/disk.md section 8, step 3).
+    """Return the last id that the index and the local low-water mark show to be known clean.
 
-    ``claimed_last`` is the last id that the index file has an entry for. A crash may have torn the
-    entries of the newest checkpoint interval (see `TailSegment.write_checkpoint`). So beyond the
-    local low-water mark, only the entries up to the last checkpoint below ``claimed_last`` count.
+    See spec/disk.md section 8, step 3. ``claimed_last`` is the last id that the index file has an
+    entry for. A crash may have torn the entries of the newest checkpoint interval (see
+    `TailSegment.write_checkpoint`). So beyond the local low-water mark, only the entries up to the
+    last checkpoint below ``claimed_last`` count.
     """
     if claimed_last <= local_low_water_mark:
         return claimed_last

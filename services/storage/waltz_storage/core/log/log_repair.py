@@ -82,10 +82,10 @@ class SegmentRepair:
 def repair_records(
     segments: LogSegments, end: FlushedEnd, records: RecordBatch, checksum: int
 ) -> tuple[CheckedRecords, ...]:
-    """Replace damaged records by those of a peer, durably; return a check of them afterwards.
+    """Replace damaged records by those of a peer, durably; return the checks that follow.
 
     ``end`` is the last record of the log. ``checksum`` is the CRC-32 of the records in disk form as
-    the peer computed it. The check may find records that are still damaged. Raises RequestRefused
+    the peer computed it. The checks may find records that are still damaged. Raises RequestRefused
     before anything is written; NoSpace, DiskFailed and OSError at any time.
     """
     repairs = plan_repair(segments, end, records, checksum)

@@ -97,7 +97,7 @@ class PartitionLog:
         self.damaged_at_opening = tuple(damaged)
         self._segments = segments
         self._mark = mark
-        """The persistent *flushed mark*: a log that ends before it has lost records."""
+        """The persistent *flushed mark*: if the log ends before this mark, it has lost records."""
         self._end = self.end_at(self.max_id)
 
     @property
@@ -374,8 +374,9 @@ class PartitionLog:
         checks only the order. So an older entry may be wrong, and a cut at a wrong entry would
         remove committed records. This function therefore reads the last record that stays and
         compares the end of that record with the index
-        (`test_truncation_at_a_wrong_index_entry_is_refused`). A damaged record would also give the
-        flushed mark a wrong checksum, and the cut would remove the record that shows its end.
+        (`test_truncation_at_a_wrong_index_entry_is_refused`). If the last record that stays is
+        damaged, the flushed mark would also get a wrong checksum, and the cut would remove the next
+        record, which shows where the damaged one ends.
         """
         if last_id == NO_TRANSACTION:
             return HEADER_BYTES

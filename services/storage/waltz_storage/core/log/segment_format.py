@@ -221,7 +221,10 @@ def check_record(raw: bytes, offset: int, position: int, transaction_id: int, si
 
 
 def long_record_is_valid(source: ByteSource, offset: int, size: int) -> bool:
-    """Verify the checksum of a record of ``size`` bytes, without holding the record in memory."""
+    """Return whether the record of ``size`` bytes at ``offset`` has the right checksum.
+
+    The record is read in pieces. Its id and length are not checked.
+    """
     value, position, stop = 0, offset, offset + size - CHECKSUM.size
     while position < stop:
         piece = source.read(position, min(_PIECE_BYTES, stop - position))

@@ -153,8 +153,10 @@ def _header_of_long_record(
 def _check_positions(extent: Extent) -> None:
     """Check that the positions increase and are within the segment; raises Damage."""
     offsets = extent.offsets
-    sane = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.end
-    if sane and all(end - start >= RECORD_OVERHEAD_BYTES for start, end in pairwise(offsets)):
+    within_segment = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.end
+    if within_segment and all(
+        end - start >= RECORD_OVERHEAD_BYTES for start, end in pairwise(offsets)
+    ):
         return
     where = f"records {extent.first_id} … at {offsets[0]} … {offsets[-1]}"
     raise Damage(offsets[0], f"index corrupted: {where}")

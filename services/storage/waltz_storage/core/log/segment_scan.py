@@ -48,7 +48,7 @@ def scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Seg
     next_id, offset = from_id, from_offset
     window, window_start = b"", 0
     while HEADER_BYTES <= offset <= size - RECORD_OVERHEAD_BYTES:
-        # The position of the record in the window. The window must have at least its fixed parts.
+        # The position of the record in the window, which must have space for the shortest record.
         position = offset - window_start
         if position + RECORD_OVERHEAD_BYTES > len(window):
             window, window_start = data.read(offset, _WINDOW_BYTES), offset

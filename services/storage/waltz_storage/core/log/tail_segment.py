@@ -115,10 +115,10 @@ class TailSegment:
         intervals, recovery would trust wrong entries. A full disk delays the checkpoint.
         """
         checkpoint = (self.next_id // CHECKPOINT_INTERVAL) * CHECKPOINT_INTERVAL
-        due = checkpoint - self.first_id
-        if due > self._indexed:
+        due_entries = checkpoint - self.first_id
+        if due_entries > self._indexed:
             try:
-                self._write_entries(due)
+                self._write_entries(due_entries)
             except NoSpace:
                 self.files.index.truncate(entry_position(self._indexed))
 
@@ -212,8 +212,9 @@ class TailSegment:
         """Allocate space after ``end``: a flush is cheaper if the file keeps its size.
 
         The space is as large as the file, so that a small log stays small. It is at least
-        `_SMALLEST_STEP_BYTES` and at most ``allocate_bytes``. After an allocation on a full disk
-        has failed, this segment is not allocated ahead any more.
+        `_SMALLEST_STEP_BYTES`, but at most ``allocate_bytes``, and never beyond the size at which
+        the segment ends. After an allocation on a full disk has failed, this segment is not
+        allocated ahead any more.
         """
         step = min(self._allocate_bytes, max(_SMALLEST_STEP_BYTES, end))
         target = min(end + step, self._allocate_limit)
@@ -233,25 +234,25 @@ class TailSegment:
         self._allocated = self.end
 
 
-def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, last: bool) -> SegmentBounds:
+def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, is_last: bool) -> SegmentBounds:
     """Change a segment's files as ``plan`` says, durably; return which records the segment has.
 
-    ``last`` says whether it is the last segment of the log. The scanned records of the last segment
-    are written again: after a failed flush the operating system may keep pages in memory, marked
-    clean, that never reached the disk. A flush without a new write would report success for these
-    pages (planted bug "pages of a failed flush are trusted").
+    ``is_last`` says whether this is the last segment of the log. The scanned records of the last
+    segment are written again: after a failed flush the operating system may keep pages in memory,
+    marked clean, that never reached the disk. A flush without a new write would report success for
+    these pages (planted bug "pages of a failed flush are trusted").
     """
     assert plan.next_id - plan.scanned_from == len(plan.offsets), "an entry per scanned record"
     assert HEADER_BYTES <= plan.scan_offset <= plan.end, "a plan must end after its scan begins"
-    if last:
+    if is_last:
         _rewrite(files.data, plan.scan_offset, plan.end)
-    if last or files.data.size() != plan.end:
+    if is_last or files.data.size() != plan.end:
         files.data.truncate(plan.end)
         files.data.flush()
     position = entry_position(plan.scanned_from - plan.first_id)
     raw = encode_entries(plan.offsets)
     # One entry more is read than the segment has records: an index file that is too long differs.
-    if last or files.index.read(position, len(raw) + ENTRY_BYTES) != raw:
+    if is_last or files.index.read(position, len(raw) + ENTRY_BYTES) != raw:
         _rewrite_entries(files.index, plan)
     return SegmentBounds(plan.first_id, plan.next_id, plan.end)
 
@@ -266,8 +267,8 @@ def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:
     """Replace the entries of scanned records, one interval at a time (see `write_checkpoint`).
 
     Entries of damaged records may be all that shows the places of these records. So if there are
-    any, the entries are not removed before they are written again: a crash in between leaves each
-    of them as it was, or right (`test_start_with_damage_that_is_interrupted_can_be_repeated`).
+    damaged records, no entry is removed before it is written again: a crash in between leaves each
+    entry as it was, or right (`test_start_with_damage_that_is_interrupted_can_be_repeated`).
     """
     # The number of the first entry to write; the entries of the file are numbered from 0.
     first = plan.scanned_from - plan.first_id

@@ -1,12 +1,12 @@
 """Pure. Which requests are refused, and which marks a session may set (spec/disk.md section 9).
 
-A log is not cut below its low-water mark: see `check_truncation`.
+A log is cut below its low-water mark only in the cases that `check_truncation` describes.
 
 The *fence* is the highest session id of the control file and of all requests since the partition
 was opened. Two kinds of requests do not count: reads of committed records (`raises_fence`), and
 requests with an impossible id (`is_possible`). Requests of a lower session are refused: if two
-servers each assume that they own the partition, only one may write.
-Shown by the planted bugs "no fence" and "an older server that reconnects lowers the fence", and by
+servers each assume that they own the partition, only one may write. Shown by the planted bugs "no
+fence" and "an older server that reconnects lowers the fence", and by
 `tests/vectors/test_storage_ops`.
 
 An administrator can turn off the read switch or the write switch of a partition. Reads of records
@@ -43,8 +43,8 @@ _READS = (
 def raises_fence(request: storage.Request) -> bool:
     """Whether the request raises the fence to its session id, if that is higher.
 
-    A read of committed records does not: its sender may be a reader that is not a server, and that
-    repeats the session id of a server. StoredRecordListRequest is a subclass.
+    A read of committed records does not: its sender may be a reader, which is no server and repeats
+    the session id of a server. StoredRecordListRequest is a subclass, so it does not either.
     """
     return not isinstance(request, storage.CommittedRecordListRequest)
 
@@ -57,14 +57,15 @@ def is_read(request: storage.Request) -> bool:
 def is_possible(session_id: int, info: PartitionInfo) -> bool:
     """Whether a server can have this session id; an impossible id must not raise the fence.
 
-    An impossible id is above the ids of all servers. If it raised the fence, all servers would be
-    refused until the storage restarts, and for ever once the id is persisted.
+    ``info`` is the persisted state of the partition. An impossible id is above the ids of all
+    servers. If it raised the fence, all servers would be refused until the storage restarts, and
+    for ever once the id is persisted.
 
     A possible id may be wrong, too: a storage cannot distinguish it from the id of a new
     server. Nevertheless a fence never falls, even when the connection that raised it ends. Example:
-    the new server, with session 8, has read that this log ends at 100, and its connection is lost,
-    which it has not noticed yet. If the fence fell to 7, the old server, with session 7, could
-    commit an append 101 here, and the new server would begin its session without this append.
+    the new server, with session 8, has read that this log ends at 100. Its connection is lost, but
+    the server has not noticed that yet. If the fence fell to 7, the old server, with session 7,
+    could commit an append 101 here, and the new server would begin its session without this append.
     """
     return session_id - info.session_id <= MAX_SESSION_JUMP
 
@@ -74,11 +75,12 @@ def check_request(
 ) -> None:
     """Check that a request may be executed; raises RequestRefused.
 
-    ``version`` is the protocol version of the request. ``highest_session`` is the fence: a request
-    that raises the fence has raised it already, so its session is never above it. Requests of an
-    offline recovery need both switches off, so that no server uses the partition meanwhile.
-    A read of committed records must name the session in the control file: a replica that is not in
-    the reader's session may still hold records that a truncation has to remove.
+    ``version`` is the protocol version of the request. ``highest_session`` is the fence. A request
+    that raises the fence has done so before this call, so its session is never above the fence.
+
+    Requests of an offline recovery need both switches off, so that no server uses the partition
+    meanwhile. A read of committed records must name the session in the control file: a replica that
+    is not in the reader's session may still hold records that a truncation has to remove.
     """
     partition, session_id = request.partition, request.session_id
     if not info.assigned:
@@ -172,7 +174,7 @@ def begin_session(
     """Return the info of a session that begins at ``low_water_mark``; raises RequestRefused.
 
     ``max_id`` is the last id of this log. It becomes the new local low-water mark (the *local
-    mark*). It is below the low-water mark if this replica lags. Records up to the local mark are
+    mark*), which is below the low-water mark if this replica lags. Records up to the local mark are
     *known clean*: a start takes an invalid one for damage, not for the end of a torn write. The
     rules, and the failure that each prevents:
 

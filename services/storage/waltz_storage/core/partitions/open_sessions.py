@@ -18,8 +18,8 @@ class OpenSessions:
 
     def __init__(self) -> None:
         self._connections: dict[int, Mapping[int, int]] = {}
-        """The sessions of each connection, by the `id` of the mapping: it tells two connections
-        with equal sessions apart."""
+        """The sessions of each connection, by the `id` of the mapping: two connections may have
+        equal sessions."""
 
     def add(self, sessions: Mapping[int, int]) -> None:
         """Count the sessions of an open connection; the connection may change them later."""
@@ -30,8 +30,7 @@ class OpenSessions:
         self._connections.pop(id(sessions), None)
 
     def unattended(self, infos: Mapping[int, PartitionInfo]) -> list[int]:
-        """Return the partitions in ``infos`` whose replica should take part in a session, but does
-        not.
+        """Return the partitions whose replicas should take part in a session, but do not.
 
         A replica that was never in a session has no server yet. A replica that is switched off
         takes part in no session: an administrator or an offline copy has switched it off.

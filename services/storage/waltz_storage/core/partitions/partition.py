@@ -1,7 +1,7 @@
 """Pure. One partition: its log, session and marks, and the effect of each request on them.
 
-It changes files only through its log and the control file. Only one thread at a time may use a
-partition, except that another thread may call `raise_fence`.
+A partition changes files only through its log and the control file. Only one thread at a time may
+use a partition, except that another thread may call `raise_fence`.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class StoragePartition:
             return (yield from self.log.batch_steps(first_id, max_records, max_bytes))
 
     def repair(self, records: RecordBatch, checksum: int) -> tuple[CheckedRecords, ...]:
-        """Replace damaged records by those of a peer, durably; return a check of them afterwards.
+        """Replace damaged records by those of a peer, durably; return the checks that follow.
 
         Only records up to the local low-water mark are repaired. The session that set the mark, and
         every later one, began with these records, so the peer has the same transactions under these

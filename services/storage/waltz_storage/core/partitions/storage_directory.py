@@ -153,7 +153,8 @@ class StorageDirectory:
         """The assigned partitions that had no flushed mark (`flushed_end`) at the opening.
 
         Waltz 0.13.2 used the directory last, or the marks were lost. Of these logs, only the
-        records up to the local low-water mark and the last checkpoint were known to be flushed.
+        records up to the local low-water mark, or up to the last checkpoint if that is higher, were
+        known to be flushed.
         """
         return self._unmarked
 
@@ -334,7 +335,7 @@ class StorageDirectory:
         self._partitions[partition] = StoragePartition(partition, log, control)
 
     def _load_mark(self, partition: int) -> FlushedEnd | None:
-        """Return the flushed mark of a partition, None if it is not known."""
+        """Load a partition's flushed mark (`FlushedMarks.load`); return it, None if not known."""
         control = self._control
         return control.flushed_marks.load(partition, control.checksum(partition))
 

@@ -18,10 +18,10 @@ _SLICE_BYTES = 4 << 20
 def due_partitions(assigned: Mapping[int, Set[str]], passes: int) -> tuple[int, ...]:
     """Return the partitions that a storage compares after its pass number ``passes``.
 
-    Each storage compares a partition with three replicas after every third pass, so that together
-    they read about as much as one comparison in each pass, although no storage knows the passes of
-    the others. A partition with one replica is never compared. ``assigned`` has the storages of
-    each partition that could be compared.
+    A storage compares a partition with n replicas after every n-th of its passes. So the n storages
+    together make about one comparison per pass, although no storage knows the passes of the others.
+    A partition with one replica is never compared. ``assigned`` has the storages of each partition
+    that could be compared.
     """
     return tuple(
         partition
@@ -37,7 +37,8 @@ def replica_comparison(
 
     Only replicas in the present store session are compared: they were made equal up to their marks
     when it began. The mark of another replica may be that of a session that never opened, and a
-    recovery may be about to remove records of it. ``only_id``: compare only this transaction.
+    recovery may be about to remove records of it. With ``only_id``, only this transaction is
+    compared.
     """
     view = observation.partitions[partition]
     replicas: dict[str, int | str] = {}

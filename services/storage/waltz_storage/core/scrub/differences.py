@@ -32,16 +32,15 @@ class Differences:
     ) -> Difference | None:
         """Note the result of a comparison; return its difference if that was not known before.
 
-        A known difference is forgotten when the storages that it names, without those to which the
-        partition is not ``assigned`` any more, are the same beyond it. A comparison of fewer of
-        these storages, because some do not answer, does not replace it.
+        The result replaces a known difference that is settled: its transaction is now the same on
+        all storages that the difference names and to which the partition is still ``assigned``. A
+        difference that is not settled is replaced only by one of the same storages, or more.
         """
         self.comparisons += 1
         known, found = self._known.get(partition), result.difference
         if known is not None and not _is_settled(known, result, assigned):
-            # A difference before the known one, on the same storages or more, replaces it.
-            replaces = found is not None and _named(found) >= _named(known)
-            if not replaces:
+            found_replaces_known = found is not None and _named(found) >= _named(known)
+            if not found_replaces_known:
                 return None
         if found is None:
             self._known.pop(partition, None)
@@ -58,7 +57,7 @@ class Differences:
 
 
 def _is_settled(known: Difference, result: ComparisonResult, assigned: Container[str]) -> bool:
-    """Whether a comparison shows that ``known`` is no difference any more."""
+    """Whether a comparison shows that the transaction of ``known`` does not differ any more."""
     storages = {s for s in _named(known) if s in assigned}
     return result.compared_until >= known.transaction_id and not any(
         s in result.problems or result.ends.get(s, known.transaction_id) < known.transaction_id

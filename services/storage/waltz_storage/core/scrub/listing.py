@@ -10,5 +10,7 @@ _LOGGED_TEXTS = 10
 
 def listed(texts: Sequence[str]) -> str:
     """Return the first texts, and how many more there are."""
-    more = len(texts) - _LOGGED_TEXTS
-    return "; ".join((*texts[:_LOGGED_TEXTS], *((f"{more} more",) if more > 0 else ())))
+    shown = list(texts[:_LOGGED_TEXTS])
+    if len(texts) > len(shown):
+        shown.append(f"{len(texts) - len(shown)} more")
+    return "; ".join(shown)

@@ -39,11 +39,11 @@ def next_repair(
 ) -> PeerRepair | None:
     """Return the repair of the first records of ``ids``, from the peer that has the most of them.
 
-    The records must be at most at the storage's own local low-water mark. Those of a source are up
-    to its mark, too: such records are committed, so both must have the same ones. The storages
-    ``without`` are no sources. The observation has the partition, and all storages to which it is
-    assigned. Return None if no peer that takes part in the present store session has the first
-    record undamaged.
+    ``ids`` must not be above the storage's own local low-water mark, and a source gives only
+    records up to its own mark: records up to both marks are committed, so they must be the same.
+    The storages ``without`` are no sources. The observation has the partition, and all storages to
+    which it is assigned. Return None if no peer that takes part in the present store session has
+    the first record undamaged.
     """
     view = observation.partitions[partition]
     peers = [

@@ -1,8 +1,8 @@
 """Pure. What the scrubber checks next, at which rate, and what it has found.
 
 A *pass* checks every record of every open partition once, in ascending order. The caller asks for
-the next action, performs it, and reports the result. The caller gives all times in
-seconds of its own clock.
+the next action, performs it, and reports the result. All times are in seconds of the clock of the
+caller.
 """
 
 from __future__ import annotations

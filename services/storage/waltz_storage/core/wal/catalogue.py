@@ -8,7 +8,7 @@ beyond that length makes the file longer and does not change the row.
 
 Rows 0 and 1 name no file: they have the *position* in the log up to which a checkpoint has begun.
 It is at or after the checkpoint in the header of the log, and at or before the end of the log. A
-start compares them, and so notices that the catalogue or the log was restored from an older copy.
+start checks that, and so notices if the catalogue or the log was restored from an older copy.
 The two rows are written in turn, directly and not by transactions, so that a torn write leaves the
 last position. All other rows change only by `WriteData` in transactions.
 

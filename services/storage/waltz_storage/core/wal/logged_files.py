@@ -267,12 +267,12 @@ class LoggedFiles:
         rows = self.files.catalogue.rows
         regions = {operation.address.region for operation in operations}
         if CATALOGUE_REGION in regions:
-            regions.remove(CATALOGUE_REGION)
-            regions -= {
+            rows_written = {
                 changed_range(operation).region
                 for operation in operations
                 if operation.address.region == CATALOGUE_REGION
             }
+            regions -= {CATALOGUE_REGION, *rows_written}
         for region in regions:
             assert rows[region].state is RowState.PRESENT, "an operation names a file that exists"
 

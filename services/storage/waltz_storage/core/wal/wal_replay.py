@@ -106,7 +106,7 @@ def replay_log(
     """
     header = recover_wal_header(file)
     reader = BlockReader(file)
-    survey, end = _read_first(header, reader)
+    survey, end = _survey_log(header, reader)
     _complete_rows(files, survey)
     last = survey.last
     if last is not None and not _direct_data_are_whole(last, files, header.checksum):
@@ -117,7 +117,7 @@ def replay_log(
         last = None
     _check_position(header, end, files)
     if last is not None:
-        _write_again(file, files, header, last)
+        _write_last_again(file, files, header, last)
     damaged = _apply_all(header, reader, files, survey.blocks, end, progress)
     files.flush(end.following)
     header = _write_header_of_empty_log(file, header, end.following)
@@ -127,7 +127,7 @@ def replay_log(
     return ReplayedLog(writer, header.checksum, result)
 
 
-def _read_first(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
+def _survey_log(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd]:
     """Do the first reading, without a change; raises WalDamaged, CatalogueDamaged, OSError."""
     survey = _Survey()
     for scanned in scan_transactions(header, reader.read_block):
@@ -157,7 +157,8 @@ def _complete_rows(files: RegionFiles, survey: _Survey) -> None:
     for region, row in survey.rows.items():
         if region in catalogue.damaged:
             catalogue.write(region, row)
-    for region in sorted(survey.named - survey.rows.keys() - catalogue.rows.keys()):
+    regions_with_row = survey.rows.keys() | catalogue.rows.keys()
+    for region in sorted(survey.named - regions_with_row):
         what = catalogue.damaged.get(region, f"it has no row {region}")
         raise CatalogueDamaged(f"the log changes a file that the catalogue does not name: {what}")
 
@@ -200,7 +201,9 @@ def _check_position(header: WalHeader, end: LogEnd, files: RegionFiles) -> None:
         )
 
 
-def _write_again(file: DiskFile, files: RegionFiles, header: WalHeader, last: Transaction) -> None:
+def _write_last_again(
+    file: DiskFile, files: RegionFiles, header: WalHeader, last: Transaction
+) -> None:
     """Make the last transaction and its direct data durable.
 
     The process that wrote them may have ended before the flush, or because the flush failed. Then
