@@ -43,7 +43,7 @@ CLIENT_BUGS = (
     Planted(
         "open appends hold no locks",
         Package.SERVER,
-        "locks.begin(append.taken)\n",
+        "locks.hold(append.taken)\n",
         "",
         "Two appends under the same lock are committed together.",
     ),

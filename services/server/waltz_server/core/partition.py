@@ -362,7 +362,7 @@ class Partition:
         """Answer the flushes and mounts whose earlier appends are resolved."""
         if (mark := self.high_water_mark) is None:
             return
-        for barrier in self._queue.passed_barriers():
+        for barrier in self._queue.take_passed_barriers():
             match barrier.request:
                 case cs.FlushRequest(req_id=req_id):
                     self._send(barrier.peer, cs.FlushResponse(req_id, mark))
@@ -370,7 +370,7 @@ class Partition:
                     self._mounted(barrier.peer, request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
-        """Answer a mount. If it is fed, first send the transactions that the client lacks."""
+        """Answer a mount. If the client wants a feed, first send the transactions it lacks."""
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         position = request.client_high_water_mark
