@@ -42,7 +42,7 @@ class AdminSuccessResponse:
 class AdminFailureResponse:
     """The request was not executed completely; ``failure`` has the first reason.
 
-    With several partitions, the others may have been changed.
+    If the request is for several partitions, some of them may have been changed.
     """
 
     seq_num: int
@@ -109,7 +109,7 @@ class RecordListResponse:
 class LastSessionInfoRequest:
     """Request a partition's persisted session.
 
-    The request does not raise the fence, which `waltz.protocol.storage` explains.
+    The request does not raise the fence (see `waltz.protocol.storage`).
     """
 
     seq_num: int

@@ -152,7 +152,7 @@ class MessageTable:
             # Most answers of storages have no field after the head: this is for speed only.
             return form.message(*form.head.unpack(body)[1:])
         reader = Reader(body)
-        _, *values = reader.fixed(form.head)
+        _, *values = reader.take_numbers(form.head)
         for field, codec in form.fields:
             values.append(field.absent if codec is None else codec.read(reader))
         reader.finish()
