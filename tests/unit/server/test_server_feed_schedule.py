@@ -104,7 +104,7 @@ def test_bounded_feed_ends_after_its_remaining_transactions() -> None:
     assert (only.position, only.remaining) == (MARK - 48, 1)
     assert schedule.is_open(only)
     out = schedule.advance(only, frames(MARK - 47, 5))
-    assert out == frames(MARK - 47, 1) + cs.encode(only.end, 7)
+    assert out == frames(MARK - 47, 1) + cs.encode(only.end_message, 7)
     assert len(out) > FRAME_BYTES
     assert (only.position, only.remaining) == (MARK - 47, 0)
     assert not schedule.is_open(only)
