@@ -64,7 +64,8 @@ CLIENT_BUGS = (
     Planted(
         "flushes do not wait for open appends",
         Package.SERVER,
-        "while self._placed_barriers and self._placed_barriers[0].num_granted <= self._resolved:\n",
+        "while self._placed_barriers"
+        " and self._placed_barriers[0].num_granted <= self._num_resolved:\n",
         "while self._placed_barriers:\n",
         "A flush is answered while earlier appends are open.",
     ),

@@ -124,9 +124,9 @@ class ClientConnection(FrameHandler):
         must_check = self._control is not None and self._control.checks_appends
         appends: dict[int, list[Append]] = {}
         for body in bodies:
-            code = body[0]
-            wants_answer = code == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
-            if wants_answer or code == APPEND_TYPE:
+            type_byte = body[0]
+            wants_answer = type_byte == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
+            if wants_answer or type_byte == APPEND_TYPE:
                 partition, append = decode_received(decode_append, body, version)
                 if wants_answer:
                     append.answer_to = self._peer
@@ -140,7 +140,7 @@ class ClientConnection(FrameHandler):
                 # An earlier message has closed the connection, and the partitions have removed the
                 # client. They would never remove what a later message registers, such as a feed.
                 return
-            if code == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
+            if type_byte == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body, must_check)
             else:
                 self._dispatch(decode_received(cs.decode, body, version))

@@ -94,9 +94,9 @@ class AppendQueue:
         """The next number in the order of arrival of the waiters and the barriers behind them."""
         self._dropped: list[Append] = []
         """The appends dropped since the last call of `take_dropped`."""
-        self._granted = 0
+        self._num_granted = 0
         """Number of appends granted so far."""
-        self._resolved = 0
+        self._num_resolved = 0
         """Number of granted appends resolved so far."""
         self.open_count = 0
         """Number of open appends."""
@@ -156,7 +156,7 @@ class AppendQueue:
         if self._arrived:
             self._arrived.append(barrier)
         else:
-            self._place_barrier(barrier, self._granted)
+            self._place_barrier(barrier, self._num_granted)
 
     def forget(self, peer: Peer) -> None:
         """Drop the barriers of a closed connection; its appends stay."""
@@ -190,8 +190,8 @@ class AppendQueue:
             elif isinstance(item, AppendBatch):
                 self._decide_batch(self._locks, item, granted, refused)
             else:
-                self._place_barrier(item, self._granted + len(granted))
-        self._granted += len(granted)
+                self._place_barrier(item, self._num_granted + len(granted))
+        self._num_granted += len(granted)
         return granted, refused
 
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
@@ -199,8 +199,8 @@ class AppendQueue:
 
         ``first_id`` is the id of the first append, None if the appends are not committed.
         """
-        self._resolved += len(appends)
-        assert self._resolved <= self._granted, "only granted appends are resolved"
+        self._num_resolved += len(appends)
+        assert self._num_resolved <= self._num_granted, "only granted appends are resolved"
         self.open_count -= len(appends)
         self.open_bytes -= sum(len(append.record_tail) for append in appends)
         locks = self._locks
@@ -214,7 +214,7 @@ class AppendQueue:
     def take_passed_barriers(self) -> list[Barrier]:
         """Remove and return the barriers before which no append is open any more."""
         passed = []
-        while self._placed_barriers and self._placed_barriers[0].num_granted <= self._resolved:
+        while self._placed_barriers and self._placed_barriers[0].num_granted <= self._num_resolved:
             passed.append(self._placed_barriers.popleft().barrier)
         return passed
 
@@ -316,7 +316,7 @@ class AppendQueue:
         self, locks: LockTable, granted: list[Append], refused: list[RefusedAppend]
     ) -> None:
         """Decide the waiters that are due; see `lock_queues`."""
-        self._place_unblocked_barriers(self._granted)  # `drop_stale` may have removed waiters.
+        self._place_unblocked_barriers(self._num_granted)  # `drop_stale` may have removed waiters.
         while waiter := self._waiting.take_due():
             item = waiter.item
             if isinstance(item, AppendBatch):
@@ -325,7 +325,7 @@ class AppendQueue:
                 decided = self._try_single(locks, item, granted, refused)
             if decided:
                 self._waiting.leave(waiter)
-                self._place_unblocked_barriers(self._granted + len(granted))
+                self._place_unblocked_barriers(self._num_granted + len(granted))
             else:
                 self._park(locks, waiter)
 

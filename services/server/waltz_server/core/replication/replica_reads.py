@@ -122,7 +122,7 @@ class ReplicaReads:
             case st.RecordHeaderListResponse(headers=headers) if headers:
                 self._reports.add(ReadDone(read.purpose, headers=headers))
                 self._learn_duration(storage, elapsed_ms)
-            case _:  # A refusal, a lost connection, or an answer that has nothing or too much.
+            case _:  # A refusal, a lost connection, or an answer that is empty or too large.
                 if isinstance(response, st.FailureResponse):
                     why = response.failure.message
                     text = f"{storage} cannot read its records: {why}; trying another replica"
