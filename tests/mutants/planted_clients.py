@@ -72,7 +72,7 @@ CLIENT_BUGS = (
     Planted(
         "a feed block with a gap",
         Package.SERVER,
-        "if block is not None and len(block) >= within * FRAME_BYTES:\n",
+        "if block is not None and len(block) >= start:\n",
         "if block is not None:\n",
         "The feed cache joins blocks over a gap.",
         nodes("unit/server/test_server_caches.py::test_feed_cache_never_bridges_a_gap"),
