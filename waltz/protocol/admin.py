@@ -241,10 +241,10 @@ class RepairRecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class PullRecordsRequest:
-    """Copy records of a peer into ``partition``, which must be switched off at this storage.
+    """Copy records of a peer, another storage, into ``partition``, which must not be available.
 
-    ``host`` and ``admin_port`` are the address of the peer's admin port. ``session_id`` is the
-    persisted session of the partition. ``first_id`` must be the next id of the partition's log.
+    ``host`` and ``admin_port`` are the address of the peer's admin port. The partition here must
+    have ``session_id`` as its persisted session, and ``first_id`` as the next id of its log.
     """
 
     seq_num: int

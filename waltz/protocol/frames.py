@@ -162,7 +162,7 @@ class FrameDecoder:
         self.large_types = large_types
         """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types.
 
-        A listener sets them to `ProtocolSpec.large_requests` or to none, and may change them later.
+        A listener sets `ProtocolSpec.large_requests` or an empty set, and may change it later.
         """
         self.version: int | None = None
         """The agreed version, None before the peer's Hello."""
