@@ -72,9 +72,9 @@ ANSWER_BUGS = (
     Planted(
         "appends of an older generation are answered as absent",
         Package.SERVER,
-        'mounts the partition in the new generation.\n"""\n'
+        'generation, and looks for the append in the log.\n"""\n'
         "self._batches.ended(appends, OutcomeKind.ABSENT)\n",
-        'mounts the partition in the new generation.\n"""\nself.absent(appends, 0)\n',
+        'generation, and looks for the append in the log.\n"""\nself.absent(appends, 0)\n',
         "A client that does not know the new generation sends them again and again.",
         nodes(f"{_SERVER}test_dropped_appends_are_not_answered"),
     ),

@@ -20,9 +20,9 @@ BATCH_BUGS = (
         "An append is refused for a lock that another append of its batch takes.",
     ),
     Planted(
-        "a batch does not wait for open locks",
+        "a batch does not wait for busy locks",
         Package.SERVER,
-        "if any(locks.any_open(slots) for slots in _slots_of(batch)):\n",
+        "if any(locks.any_busy(slots) for slots in _slots_of(batch)):\n",
         "if False:\n",
         "Its appends are committed together with others under the same lock.",
     ),

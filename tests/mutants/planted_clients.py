@@ -43,7 +43,7 @@ CLIENT_BUGS = (
     Planted(
         "open appends hold no locks",
         Package.SERVER,
-        "locks.begin(append.taken)\n",
+        "locks.hold(append.taken)\n",
         "",
         "Two appends under the same lock are committed together.",
     ),
@@ -64,14 +64,15 @@ CLIENT_BUGS = (
     Planted(
         "flushes do not wait for open appends",
         Package.SERVER,
-        "while self._placed_barriers and self._placed_barriers[0].num_granted <= self._resolved:\n",
+        "while self._placed_barriers"
+        " and self._placed_barriers[0].num_granted <= self._num_resolved:\n",
         "while self._placed_barriers:\n",
         "A flush is answered while earlier appends are open.",
     ),
     Planted(
         "a feed block with a gap",
         Package.SERVER,
-        "if block is not None and len(block) >= within * FRAME_BYTES:\n",
+        "if block is not None and len(block) >= start:\n",
         "if block is not None:\n",
         "The feed cache joins blocks over a gap.",
         nodes("unit/server/test_server_caches.py::test_feed_cache_never_bridges_a_gap"),

@@ -50,8 +50,8 @@ RANGE_BUGS = (
     Planted(
         "a waiting read never times out",
         Package.SERVER,
-        "over = [read for read in self._waiting if read.ticks <= 0]\n",
-        "over = [read for read in self._waiting if read.ticks == 1_000_000]\n",
+        "expired = [read for read in self._waiting if read.ticks <= 0]\n",
+        "expired = [read for read in self._waiting if read.ticks == 1_000_000]\n",
         "Its time is up, and it gets no answer.",
     ),
     Planted(

@@ -191,7 +191,7 @@ READ_BUGS = (
     Planted(
         "records that an answer did not have are not read",
         Package.SERVER,
-        "self._read_missing(window)\n",
+        "self._plan_reads_of_missing(window)\n",
         "",
         "Requests for the records at the end of a window are never answered.",
         nodes(_DATA + "test_read_continues_where_an_answer_ended_early"),

@@ -148,7 +148,7 @@ SHELL_BUGS = (
     Planted(
         "an append that follows another request overtakes it",
         Package.SERVER,
-        "self._append(appends, checked)\nappends = {}\n",
+        "self._append(appends, must_check)\nappends = {}\n",
         "",
         "A flush is answered before the appends that were sent before it.",
         nodes(

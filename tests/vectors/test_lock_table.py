@@ -31,16 +31,16 @@ def test_estimates_and_open_locks_of_a_scenario_equal_the_vectors(vectors: Path)
         if step["op"] == "begin":
             if _begin(table, held, step):
                 taken = table.slots(step["write"] + step["append"])
-                table.begin(taken)
+                table.hold(taken)
                 held.update(chain(*taken))
                 active[step["request"]] = taken
         else:
             taken = active.pop(step["request"])
-            table.end(taken, step["transactionId"])
+            table.release(taken, step["transactionId"])
             held.subtract(chain(*taken))
         assert len(active) == step["active"], step
     everything = table.slots(range(1000))
-    assert not active or table.any_open(everything)
+    assert not active or table.any_busy(everything)
 
 
 def _begin(table: LockTable, held: Counter[int], step: dict[str, Any]) -> bool:
@@ -49,6 +49,6 @@ def _begin(table: LockTable, held: Counter[int], step: dict[str, Any]) -> bool:
     wanted = checked + table.slots(step["append"])
     granted: bool = step["granted"]
     assert granted == (not any(held[slot] for slot in chain(*wanted))), step
-    assert not (granted and table.any_open(wanted)), step
+    assert not (granted and table.any_busy(wanted)), step
     assert table.last_taken(checked) == step["lockHighWaterMark"], step
     return granted

@@ -7,7 +7,8 @@ admin port.
 * `fields`: the data types inside a message
 * `frames`: framing, handshake, version negotiation
 * `layout`: tables of message fields, from which messages are encoded and decoded
-* `client_server`, `storage`, `admin`: the table of each protocol
+* `client_server`, `storage`, `admin`: the table of each protocol; the last two also have its
+  messages, as values
 * `client_messages`: the messages between client and server, as values
 * `client_numbers`: type bytes of these messages, and the versions that introduce them
 * `batches`: the appends of a batch, and their outcomes

@@ -42,7 +42,7 @@ class AdminSuccessResponse:
 class AdminFailureResponse:
     """The request was not executed completely; ``failure`` has the first reason.
 
-    With several partitions, the others may have been changed.
+    If the request is for several partitions, some of them may have been changed.
     """
 
     seq_num: int
@@ -109,7 +109,7 @@ class RecordListResponse:
 class LastSessionInfoRequest:
     """Request a partition's persisted session.
 
-    The request does not raise the fence, which `waltz.protocol.storage` explains.
+    The request does not raise the fence (see `waltz.protocol.storage`).
     """
 
     seq_num: int
@@ -241,10 +241,10 @@ class RepairRecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class PullRecordsRequest:
-    """Copy records of a peer into ``partition``, which must be switched off at this storage.
+    """Copy records of a peer, another storage, into ``partition``, which must not be available.
 
-    ``host`` and ``admin_port`` are the address of the peer's admin port. ``session_id`` is the
-    persisted session of the partition. ``first_id`` must be the next id of the partition's log.
+    ``host`` and ``admin_port`` are the address of the peer's admin port. The partition here must
+    have ``session_id`` as its persisted session, and ``first_id`` as the next id of its log.
     """
 
     seq_num: int

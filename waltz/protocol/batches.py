@@ -58,6 +58,9 @@ class OutcomeKind(IntEnum):
     """
 
 
+_OUTCOME_KINDS = frozenset(map(int, OutcomeKind))
+
+
 @dataclass(frozen=True, slots=True)
 class BatchedOutcome:
     """The outcome of one append.
@@ -86,7 +89,7 @@ class AppendsCodec:
 
     def read(self, reader: Reader) -> tuple[BatchedAppend, ...]:
         """Read count and items; raises MalformedMessage, for example if the batch is empty."""
-        count = reader.count(_SMALLEST_APPEND_BYTES)
+        count = reader.take_count(_SMALLEST_APPEND_BYTES)
         if not 0 < count <= MAX_BATCH_APPENDS:
             raise MalformedMessage(f"a batch of {count} appends")
         appends = tuple(_read_append(reader) for _ in range(count))
@@ -106,7 +109,7 @@ class OutcomesCodec:
 
     def read(self, reader: Reader) -> tuple[BatchedOutcome, ...]:
         """Read count and items; raises MalformedMessage."""
-        raw = [reader.fixed(_OUTCOME) for _ in range(reader.count(_OUTCOME.size))]
+        raw = [reader.take_numbers(_OUTCOME) for _ in range(reader.take_count(_OUTCOME.size))]
         try:
             return tuple(
                 BatchedOutcome(OutcomeKind(kind), transaction_id) for kind, transaction_id in raw
@@ -139,7 +142,7 @@ class AnswersCodec:
 
     def read(self, reader: Reader) -> tuple[AppendAnswer, ...]:
         """Read count and items; raises MalformedMessage."""
-        raw = reader.take(_ANSWER.size * reader.count(_ANSWER.size))
+        raw = reader.take(_ANSWER.size * reader.take_count(_ANSWER.size))
         answers = tuple(map(AppendAnswer._make, _ANSWER.iter_unpack(raw)))
         for answer in answers:
             if answer.kind not in _OUTCOME_KINDS:
@@ -162,8 +165,6 @@ def _read_append(reader: Reader) -> BatchedAppend:
         raise MalformedMessage("data does not match its checksum")
     return BatchedAppend(write_locks, read_locks, append_locks, header, data, claimed_checksum)
 
-
-_OUTCOME_KINDS = frozenset(map(int, OutcomeKind))
 
 APPENDS = AppendsCodec()
 OUTCOMES = OutcomesCodec()

@@ -33,11 +33,11 @@ class MountState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """Mount a partition: start a feed after ``client_high_water_mark``.
+    """Mount a partition; if ``fed``, start a feed after ``client_high_water_mark``.
 
     MountResponse, FeedRequest and FeedSuspended of this feed repeat ``req_id``. ``seq_num`` is the
     number of the connection, which grows with each connection of the client: after the mount, the
-    server ignores requests about the partition on the client's older connections.
+    server accepts no append or feed request for the partition on the client's older connections.
 
     If ``fed`` is false, the server sends no feed before MountResponse. Clients set it to false if
     they learn the outcomes of their appends from `AppendAnswers`. Before version 6 every mount is

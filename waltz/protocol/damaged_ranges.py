@@ -23,6 +23,9 @@ class DamagedRange:
         return self.last_id - self.first_id + 1
 
 
+_RANGE = struct.Struct(">iqq")
+
+
 class _RangesCodec:
     """An int count, then that many `DamagedRange`."""
 
@@ -31,8 +34,10 @@ class _RangesCodec:
         out += (_RANGE.pack(*astuple(damaged)) for damaged in value)
 
     def read(self, reader: Reader) -> tuple[DamagedRange, ...]:
-        return tuple(DamagedRange(*reader.fixed(_RANGE)) for _ in range(reader.count(_RANGE.size)))
+        return tuple(
+            DamagedRange(*reader.take_numbers(_RANGE))
+            for _ in range(reader.take_count(_RANGE.size))
+        )
 
 
-_RANGE = struct.Struct(">iqq")
 RANGES: Final = _RangesCodec()

@@ -46,7 +46,7 @@ class RpcFailureCodec:
         message = TEXT.read(reader)
         frames = tuple(
             StackFrame(TEXT.read(reader), TEXT.read(reader), TEXT.read(reader), INT.read(reader))
-            for _ in range(reader.count(_SMALLEST_FRAME_BYTES))
+            for _ in range(reader.take_count(_SMALLEST_FRAME_BYTES))
         )
         return RpcFailure(message, frames)
 

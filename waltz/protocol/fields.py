@@ -40,7 +40,7 @@ class Reader:
         self.body = body
         self.position = position
 
-    def fixed(self, layout: struct.Struct) -> tuple[Any, ...]:
+    def take_numbers(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Read the numbers of ``layout``. Raises MalformedMessage if too few bytes remain."""
         start = self.position
         if start + layout.size > len(self.body):
@@ -56,12 +56,12 @@ class Reader:
         self.position = end
         return self.body[start:end]
 
-    def count(self, item_bytes: int) -> int:
+    def take_count(self, item_bytes: int) -> int:
         """Read an int count of items that follow, each of at least ``item_bytes``.
 
         Raises MalformedMessage if so many items cannot fit into the remaining bytes.
         """
-        count = int(self.fixed(_INT)[0])
+        count = int(self.take_numbers(_INT)[0])
         if count < 0 or count * item_bytes > len(self.body) - self.position:
             raise MalformedMessage(f"impossible count: {count}")
         return count
@@ -94,7 +94,7 @@ class NumberCodec:
 
     def read(self, reader: Reader) -> int:
         """Read one integer."""
-        return int(reader.fixed(self.layout)[0])
+        return int(reader.take_numbers(self.layout)[0])
 
 
 class BooleanCodec:
@@ -121,7 +121,7 @@ class BytesCodec:
 
     def read(self, reader: Reader) -> bytes | None:
         """Read length and content; any negative length reads as None."""
-        length = int(reader.fixed(_INT)[0])
+        length = int(reader.take_numbers(_INT)[0])
         return None if length < 0 else reader.take(length)
 
 
@@ -147,7 +147,7 @@ class IntsCodec:
 
     def read(self, reader: Reader) -> tuple[int, ...]:
         """Read count and items."""
-        count = int(reader.fixed(_INT)[0])
+        count = int(reader.take_numbers(_INT)[0])
         if count * 4 > len(reader.body) - reader.position:
             raise MalformedMessage(f"impossible count: {count}")
         return struct.unpack(f">{count}i", reader.take(4 * count)) if count > 0 else ()
@@ -155,7 +155,10 @@ class IntsCodec:
 
 @dataclass(frozen=True, slots=True)
 class MappingCodec:
-    """An int count, then pairs of key and value in any order, each of at least ``pair_bytes``."""
+    """An int count, then that many pairs of a key and its value, in any order.
+
+    A pair has at least ``pair_bytes``.
+    """
 
     key: Codec
     value: Codec
@@ -170,7 +173,7 @@ class MappingCodec:
 
     def read(self, reader: Reader) -> dict[Any, Any]:
         """Read the pairs."""
-        count = reader.count(self.pair_bytes)
+        count = reader.take_count(self.pair_bytes)
         return {self.key.read(reader): self.value.read(reader) for _ in range(count)}
 
 
@@ -212,7 +215,7 @@ class HeaderCodec:
 
     def read(self, reader: Reader) -> RecordHeader:
         """Read 28 bytes."""
-        tx, client, generation, partition, seq, header = reader.fixed(_HEADER)
+        tx, client, generation, partition, seq, header = reader.take_numbers(_HEADER)
         return RecordHeader(tx, ReqId(client, generation, partition, seq), header)
 
 
@@ -225,7 +228,7 @@ class BatchCodec:
 
     def read(self, reader: Reader) -> RecordBatch:
         """Read the records without decoding them."""
-        count = int(reader.fixed(_INT)[0])
+        count = int(reader.take_numbers(_INT)[0])
         try:
             batch, end = RecordBatch.parse(reader.body, reader.position, count, len(reader.body))
         except MalformedBatch as error:
@@ -243,7 +246,7 @@ class UncheckedBatchCodec(BatchCodec):
 
     def read(self, reader: Reader) -> RecordBatch:
         """Read the count, then all remaining bytes as the records."""
-        count = reader.count(WIRE_OVERHEAD_BYTES)
+        count = reader.take_count(WIRE_OVERHEAD_BYTES)
         return RecordBatch(count, reader.take(len(reader.body) - reader.position))
 
 
@@ -260,7 +263,7 @@ class StoredBatchCodec:
 
     def read(self, reader: Reader) -> StoredBatch:
         """Read the count, then all remaining bytes as the records, without a copy."""
-        count = reader.count(STORED_OVERHEAD_BYTES)
+        count = reader.take_count(STORED_OVERHEAD_BYTES)
         records = memoryview(reader.body)[reader.position :]
         reader.position = len(reader.body)
         return StoredBatch(count, records)
@@ -277,7 +280,7 @@ class HeadersCodec:
 
     def read(self, reader: Reader) -> tuple[RecordHeader, ...]:
         """Read count and headers."""
-        count = reader.count(_HEADER.size)
+        count = reader.take_count(_HEADER.size)
         return tuple(HEADER.read(reader) for _ in range(count))
 
 

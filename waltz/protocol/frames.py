@@ -138,7 +138,7 @@ def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
 def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
     """Return the versions that the peer offers, and its text; raises MalformedMessage."""
     reader = Reader(body)
-    n = reader.count(2)
+    n = reader.take_count(2)
     versions = struct.unpack(f">{n}h", reader.take(2 * n))
     text = TEXT.read(reader)
     reader.finish()
@@ -162,7 +162,7 @@ class FrameDecoder:
         self.large_types = large_types
         """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types.
 
-        A listener sets them to `ProtocolSpec.large_requests` or to none, and may change them later.
+        A listener sets `ProtocolSpec.large_requests` or an empty set, and may change it later.
         """
         self.version: int | None = None
         """The agreed version, None before the peer's Hello."""
@@ -210,10 +210,11 @@ class FrameDecoder:
                 # For speed, only an unusual head gets the complete check: that of a wrong frame, or
                 # that of the handshake, during which `version` is None.
                 self._check_head(chunk[position : position + HEAD_BYTES])
-            end = position + HEAD_BYTES + length
+            frame_bytes = HEAD_BYTES + length
+            end = position + frame_bytes
             if end > end_of_data:
                 # Only a part of the frame has arrived. Parse it again when all of it has arrived.
-                self._needed = end - position
+                self._needed = frame_bytes
                 if length > MAX_SMALL_FRAME_BYTES and self.large_types is not None:
                     # Check the message type of a large frame before its body is received: later
                     # the memory is in use already. The type is the first byte of the body. If it
@@ -222,10 +223,11 @@ class FrameDecoder:
                         self._check_large_frame(chunk[position + HEAD_BYTES], length)
                     else:
                         self._needed = HEAD_BYTES + 1
-                # Not a Hello, nor a frame whose type is not known yet: these are parsed again.
+                # The head of a long frame is not parsed again, except that of a Hello, or of a
+                # frame whose type must still be checked.
                 self._is_long = (
                     length >= _LONG_BODY_BYTES
-                    and self._needed == end - position
+                    and self._needed == frame_bytes
                     and self.version is not None
                 )
                 break

@@ -50,7 +50,7 @@ class Layout:
     """
 
     message: type
-    code: int
+    type_byte: int
     fields: tuple[Field, ...] = ()
     since: int = 0
 
@@ -64,7 +64,7 @@ class _Form:
     """
 
     message: type
-    code: int
+    type_byte: int
     head: struct.Struct
     head_values: Callable[[Any], tuple[Any, ...]]
     """Returns the numbers of a message's head."""
@@ -86,7 +86,7 @@ def _form_of(layout: Layout, version: int) -> _Form:
         names, formats = [], []
     return _Form(
         layout.message,
-        layout.code,
+        layout.type_byte,
         struct.Struct("".join((">B", *formats))),
         attrgetter(*names) if names else lambda _: (),
         tuple(fields[len(names) :]),
@@ -101,11 +101,11 @@ class MessageTable:
     ) -> None:
         self._spec = spec
         self._by_class: dict[type, Layout] = {}
-        self._by_code: dict[int, Layout] = {}
+        self._by_type_byte: dict[int, Layout] = {}
         for layout in layouts:
-            full = Layout(layout.message, layout.code, prefix + layout.fields, layout.since)
-            assert layout.code not in self._by_code, "two messages have one type byte"
-            self._by_class[layout.message] = self._by_code[layout.code] = full
+            full = Layout(layout.message, layout.type_byte, prefix + layout.fields, layout.since)
+            assert layout.type_byte not in self._by_type_byte, "two messages have one type byte"
+            self._by_class[layout.message] = self._by_type_byte[layout.type_byte] = full
         self._forms: dict[tuple[int, int], _Form] = {}
         """The forms used so far, by type byte and version."""
 
@@ -124,8 +124,8 @@ class MessageTable:
                 f"{layout.message.__name__} needs {self._spec.name} version {layout.since}, "
                 f"the peer speaks {version}: upgrade it"
             )
-        form = self._forms.get((layout.code, version)) or self._add_form(layout, version)
-        out = [form.head.pack(form.code, *form.head_values(message))]
+        form = self._forms.get((layout.type_byte, version)) or self._add_form(layout, version)
+        out = [form.head.pack(form.type_byte, *form.head_values(message))]
         for field, codec in form.fields:
             value = getattr(message, field.name)
             if codec is not None:
@@ -141,18 +141,18 @@ class MessageTable:
         """Return the message in ``body``; raises MalformedMessage."""
         if not body:
             raise MalformedMessage("empty message")
-        code = body[0]
-        form = self._forms.get((code, version))
+        type_byte = body[0]
+        form = self._forms.get((type_byte, version))
         if form is None:
-            layout = self._by_code.get(code)
+            layout = self._by_type_byte.get(type_byte)
             if layout is None or layout.since > version:
-                raise MalformedMessage(f"unknown message type: {code}")
+                raise MalformedMessage(f"unknown message type: {type_byte}")
             form = self._add_form(layout, version)
         if not form.fields and len(body) == form.head.size:
             # Most answers of storages have no field after the head: this is for speed only.
             return form.message(*form.head.unpack(body)[1:])
         reader = Reader(body)
-        _, *values = reader.fixed(form.head)
+        _, *values = reader.take_numbers(form.head)
         for field, codec in form.fields:
             values.append(field.absent if codec is None else codec.read(reader))
         reader.finish()
@@ -160,9 +160,9 @@ class MessageTable:
 
     def _add_form(self, layout: Layout, version: int) -> _Form:
         """Keep the form of a message in ``version``, which is used for the first time."""
-        form = self._forms[layout.code, version] = _form_of(layout, version)
+        form = self._forms[layout.type_byte, version] = _form_of(layout, version)
         return form
 
     def messages(self) -> tuple[type, ...]:
         """Return the message classes, in the order of their type bytes."""
-        return tuple(self._by_code[code].message for code in sorted(self._by_code))
+        return tuple(self._by_type_byte[number].message for number in sorted(self._by_type_byte))

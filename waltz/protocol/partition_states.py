@@ -60,6 +60,9 @@ class _SwitchCodec:
             raise MalformedMessage(f"unknown switch: {number}") from None
 
 
+_STATE = struct.Struct(">iqqqqqbb")
+
+
 class _StatesCodec:
     """An int count, then that many `PartitionState`."""
 
@@ -69,15 +72,13 @@ class _StatesCodec:
 
     def read(self, reader: Reader) -> tuple[PartitionState, ...]:
         states = []
-        for _ in range(reader.count(_STATE.size)):
-            partition, session, low, local, last, size, read, write = reader.fixed(_STATE)
+        for _ in range(reader.take_count(_STATE.size)):
+            partition, session, low, local, last, size, read, write = reader.take_numbers(_STATE)
             states.append(
                 PartitionState(partition, session, low, local, last, size, read == 1, write == 1)
             )
         return tuple(states)
 
-
-_STATE = struct.Struct(">iqqqqqbb")
 
 SWITCH = _SwitchCodec()
 """The codec of a switch."""

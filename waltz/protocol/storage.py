@@ -7,7 +7,8 @@ answer has the sequence number of its request. ``offline`` marks requests of an 
 A *store session* is a server's exclusive right to write the replicas of one partition. Each session
 of a partition has a larger id than the one before. For each partition, a storage keeps a *fence*:
 the largest session id of the requests that it has received. It refuses requests with a smaller
-session id. Reads of committed records and impossible ids do not count (spec/disk.md section 9).
+session id. `CommittedRecordListRequest`, `StoredRecordListRequest` and requests with an impossible
+session id do not raise the fence (spec/disk.md section 9).
 """
 
 from __future__ import annotations

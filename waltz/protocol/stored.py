@@ -27,7 +27,7 @@ STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + _CHECKSUM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Unchecked records: unless a byte of ``raw`` is damaged, ``raw`` has ``count`` of them."""
+    """Unchecked records: ``raw`` has ``count`` records, unless one of its bytes is damaged."""
 
     count: int
     raw: bytes | memoryview

@@ -25,7 +25,7 @@ async def run_node(node: ServerNode, stop: asyncio.Event) -> None:
 
 
 async def _run(node: ServerNode) -> None:
-    """Start the node and wait until it fails; `run_until_done` cancels this to stop the node."""
+    """Start the node and wait until it fails; `run_until_done` cancels this coroutine to stop."""
     await node.start()
     async with start_http(node) as http_port:
         ports = {"port": node.listener.port, "http": http_port}

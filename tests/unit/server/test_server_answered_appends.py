@@ -160,7 +160,7 @@ def test_locks_of_a_log_mark_batch_are_checked_against_what_follows_its_arrival(
 
 
 def test_mark_of_the_log_is_the_mark_when_the_append_arrives() -> None:
-    """An append that waits for an open lock is refused when the lock is taken meanwhile."""
+    """An append that waits for a busy lock is refused when the lock is taken meanwhile."""
     world = opened(last=4)
     one, two = mounted(world, 1, 4), mounted(world, 2, 4)
     world.hold(*NAMES)

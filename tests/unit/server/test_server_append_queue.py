@@ -153,7 +153,7 @@ class History:
     def check(self) -> None:
         assert self.queue.open_count == len(self.open)
         assert self.queue.open_bytes == sum(len(a.record_tail) for a in self.open)
-        passed = self.queue.passed_barriers()
+        passed = self.queue.take_passed_barriers()
         unresolved = {id(a) for a in self.open}
         due = [b for b, before in self.barriers if not unresolved & {id(a) for a in before}]
         assert all(any(p is d for d in due) for p in passed), "a barrier before its appends"
@@ -231,11 +231,11 @@ def test_barriers_behind_waiting_appends_keep_their_order() -> None:
     queue.add(peer, [second])
     queue.add_barrier(barriers[2])
     assert queue.decide(0) == ([first], [])
-    assert queue.passed_barriers() == [barriers[0]]
+    assert queue.take_passed_barriers() == [barriers[0]]
     queue.resolved([first], 1)
-    assert queue.passed_barriers() == [barriers[1]]
+    assert queue.take_passed_barriers() == [barriers[1]]
     assert queue.decide(1) == ([], [(peer, second, BatchedOutcome(OutcomeKind.REFUSED, 1))])
-    assert queue.passed_barriers() == [barriers[2]]
+    assert queue.take_passed_barriers() == [barriers[2]]
 
 
 def test_unlocked_appends_of_other_clients_pass_a_waiting_append() -> None:
@@ -315,7 +315,7 @@ def test_closed_connection_gets_no_answer_to_its_barriers_and_keeps_its_appends(
     queue.forget(gone)
     assert queue.decide(0) == ([third], [])
     queue.resolved([first, third], 1)
-    assert queue.passed_barriers() == [placed]
+    assert queue.take_passed_barriers() == [placed]
     assert queue.decide(2) == ([second], []), "the append of the closed connection stays"
     queue.resolved([second], 3)
-    assert queue.passed_barriers() == [behind, arrived]
+    assert queue.take_passed_barriers() == [behind, arrived]

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from waltz.metadata.core.access_rules import AccessRules, Grant, Right
-from waltz_server.core.access.client_rights import ClientRights, no_longer_readable
+from waltz_server.core.access.client_rights import ClientRights, revoked_partition
 
 RULES = AccessRules((Grant("app", Right.READ, 0, 3),))
 
@@ -77,4 +77,4 @@ def test_denial_of_a_client_without_names_asks_for_a_certificate() -> None:
 def test_partition_is_no_longer_readable_only_if_it_was_readable_before(
     before: AccessRules | None, after: AccessRules | None, lost: int | None
 ) -> None:
-    assert no_longer_readable(before, after, frozenset({"app"}), range(6)) == lost
+    assert revoked_partition(before, after, frozenset({"app"}), range(6)) == lost

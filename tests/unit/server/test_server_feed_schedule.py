@@ -49,11 +49,11 @@ def test_real_time_feeds_are_served_from_the_lowest_position() -> None:
 
 def test_catch_up_feeds_take_turns_in_their_order() -> None:
     schedule, (first, second) = opened(0, 1)
-    assert schedule.next_catch_up() is first
+    assert schedule.take_catch_up() is first
     schedule.end_turn(first, MARK)
-    assert schedule.next_catch_up() is second
-    assert schedule.next_catch_up() is first
-    assert schedule.next_catch_up() is None
+    assert schedule.take_catch_up() is second
+    assert schedule.take_catch_up() is first
+    assert schedule.take_catch_up() is None
 
 
 @pytest.mark.parametrize("position", [0, MARK])
@@ -63,17 +63,17 @@ def test_closed_feed_is_not_due_any_more(position: int) -> None:
     assert not schedule.is_open(closed)
     assert schedule.peers == [other.peer]
     assert closed not in schedule.real_time()
-    due = [schedule.next_catch_up() for _ in range(3)]
+    due = [schedule.take_catch_up() for _ in range(3)]
     assert closed not in due
     schedule.end_turn(closed, MARK)
     assert closed not in schedule.real_time()
-    assert schedule.next_catch_up() is not closed
+    assert schedule.take_catch_up() is not closed
 
 
 def test_closed_parked_feed_is_not_queued_when_its_connection_drains() -> None:
     schedule, (parked,) = opened(0)
     parked.peer.congested = True
-    assert schedule.next_catch_up() is None
+    assert schedule.take_catch_up() is None
     schedule.close(parked.peer)
     parked.peer.congested = False
     assert not schedule.unpark(parked.peer, MARK)
@@ -89,8 +89,8 @@ def test_new_feed_of_a_connection_replaces_the_earlier_one() -> None:
     late, later = feed(5, peer=early.peer), feed(MARK - 1, peer=real_time.peer)
     schedule.open(late, MARK)
     schedule.open(later, MARK)
-    assert schedule.next_catch_up() is late
-    assert schedule.next_catch_up() is None
+    assert schedule.take_catch_up() is late
+    assert schedule.take_catch_up() is None
     assert schedule.real_time() == [later]
     assert schedule.removed == {FeedKind.REAL_TIME: 1, FeedKind.CATCH_UP: 1}
 
@@ -104,7 +104,7 @@ def test_bounded_feed_ends_after_its_remaining_transactions() -> None:
     assert (only.position, only.remaining) == (MARK - 48, 1)
     assert schedule.is_open(only)
     out = schedule.advance(only, frames(MARK - 47, 5))
-    assert out == frames(MARK - 47, 1) + cs.encode(only.end, 7)
+    assert out == frames(MARK - 47, 1) + cs.encode(only.end_message, 7)
     assert len(out) > FRAME_BYTES
     assert (only.position, only.remaining) == (MARK - 47, 0)
     assert not schedule.is_open(only)

@@ -70,14 +70,14 @@ class Passes:
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
         for position, each in enumerate(appends):
             taken = self.table.slots(each.write_locks + each.append_locks)
-            self.table.end(taken, None if first_id is None else first_id + position)
+            self.table.release(taken, None if first_id is None else first_id + position)
 
     def _try(
         self, appends: Sequence[Append], granted: list[Append], refused: list[tuple[Append, int]]
     ) -> bool:
         table = self.table
         if any(
-            table.any_open(table.slots(a.write_locks + a.append_locks + a.read_locks))
+            table.any_busy(table.slots(a.write_locks + a.append_locks + a.read_locks))
             for a in appends
         ):
             return False
@@ -89,7 +89,7 @@ class Passes:
             else:
                 mine.append(each)
         for each in mine:
-            table.begin(table.slots(each.write_locks + each.append_locks))
+            table.hold(table.slots(each.write_locks + each.append_locks))
         granted += mine
         return True
 
@@ -161,7 +161,7 @@ class Both:
         due = []
         while self.passes.placed and self.passes.placed[0][0] <= self.resolved:
             due.append(self.passes.placed.popleft()[1])
-        assert self.queue.passed_barriers() == due
+        assert self.queue.take_passed_barriers() == due
 
     def resolve(self, count: int, *, commit: bool) -> None:
         done, self.open = self.open[:count], self.open[count:]
@@ -209,10 +209,10 @@ def test_released_lock_makes_one_waiter_due() -> None:
     lines.park(hot[0], slots[1])
     lines.park(cold, slots[2])
     lines.freed((slots[1],))
-    assert lines.next_due() is hot[0]
-    assert lines.next_due() is None
+    assert lines.take_due() is hot[0]
+    assert lines.take_due() is None
     lines.leave(hot[0])
-    assert lines.next_due() is hot[1], "it is first now"
-    assert lines.next_due() is None
+    assert lines.take_due() is hot[1], "it is first now"
+    assert lines.take_due() is None
     assert lines.first_number == 1
     assert len(lines) == 1000

@@ -24,31 +24,31 @@ def test_lock_table_never_underestimates_exact_locks(
     for begins, locks, commits in steps:
         seen |= set(locks)
         if begins or not opened:
-            table.begin(table.slots(locks))
+            table.hold(table.slots(locks))
             opened.append(locks)
         else:
             done = opened.pop(0)
             mark += commits
-            table.end(table.slots(done), mark if commits else None)
+            table.release(table.slots(done), mark if commits else None)
             taken |= dict.fromkeys(done, mark) if commits else {}
         held = {lock for each in opened for lock in each}
         held_slots = {slot for slots in table.slots(held) for slot in slots}
         for lock in seen:
             slots = table.slots((lock,))
-            assert table.any_open(slots) == (set(*slots) <= held_slots)
-            assert table.any_open(slots) or lock not in held
+            assert table.any_busy(slots) == (set(*slots) <= held_slots)
+            assert table.any_busy(slots) or lock not in held
             assert taken.get(lock, START) <= table.last_taken(slots) <= mark
     assert table.last_taken(()) == -1
-    assert not table.any_open(())
+    assert not table.any_busy(())
 
 
 def test_assume_raises_all_marks_and_keeps_open_locks() -> None:
     table = LockTable(30_000, START)
     mine, other = table.slots((1,)), table.slots((2,))
-    table.begin(mine)
-    table.assume(9)
-    assert table.any_open(mine)
+    table.hold(mine)
+    table.take_every_lock(9)
+    assert table.any_busy(mine)
     assert table.last_taken(mine) == table.last_taken(other) == 9
-    table.end(mine, 10)
+    table.release(mine, 10)
     assert (table.last_taken(mine), table.last_taken(other)) == (10, 9)
-    assert not table.any_open(mine)
+    assert not table.any_busy(mine)

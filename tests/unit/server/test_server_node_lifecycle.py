@@ -106,8 +106,8 @@ async def test_stop_ends_the_session_and_the_tasks_of_the_server() -> None:
     await scene.start()
     node = scene.node
     before = asyncio.all_tasks() - {asyncio.current_task()}
-    assert node._following in before
-    assert node._following_access in before
+    assert node._assignments_task in before
+    assert node._access_task in before
     assert (await scene.cluster.membership()).servers()
     await node.stop()
     assert not (await scene.cluster.membership()).servers()
@@ -165,7 +165,7 @@ async def test_wait_for_failure_raises_when_a_background_task_fails(
     if ended == "membership":
         monkeypatch.setattr(ServerMembership, "finished", lambda self: fail())
     else:
-        name = "_following" if ended == "assignments" else "_following_access"
+        name = "_assignments_task" if ended == "assignments" else "_access_task"
         cast(asyncio.Task[None], getattr(node, name)).cancel()
         setattr(node, name, asyncio.create_task(fail()))
     with pytest.raises(RuntimeError, match=ended):

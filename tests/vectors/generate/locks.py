@@ -102,7 +102,7 @@ def _scenario(table: LockTable, mark: int) -> list[dict[str, Any]]:
         if isinstance(each, int):
             mark += 1
             taken = active.pop(each)
-            table.end(taken, mark)
+            table.release(taken, mark)
             held.subtract(chain(*taken))
             steps.append({"op": "commit+end", "request": each, "transactionId": mark})
         else:
@@ -111,7 +111,7 @@ def _scenario(table: LockTable, mark: int) -> list[dict[str, Any]]:
             granted = not any(held[slot] for slot in chain(*checked, *taken))
             estimate = table.last_taken(checked)
             if granted:
-                table.begin(taken)
+                table.hold(taken)
                 held.update(chain(*taken))
                 active[request] = taken
             wanted = {"write": write, "read": read, "append": append}

@@ -88,10 +88,10 @@ MetadataOperation = ReadMetadata | WriteMetadata
 class RetrySession:
     """Timer: the pause after a failed attempt to begin a store session is over.
 
-    ``attempt`` is the number of this timer; only the last one that was started counts.
+    ``number`` is the number of this timer; only the last one that was started counts.
     """
 
-    attempt: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class Partition:
         accepted = [a for a in appends if a.client_id in current and a.generation == generation]
         self.counters.accepted += len(accepted)
         self._queue.add(peer, accepted)
-        self._submit()
+        self._decide_appends()
 
     def append_batch(self, batch: AppendBatch) -> None:
         """Accept a batch: its appends are granted or refused together, and get one answer."""
@@ -210,7 +210,7 @@ class Partition:
         self.counters.accepted += len(batch.appends)
         self._answers.open(batch)
         self._queue.add_batch(batch)
-        self._submit()
+        self._decide_appends()
 
     def feed(self, peer: Peer, request: cs.FeedRequest) -> None:
         """Continue the client's feed after the mark in ``request``, on its newest connection."""
@@ -317,7 +317,7 @@ class Partition:
         self._confirmed = True
         self._feeding.opened(mark)
         self._queue.open(mark)  # The first session makes the lock table; then appends are decided.
-        self._submit()
+        self._decide_appends()
         self._feeding.serve()
         self._ranges.opened(mark)
 
@@ -339,9 +339,9 @@ class Partition:
 
     def _resolved(self, appends: list[Append], first_id: int | None) -> None:
         self._queue.resolved(appends, first_id)
-        self._submit()
+        self._decide_appends()
 
-    def _submit(self) -> None:
+    def _decide_appends(self) -> None:
         """Send granted appends, answer appends whose locks were taken, and answer barriers.
 
         Appends in flight of an earlier owner may still be committed and take locks, until a session
@@ -362,7 +362,7 @@ class Partition:
         """Answer the flushes and mounts whose earlier appends are resolved."""
         if (mark := self.high_water_mark) is None:
             return
-        for barrier in self._queue.passed_barriers():
+        for barrier in self._queue.take_passed_barriers():
             match barrier.request:
                 case cs.FlushRequest(req_id=req_id):
                     self._send(barrier.peer, cs.FlushResponse(req_id, mark))
@@ -370,7 +370,7 @@ class Partition:
                     self._mounted(barrier.peer, request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
-        """Answer a mount. If it is fed, first send the transactions that the client lacks."""
+        """Answer a mount. If the client wants a feed, first send the transactions it lacks."""
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         position = request.client_high_water_mark

@@ -14,7 +14,7 @@ from waltz.metadata.core.access_rules import AccessRules, Right
 from waltz.net import FrameConnection
 from waltz.net.core.allowed_names import certificate_names
 from waltz_server.core.access.client_quotas import ClientQuotas, QuotaLimits
-from waltz_server.core.access.client_rights import ClientRights, no_longer_readable
+from waltz_server.core.access.client_rights import ClientRights, revoked_partition
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,10 @@ class ConnectionAccess:
         self._entered = False
 
     def denial(self, right: Right, partition: int) -> str | None:
-        """Return why the client may not do this; None if it may. Log the first denial of a kind."""
+        """Return why the client has no ``right`` on ``partition``, None if it has the right.
+
+        Log the first denial of each right and partition.
+        """
         rules, rights = self._control.rules, self._rights
         if rules is None or rights.allows(rules, right, partition):
             return None
@@ -141,14 +144,15 @@ def close_without_right(
     reads of these clients end. The clients connect again, and get an answer that says which right
     is missing.
     """
-    lost_partitions: dict[frozenset[str], int | None] = {}
+    # The result for each set of names, because many connections have the same names.
+    revoked: dict[frozenset[str], int | None] = {}
     for connection in connections:
         names = certificate_names(connection.peer_certificate or {})
-        if names not in lost_partitions:
-            lost_partitions[names] = no_longer_readable(before, after, names, partitions)
-        lost = lost_partitions[names]
-        if lost is not None:
-            reason = f"the right to read partition {lost} was revoked"
+        if names not in revoked:
+            revoked[names] = revoked_partition(before, after, names, partitions)
+        partition = revoked[names]
+        if partition is not None:
+            reason = f"the right to read partition {partition} was revoked"
             log.info("closing the connection of client %s: %s", connection.peer, reason)
             connection.close(reason)
 

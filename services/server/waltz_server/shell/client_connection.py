@@ -121,12 +121,12 @@ class ClientConnection(FrameHandler):
         assert self._peer is not None
         version = self._peer.version
         # Whether there are access rules, quotas, or both.
-        checked = self._control is not None and self._control.checks_appends
+        must_check = self._control is not None and self._control.checks_appends
         appends: dict[int, list[Append]] = {}
         for body in bodies:
-            code = body[0]
-            wants_answer = code == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
-            if wants_answer or code == APPEND_TYPE:
+            type_byte = body[0]
+            wants_answer = type_byte == ANSWERED_APPEND_TYPE and version >= APPEND_ANSWERS_SINCE
+            if wants_answer or type_byte == APPEND_TYPE:
                 partition, append = decode_received(decode_append, body, version)
                 if wants_answer:
                     append.answer_to = self._peer
@@ -134,18 +134,18 @@ class ClientConnection(FrameHandler):
                     appends.setdefault(partition, []).append(append)
                 continue
             # The partitions get the messages in order: a flush waits for the appends before it.
-            self._append(appends, checked)
+            self._append(appends, must_check)
             appends = {}
             if self._connected().closed:
                 # An earlier message has closed the connection, and the partitions have removed the
                 # client. They would never remove what a later message registers, such as a feed.
                 return
-            if code == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
-                self._append_batch(body, checked)
+            if type_byte == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
+                self._append_batch(body, must_check)
             else:
                 self._dispatch(decode_received(cs.decode, body, version))
-        self._append(appends, checked)
-        if checked:
+        self._append(appends, must_check)
+        if must_check:
             self._count_bytes(bodies)
 
     def lost(self, reason: str) -> None:
@@ -173,15 +173,15 @@ class ClientConnection(FrameHandler):
                 hosted.core.writable(self._peer)
                 hosted.perform_effects()
 
-    def _append(self, appends: dict[int, list[Append]], checked: bool) -> None:
+    def _append(self, appends: dict[int, list[Append]], must_check: bool) -> None:
         """Pass single appends to their partitions; drop those to a partition of another server.
 
         A dropped append has no answer. Its client learns from the answer to its next flush that the
-        append is not in the log. With ``checked``, appends without the right are denied.
+        append is not in the log. With ``must_check``, appends without the right are denied.
         """
         assert self._peer is not None
-        if checked:
-            appends = self._permitted(appends)
+        if must_check:
+            appends = self._deny_without_right(appends)
         for partition, singles in appends.items():
             hosted = self._host.partition(partition)
             if hosted is not None:
@@ -190,8 +190,8 @@ class ClientConnection(FrameHandler):
                 if hosted.core.overloaded:
                     self._host.pause_client(self._connected())
 
-    def _permitted(self, appends: dict[int, list[Append]]) -> dict[int, list[Append]]:
-        """Return the appends for which the client has the right; deny the others.
+    def _deny_without_right(self, appends: dict[int, list[Append]]) -> dict[int, list[Append]]:
+        """Deny the appends for which the client has no right; return those that it may make.
 
         Appends to a partition of another server are dropped without a denial: that server decides
         when the client appends again.
@@ -207,7 +207,7 @@ class ClientConnection(FrameHandler):
                 self._deny_appends((ReqId.decode(single.req_id) for single in singles), denial)
         return permitted
 
-    def _append_batch(self, body: bytes, checked: bool) -> None:
+    def _append_batch(self, body: bytes, must_check: bool) -> None:
         """Pass a batch to its partition, or answer why none of its appends is in the log."""
         assert self._peer is not None
         req_id, appends = decode_received(decode_batch, body)
@@ -215,7 +215,7 @@ class ClientConnection(FrameHandler):
         if hosted is None or not all(self._fits(req_id.partition, a) for a in appends):
             self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)
             return
-        denial = self._denial(Right.APPEND, req_id.partition) if checked else None
+        denial = self._denial(Right.APPEND, req_id.partition) if must_check else None
         if denial is not None:
             self._deny_appends(batch_req_ids(req_id, len(appends)), denial)
             return
@@ -264,7 +264,7 @@ class ClientConnection(FrameHandler):
                 self._host.pause_client(self._connected())
 
     def _denial(self, right: Right, partition: int) -> str | None:
-        """Return why the client may not do this, None if it may; log the first denial of a kind."""
+        """See `ConnectionAccess.denial`; None also if the server has no access control."""
         return None if self._access is None else self._access.denial(right, partition)
 
     def _deny_appends(self, req_ids: Iterable[ReqId], denial: str) -> None:

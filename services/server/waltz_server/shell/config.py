@@ -158,7 +158,7 @@ class ServerConfig(ClusterSettings):
 
     @cached_property
     def partition(self) -> PartitionSettings:
-        """The settings of every partition; `ServerNode.start` adds its share of the caches."""
+        """The settings of every partition; `ServerNode.start` adds the share of the caches."""
         return PartitionSettings(
             lock_table_size=self.lock_table_size,
             min_fetch=self.min_fetch,

@@ -99,7 +99,7 @@ class HostedPartition:
         """Perform the effects that the core has added since the last call."""
         if self._performing:
             # An effect has called an input, as `ConnectStorages` does if a storage is connected
-            # already. The loop below takes the effects of that input, too.
+            # already. The loop that performs that effect takes the effects of the input, too.
             return
         self._performing = True
         self._note_arrival()

@@ -32,8 +32,8 @@ def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     timeouts ago, and all its partitions are healthy (`StorePartition.healthy`).
     """
     grace = 2 * node.config.session_timeout_ms / 1000
-    since = node.store.health.unhealthy_since
-    connected = since is None or time.monotonic() - since < grace
+    unhealthy_since = node.store.health.unhealthy_since
+    connected = unhealthy_since is None or time.monotonic() - unhealthy_since < grace
     partitions = {str(h.core.id): h.core.store.healthy for h in node.partitions()}
     healthy = connected and all(partitions.values())
     report: dict[str, Any] = {
@@ -210,7 +210,7 @@ METRICS: MetricDeclarations[ServerNode, HostedPartition] = MetricDeclarations(
     process=_PROCESS,
     partition=_PARTITION,
     json_only={
-        # Waltz 0.13.2 shows it, so it must be there (spec/behaviour.md section 13).
+        # Waltz 0.13.2 shows this metric, so it must be there (spec/behaviour.md section 13).
         gauge_source("is-closed", lambda _: False): "always false",
         gauge_source(
             "replica-info", lambda node: node.replicas()

@@ -88,17 +88,17 @@ class ServerNode:
         """The partitions that this server owns."""
         self._closing: set[asyncio.Task[None]] = set()
         """The tasks that close released partitions."""
-        self._released_feed_misses = 0
-        self._released_data_misses = 0
+        self._feed_misses_of_released = 0
+        self._data_misses_of_released = 0
         self._assignments = ReplicaAssignments({})
         self._connections: dict[Peer, FrameConnection] = {}
         self._paused: list[FrameConnection] = []
         """Connections that are not read until `_check_paused` resumes them."""
         self._preferred: set[int] = set()
         """The partitions that this server prefers to own."""
-        self._following: asyncio.Task[None] | None = None
+        self._assignments_task: asyncio.Task[None] | None = None
         """The task that follows the replica assignments in ZooKeeper."""
-        self._following_access: asyncio.Task[None] | None = None
+        self._access_task: asyncio.Task[None] | None = None
         """The task that follows the access rules in ZooKeeper."""
         self._leaving = False
         """Whether `stop` was called."""
@@ -146,7 +146,7 @@ class ServerNode:
     @property
     def feed_cache_misses(self) -> int:
         """Number of times that a feed needed a read of a replica, also in released partitions."""
-        return self._released_feed_misses + sum(
+        return self._feed_misses_of_released + sum(
             hosted.core.feed_cache_misses for hosted in self.partitions()
         )
 
@@ -156,7 +156,7 @@ class ServerNode:
 
         The requests to released partitions are included.
         """
-        return self._released_data_misses + sum(
+        return self._data_misses_of_released + sum(
             hosted.core.data_cache_misses for hosted in self.partitions()
         )
 
@@ -190,8 +190,8 @@ class ServerNode:
         access = await read_access_rules(cluster)
         self.control.replace(None if access is None else access.value)
         self.listener.start(config.bind_host, config.port)
-        self._following = asyncio.create_task(self._follow_assignments())
-        self._following_access = asyncio.create_task(self._follow_access_rules())
+        self._assignments_task = asyncio.create_task(self._follow_assignments())
+        self._access_task = asyncio.create_task(self._follow_access_rules())
         shuffle, uses_tls = self._environment.shuffle, config.tls.enabled
         self._membership = ServerMembership(
             cluster, self.endpoint, self._set_owned, shuffle=shuffle, uses_tls=uses_tls
@@ -210,9 +210,9 @@ class ServerNode:
         if self._membership is not None:
             await self._membership.leave()
         await self._finish_appends()
-        for following in (self._following, self._following_access):
-            if following is not None:
-                following.cancel()
+        for task in (self._assignments_task, self._access_task):
+            if task is not None:
+                task.cancel()
         await self.listener.close()
         await asyncio.gather(*(hosted.close() for hosted in self._hosted.values()))
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -224,10 +224,10 @@ class ServerNode:
     async def wait_for_failure(self) -> None:
         """Return, or raise the error, when the server can no longer take part in the cluster."""
         assert self._membership is not None
-        assert self._following is not None
-        assert self._following_access is not None
+        assert self._assignments_task is not None
+        assert self._access_task is not None
         membership = asyncio.ensure_future(self._membership.finished())
-        tasks = [membership, self._following, self._following_access]
+        tasks = [membership, self._assignments_task, self._access_task]
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
@@ -276,13 +276,13 @@ class ServerNode:
         if connection not in self._paused:
             connection.pause_reading()
             self._paused.append(connection)
-            if len(self._paused) == 1:  # The checks go on until no connection is paused.
+            if len(self._paused) == 1:  # Otherwise the next check is scheduled already.
                 self._check_paused()
 
     async def check_storages(self) -> dict[str, bool]:
         """Dial every storage that has partitions assigned; return for each whether it answered."""
         assert self._links is not None
-        used = frozenset(s for s, held in self._assignments.partitions.items() if held)
+        used = frozenset(name for name, held in self._assignments.partitions.items() if held)
         return await self._links.check(used)
 
     async def prefer(self, partitions: tuple[int, ...], *, preferred: bool) -> None:
@@ -308,8 +308,8 @@ class ServerNode:
             log.info("partition %d: released", partition)
             self._on_released(partition)
             released = self._hosted.pop(partition)
-            self._released_feed_misses += released.core.feed_cache_misses
-            self._released_data_misses += released.core.data_cache_misses
+            self._feed_misses_of_released += released.core.feed_cache_misses
+            self._data_misses_of_released += released.core.data_cache_misses
             task = asyncio.create_task(released.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

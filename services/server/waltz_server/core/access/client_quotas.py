@@ -1,8 +1,8 @@
 """Bound the connections of each client, and the bytes that it appends per second. Pure.
 
-A client that appends too fast is not refused. The caller does not read its connections for a while,
-so that its mean rate falls to the limit, and TCP makes the client wait. The caller passes the time
-``now``, in seconds.
+A client that appends too fast is not refused. The caller does not read the client's connections for
+a while, so that the client's mean rate falls to the limit: TCP makes the client wait. The caller
+passes the time ``now``, in seconds.
 """
 
 from __future__ import annotations

@@ -48,10 +48,10 @@ class ClientRights:
         return allowed
 
     def record_denial(self, right: Right, partition: int) -> bool:
-        """Record a denial; return whether it is the first of its right and partition.
+        """Record a denial; return whether it is the first one of ``right`` on ``partition``.
 
-        It is the first if there was no other under the rules of the last call of `allows`. Only the
-        first denial is logged: a client that repeats a denied request would fill the log.
+        Denials under earlier rules do not count. The caller logs only the first denial: a client
+        that repeats a denied request would fill the log.
         """
         key = (right, partition)
         if key in self._reported:
@@ -75,7 +75,7 @@ class ClientRights:
         )
 
 
-def no_longer_readable(
+def revoked_partition(
     before: AccessRules | None,
     after: AccessRules | None,
     names: frozenset[str],

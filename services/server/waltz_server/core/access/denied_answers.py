@@ -1,10 +1,10 @@
 """Answer requests that a client has no right to make, as its protocol version allows. Pure.
 
-From `DENIALS_SINCE` on, RequestDenied answers every such request. Older versions have no refusal of
-most requests. If the server dropped such a request, the client would send it again without end and
-without a reason. The server therefore closes the connection (ProtocolViolation). Two requests have
-an answer that fits: a request for data gets an error, and a mount gets NOT_READY, after which the
-client waits before it mounts again.
+From `DENIALS_SINCE` on, RequestDenied answers every such request. In older versions, two kinds of
+requests have an answer that fits: a request for data gets an error, and a mount gets NOT_READY,
+after which the client waits before it mounts again. No answer refuses the other requests. If the
+server dropped one of them, the client would send it again without end, and would not learn why. The
+server therefore closes the connection (ProtocolViolation).
 """
 
 from __future__ import annotations

@@ -22,15 +22,15 @@ from waltz_server.core.effects import Ready, SendToClient
 from waltz_server.core.peer import Peer
 
 # The head of a frame, and the message type.
-_BEGIN = struct.Struct(">bhib")
+_HEAD_AND_TYPE = struct.Struct(">bhib")
 # The log's mark, and the number of answers.
-_COUNTED = struct.Struct(">qi")
+_MARK_AND_COUNT = struct.Struct(">qi")
 # The kind of an outcome and its transaction id, which follow the append's request id.
 _OUTCOME = struct.Struct(">bq")
 _REQ_ID_BYTES = 16
 _ANSWER_BYTES = _REQ_ID_BYTES + _OUTCOME.size
 # The size of a message without its answers, as the length in a frame's head counts it.
-_FIXED_BYTES = _BEGIN.size - HEAD_BYTES + _REQ_ID_BYTES + _COUNTED.size
+_FIXED_BYTES = _HEAD_AND_TYPE.size - HEAD_BYTES + _REQ_ID_BYTES + _MARK_AND_COUNT.size
 
 
 class OutcomeAnswers:
@@ -87,9 +87,9 @@ class OutcomeAnswers:
         """Answer the batches of ``appends``, whose generation ended before they were sent.
 
         A single append has no answer. If its client does not know the new generation yet, an answer
-        would make the client send the append again in the old generation. It would be dropped
-        again, and so on. Without an answer, the client looks for the append in the log when it
-        mounts the partition in the new generation.
+        would make the client send the append again in the old generation. The server would drop the
+        append again, and so on. Without an answer, the client mounts the partition in the new
+        generation, and looks for the append in the log.
         """
         self._batches.ended(appends, OutcomeKind.ABSENT)
 
@@ -114,6 +114,6 @@ class OutcomeAnswers:
 def _frame(peer: Peer, answers: list[bytes], mark: int) -> bytes:
     """Return one message with ``answers``; its own request id is that of the first answer."""
     length = _FIXED_BYTES + _ANSWER_BYTES * len(answers)
-    begin = _BEGIN.pack(CLIENT_SERVER.magic, peer.version, length, APPEND_ANSWERS_TYPE)
-    first = answers[0][:_REQ_ID_BYTES]
-    return b"".join((begin, first, _COUNTED.pack(mark, len(answers)), *answers))
+    head = _HEAD_AND_TYPE.pack(CLIENT_SERVER.magic, peer.version, length, APPEND_ANSWERS_TYPE)
+    req_id = answers[0][:_REQ_ID_BYTES]
+    return b"".join((head, req_id, _MARK_AND_COUNT.pack(mark, len(answers)), *answers))

@@ -16,7 +16,8 @@ from waltz.protocol.client_numbers import APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.records import wrapped
 from waltz_server.core.appends.append import Append
 
-# After the message type: client id, generation, partition, sequence number, client's mark.
+# After the message type: client id, generation, partition, sequence number, client's mark. The
+# first four of these fields are the request id.
 _HEAD = struct.Struct(">iiiiq")
 _LOCKS_OFFSET = 1 + _HEAD.size
 _REQ_ID = struct.Struct(">iiii")
@@ -30,7 +31,7 @@ _TAIL_OVERHEAD_BYTES = _DATA_OFFSET + _CHECKSUM_BYTES
 # An append with one write lock and no other, up to its data: the fields of _HEAD, number of write
 # locks, the lock, number of read locks, number of append locks, header, data length.
 _ONE_WRITE_LOCK = struct.Struct(">iiiiqiiiiii")
-# The offsets of its data and of its record tail in the message body.
+# The offsets of the data and of the record tail of such an append in the message body.
 _ONE_LOCK_DATA_OFFSET = 1 + _ONE_WRITE_LOCK.size
 _ONE_LOCK_TAIL_OFFSET = _ONE_LOCK_DATA_OFFSET - _DATA_OFFSET
 

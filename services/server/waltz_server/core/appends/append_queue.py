@@ -6,13 +6,13 @@ store reports its outcome. It is *dropped* if its generation ends before it is g
 until it is refused, resolved or dropped.
 
 Appends of one client are never reordered: when an append is committed, its client regards every
-earlier open append as failed (spec/behaviour.md section 8). A *lock* is open while a granted append
-may hold it; `lock_table` represents each lock by three *slots*. An append that wants an open lock
-waits for it, first come first served. A waiting append delays only appends of its own client and
-appends that want the same locks.
+earlier open append as failed (spec/behaviour.md section 8). A lock is *busy* while a granted append
+may hold it; `lock_table` represents each lock by three *slots*. An append that wants a busy lock
+waits, first come first served. A waiting append delays only appends of its own client and appends
+that want the same locks.
 
 A batch waits like one append that wants all the locks of its appends; locks that its own appends
-take do not count. Then each append is granted or refused, at the same instant: if those with free
+take do not count. Then all its appends are granted or refused at one instant: if those with free
 locks were granted first, there would be two instants (transcripts/clients/batches_and_locks.txt).
 """
 
@@ -94,9 +94,9 @@ class AppendQueue:
         """The next number in the order of arrival of the waiters and the barriers behind them."""
         self._dropped: list[Append] = []
         """The appends dropped since the last call of `take_dropped`."""
-        self._granted = 0
+        self._num_granted = 0
         """Number of appends granted so far."""
-        self._resolved = 0
+        self._num_resolved = 0
         """Number of granted appends resolved so far."""
         self.open_count = 0
         """Number of open appends."""
@@ -113,7 +113,7 @@ class AppendQueue:
     def take_every_lock(self, high_water_mark: int) -> None:
         """Treat every lock as taken at ``high_water_mark``: another server has extended the log."""
         if self._locks is not None:
-            self._locks.assume(high_water_mark)
+            self._locks.take_every_lock(high_water_mark)
 
     def drop_stale(self, generation: int) -> None:
         """Drop the appends that are not granted yet and not of ``generation``.
@@ -156,7 +156,7 @@ class AppendQueue:
         if self._arrived:
             self._arrived.append(barrier)
         else:
-            self._place_barrier(barrier, self._granted)
+            self._place_barrier(barrier, self._num_granted)
 
     def forget(self, peer: Peer) -> None:
         """Drop the barriers of a closed connection; its appends stay."""
@@ -190,17 +190,17 @@ class AppendQueue:
             elif isinstance(item, AppendBatch):
                 self._decide_batch(self._locks, item, granted, refused)
             else:
-                self._place_barrier(item, self._granted + len(granted))
-        self._granted += len(granted)
+                self._place_barrier(item, self._num_granted + len(granted))
+        self._num_granted += len(granted)
         return granted, refused
 
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
         """Release the locks of ``appends``, whose outcome the store has reported.
 
-        ``first_id`` is the id of the first of them, None if they are not committed.
+        ``first_id`` is the id of the first append, None if the appends are not committed.
         """
-        self._resolved += len(appends)
-        assert self._resolved <= self._granted, "only granted appends are resolved"
+        self._num_resolved += len(appends)
+        assert self._num_resolved <= self._num_granted, "only granted appends are resolved"
         self.open_count -= len(appends)
         self.open_bytes -= sum(len(append.record_tail) for append in appends)
         locks = self._locks
@@ -208,13 +208,13 @@ class AppendQueue:
             return
         for position, append in enumerate(appends):
             if append.taken:
-                locks.end(append.taken, None if first_id is None else first_id + position)
+                locks.release(append.taken, None if first_id is None else first_id + position)
                 self._waiting.freed(append.taken)
 
-    def passed_barriers(self) -> list[Barrier]:
+    def take_passed_barriers(self) -> list[Barrier]:
         """Remove and return the barriers before which no append is open any more."""
         passed = []
-        while self._placed_barriers and self._placed_barriers[0].num_granted <= self._resolved:
+        while self._placed_barriers and self._placed_barriers[0].num_granted <= self._num_resolved:
             passed.append(self._placed_barriers.popleft().barrier)
         return passed
 
@@ -251,19 +251,19 @@ class AppendQueue:
         granted: list[Append],
         refused: list[RefusedAppend],
     ) -> bool:
-        """Grant or refuse the append; return False if the append must wait for an open lock."""
+        """Grant or refuse the append; return False if the append must wait for a busy lock."""
         peer, append = single
         if append.taken or append.checked:
             # Without read locks, ``taken`` includes ``checked``.
-            if locks.any_open(append.taken) or (
-                append.read_locks and locks.any_open(append.checked)
+            if locks.any_busy(append.taken) or (
+                append.read_locks and locks.any_busy(append.checked)
             ):
                 return False
             latest = locks.last_taken(append.checked)
             if latest > append.client_mark:
                 refused.append(self._refused(peer, append, OutcomeKind.REFUSED, latest))
                 return True
-            locks.begin(append.taken)
+            locks.hold(append.taken)
         granted.append(append)
         return True
 
@@ -297,27 +297,27 @@ class AppendQueue:
         granted: list[Append],
         refused: list[RefusedAppend],
     ) -> bool:
-        """Grant or refuse each append; return False if the batch must wait for an open lock."""
-        if any(locks.any_open(slots) for slots in _slots_of(batch)):
+        """Grant or refuse each append; return False if the batch must wait for a busy lock."""
+        if any(locks.any_busy(slots) for slots in _slots_of(batch)):
             return False
         taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
-            # Only commits change the table's marks, so they do not include this batch's appends.
+            # Only commits change the marks of the table, so no append of this batch is in them.
             latest = locks.last_taken(append.checked)
             if append.checked and latest > append.client_mark:
                 refused.append(self._refused(batch.peer, append, OutcomeKind.REFUSED, latest))
             else:
                 taken += append.taken
                 granted.append(append)
-        locks.begin(tuple(taken))
+        locks.hold(tuple(taken))
         return True
 
     def _retry_waiters(
         self, locks: LockTable, granted: list[Append], refused: list[RefusedAppend]
     ) -> None:
         """Decide the waiters that are due; see `lock_queues`."""
-        self._place_unblocked_barriers(self._granted)  # `drop_stale` may have removed waiters.
-        while waiter := self._waiting.next_due():
+        self._place_unblocked_barriers(self._num_granted)  # `drop_stale` may have removed waiters.
+        while waiter := self._waiting.take_due():
             item = waiter.item
             if isinstance(item, AppendBatch):
                 decided = self._try_batch(locks, item, granted, refused)
@@ -325,7 +325,7 @@ class AppendQueue:
                 decided = self._try_single(locks, item, granted, refused)
             if decided:
                 self._waiting.leave(waiter)
-                self._place_unblocked_barriers(self._granted + len(granted))
+                self._place_unblocked_barriers(self._num_granted + len(granted))
             else:
                 self._park(locks, waiter)
 
@@ -339,14 +339,14 @@ class AppendQueue:
         wanted = chain.from_iterable(map(_locks_of, appends))
         waiter = self._waiting.add(next(self._numbers), item, appends[0].client_id, wanted)
         if not waiter.behind:
-            # The waiter is first in all its queues, so it waits only for an open lock.
+            # The waiter is first in all its queues, so it waits only for a busy lock.
             self._park(locks, waiter)
 
     def _park(self, locks: LockTable, waiter: Waiter[_Item]) -> None:
-        """Park a waiter at one of its open locks, until that lock may be free."""
+        """Park a waiter at one of its busy locks, until that lock may be free."""
         wanted = chain.from_iterable(_slots_of(waiter.item))
-        open_lock = next(lock for lock in wanted if locks.any_open((lock,)))
-        self._waiting.park(waiter, open_lock)
+        busy_lock = next(lock for lock in wanted if locks.any_busy((lock,)))
+        self._waiting.park(waiter, busy_lock)
 
     def _replace_log_mark(self, append: Append) -> None:
         """Replace a client's mark `LOG_MARK` by the log's mark."""
@@ -389,7 +389,7 @@ def _appends_of(item: _Item) -> Sequence[Append]:
 
 
 def _slots_of(item: _Item) -> Iterator[Slots]:
-    """Yield the slots of all locks that must not be open when ``item`` is granted."""
+    """Yield the slots of all locks that must not be busy when ``item`` is granted."""
     for append in _appends_of(item):
         yield append.taken
         yield append.checked

@@ -1,13 +1,13 @@
 """The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
 The lock table (`lock_table`) maps each lock to three *slots*, which other locks may share. A
-granted append holds the slots of its locks until the store reports its outcome. A lock is *open*
-while all its slots are held: an open append may hold the lock, so other appends must wait for it.
+granted append holds the slots of its locks until the store reports its outcome. A lock is *busy*
+while all its slots are held: a granted append may hold the lock, so other appends must wait for it.
 
 A waiter is in the queue of its client and in the queue of each of its locks. A waiter that is first
-in all its queues is *due*: the caller may try to grant it. If the caller finds one of its locks
-open, it *parks* the waiter at the slots of that lock. A parked waiter is due again once one of
-these slots is released. So a commit costs work only for the waiters that it releases, not for all
+in all its queues is *due*: the caller may try to grant it. If a lock of the waiter is busy, the
+caller *parks* the waiter at the slots of that lock. A parked waiter is due again once one of these
+slots is released. So a commit costs work only for the waiters that it releases, not for all
 waiters.
 
 The queue of a client keeps the order of the client's appends. The queues of the locks are fair:
@@ -75,7 +75,7 @@ class LockQueues(Generic[Item]):
         """Queue ``item`` as the last one of its client and of each of its locks.
 
         The new waiter is not due yet, even if it is not `behind` another one: the append queue has
-        just found one of its locks open, and parks it.
+        just found one of its locks busy, and parks it.
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)
@@ -86,7 +86,7 @@ class LockQueues(Generic[Item]):
         self._all[number] = new
         return new
 
-    def next_due(self) -> Waiter[Item] | None:
+    def take_due(self) -> Waiter[Item] | None:
         """Take the due waiter that has waited longest; None if no waiter is due."""
         return heappop(self._due) if self._due else None
 
@@ -107,7 +107,7 @@ class LockQueues(Generic[Item]):
                     self._make_due(waiter)
 
     def leave(self, waiter: Waiter[Item]) -> None:
-        """Remove ``waiter``, which was due; make waiters due that are first everywhere now."""
+        """Remove ``waiter``, which was due; make waiters due that are now first in all queues."""
         assert not waiter.behind, "only a waiter that is first in all its queues may leave"
         del self._all[waiter.number]
         for queues_by_key, key in waiter.queues:

@@ -10,8 +10,8 @@ append that was decided on stale data.
 
 A granted append *holds* its locks until the store reports its outcome. Each slot also counts the
 appends that hold it. If all three slots of a lock are held, an append may hold the lock, and the
-lock is *open*; otherwise no append holds it. The next mark of an open lock is not known before the
-append that holds it ends, so an append that wants the lock waits
+lock is *busy*; otherwise no append holds it. The next mark of a busy lock is not known before the
+outcome of the append that holds it, so an append that wants the lock waits
 (transcripts/clients/batches_and_locks.txt).
 
 The planted bugs in tests/mutants/planted_clients.py and planted_batches.py show the failure that
@@ -32,7 +32,7 @@ Slots = tuple[tuple[int, int, int], ...]
 
 
 class LockTable:
-    """Marks and open counts of ``size`` slots.
+    """The mark of each of ``size`` slots, and how many appends hold it.
 
     The server calls the table several times per append. For speed, each loop unpacks the three
     slots of a lock.
@@ -44,7 +44,7 @@ class LockTable:
         # This server has not seen the locks of the transactions up to ``high_water_mark``: each
         # transaction may have taken any lock.
         self._marks = [high_water_mark] * size
-        self._open_counts = [0] * size
+        self._holders = [0] * size
         """For each slot, the number of appends that hold it."""
 
     def slots(self, locks: Iterable[int]) -> Slots:
@@ -60,9 +60,9 @@ class LockTable:
             )
         return tuple(slots)
 
-    def any_open(self, slots: Slots) -> bool:
-        """Whether one of the locks in ``slots`` is open: an append may hold it."""
-        counts = self._open_counts
+    def any_busy(self, slots: Slots) -> bool:
+        """Whether one of the locks in ``slots`` is busy: an append may hold it."""
+        counts = self._holders
         for a, b, c in slots:  # noqa: SIM110 - `any` with a generator would be slower
             if counts[a] and counts[b] and counts[c]:
                 return True
@@ -83,20 +83,21 @@ class LockTable:
                 latest = estimate
         return latest
 
-    def begin(self, slots: Slots) -> None:
+    def hold(self, slots: Slots) -> None:
         """Count an append that holds ``slots`` from now on."""
-        counts = self._open_counts
+        counts = self._holders
         for a, b, c in slots:
             counts[a] += 1
             counts[b] += 1
             counts[c] += 1
 
-    def end(self, slots: Slots, transaction_id: int | None) -> None:
-        """Release ``slots`` of an append with ``transaction_id``, None if it is not committed.
+    def release(self, slots: Slots, transaction_id: int | None) -> None:
+        """Release ``slots``, which an append holds, and set their marks to ``transaction_id``.
 
-        Appends are committed in the order of their ids, so a slot's mark never goes down.
+        ``transaction_id`` is None if the append is not committed; then the marks stay. Appends are
+        committed in the order of their ids, so a slot's mark never goes down.
         """
-        counts, marks = self._open_counts, self._marks
+        counts, marks = self._holders, self._marks
         for a, b, c in slots:
             counts[a] -= 1
             counts[b] -= 1
@@ -104,7 +105,7 @@ class LockTable:
             if transaction_id is not None:
                 marks[a] = marks[b] = marks[c] = transaction_id
 
-    def assume(self, high_water_mark: int) -> None:
+    def take_every_lock(self, high_water_mark: int) -> None:
         """Treat every lock as taken at ``high_water_mark``.
 
         This is the safe estimate after another server has owned the partition: its transactions

@@ -16,10 +16,10 @@ from waltz_server.core.peer import Peer
 
 @dataclass(frozen=True, slots=True)
 class _Registration:
-    """The newest connection of a client, with the age of the mount that registered it.
+    """The newest connection of a client.
 
-    ``generation`` and ``seq_num`` are those of the MountRequest. Of two mounts, the one with the
-    higher pair is newer.
+    ``generation`` and ``seq_num`` are those of the MountRequest that registered the connection. Of
+    two mounts, the one with the higher pair (``generation``, ``seq_num``) is newer.
     """
 
     peer: Peer
@@ -38,10 +38,14 @@ class MountedClients:
 
         Return whether ``peer`` is the client's connection now.
         """
-        client_id, age = mount.req_id.client_id, (mount.req_id.generation, mount.seq_num)
+        client_id, generation = mount.req_id.client_id, mount.req_id.generation
         known = self._clients.get(client_id)
-        if known is None or known.peer is peer or age > (known.generation, known.seq_num):
-            self._clients[client_id] = _Registration(peer, *age)
+        if (
+            known is None
+            or known.peer is peer
+            or (generation, mount.seq_num) > (known.generation, known.seq_num)
+        ):
+            self._clients[client_id] = _Registration(peer, generation, mount.seq_num)
             return True
         return False
 

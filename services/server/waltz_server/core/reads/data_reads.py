@@ -62,7 +62,7 @@ _NOT_OPEN = f"{_STORE_ERROR}: the partition has no open store session"
 _RELEASED = "partition not ready"
 
 _MEAN_WEIGHT = 8
-"""The mean is a moving average: a new size moves it by the difference, divided by this number."""
+"""A new size of a record moves the mean size by their difference, divided by this number."""
 
 _ANSWER_TYPE = b"\x07"  # message type of TransactionDataResponse
 _ID_AND_HAS_DATA = struct.Struct(">q?")  # transaction id, whether data follow
@@ -175,7 +175,7 @@ class DataReads:
         else:
             failed = [n for n in window if n in self._waiting]
             requests = self._take_waiting(failed, f"{_STORE_ERROR}: {done.error}")
-        self._read_missing(window)
+        self._plan_reads_of_missing(window)
         for peer, queued in requests.items():
             # These requests are older than those in the queue.
             self._clients[peer].queue.extendleft(reversed(queued))
@@ -249,8 +249,8 @@ class DataReads:
     def _serve(self, peer: Peer, records: Mapping[int, bytes] | None = None) -> None:
         """Answer the queued requests of a connection, or let them wait for reads.
 
-        Stop at a bound of the module: see its docstring. ``records`` has the record tails
-        of a read that has just ended.
+        Stop at the bounds that the module's docstring lists. ``records`` has the record tails of a
+        read that has just ended.
         """
         client = self._clients.get(peer)
         if client is None:
@@ -327,10 +327,10 @@ class DataReads:
     def _is_being_read(self, wanted: int) -> bool:
         return any(first <= wanted < first + count for first, count in self._windows.items())
 
-    def _read_missing(self, window: range) -> None:
-        """Plan reads of the transactions of a window that its answer did not have.
+    def _plan_reads_of_missing(self, window: range) -> None:
+        """Plan reads of the wanted transactions of ``window`` that its answer did not have.
 
-        The next read begins with the first of them, so that each read answers at least one request.
+        A next read begins with the first of them, so that each read answers at least one request.
         """
         missing = [n for n in window if n in self._waiting and not self._is_being_read(n)]
         self._unread.update(dict.fromkeys(missing))
@@ -367,8 +367,8 @@ class DataReads:
     def _first_of_window(self, wanted: int) -> int:
         """Return the first transaction of a read that includes ``wanted``.
 
-        Unread transactions shortly before ``wanted`` are read, too. Example: with a window of 16
-        records, ``wanted`` 100, and 90 and 95 unread as well, the read begins with 90.
+        Unread transactions shortly before ``wanted`` are read, too. Example: the window is 16
+        records, ``wanted`` is 100, and 90 and 95 are unread as well: the read begins with 90.
         """
         lowest = max(0, wanted - self._window_size() + 1)
         return next(n for n in range(lowest, wanted + 1) if n in self._unread)

@@ -90,17 +90,17 @@ class FeedCache:
         position, end = 0, len(frames)
         while position < end:
             transaction = first_id + position // FRAME_BYTES
-            number, within = divmod(transaction, BLOCK_TRANSACTIONS)
-            size = min(end - position, (BLOCK_TRANSACTIONS - within) * FRAME_BYTES)
+            number, index_in_block = divmod(transaction, BLOCK_TRANSACTIONS)
+            size = min(end - position, (BLOCK_TRANSACTIONS - index_in_block) * FRAME_BYTES)
             block = self._blocks.get(number)
-            if block is None and within == 0:
+            if block is None and index_in_block == 0:
                 block = self._blocks[number] = bytearray()
                 if len(self._blocks) > self.capacity_blocks:
                     self._blocks.popitem(last=False)
             elif block is not None:
                 self._blocks.move_to_end(number)
-            if block is not None and len(block) >= within * FRAME_BYTES:
-                start = within * FRAME_BYTES
+            start = index_in_block * FRAME_BYTES
+            if block is not None and len(block) >= start:
                 block[start : start + size] = frames[position : position + size]
             position += size
 
@@ -120,12 +120,13 @@ class FeedCache:
         """
         parts = []
         while count > 0:
-            number, within = divmod(first_id, BLOCK_TRANSACTIONS)
+            number, index_in_block = divmod(first_id, BLOCK_TRANSACTIONS)
             block = self._blocks.get(number)
             if block is None:
                 break
-            wanted = min(count, BLOCK_TRANSACTIONS - within)
-            part = bytes(block[within * FRAME_BYTES : (within + wanted) * FRAME_BYTES])
+            wanted = min(count, BLOCK_TRANSACTIONS - index_in_block)
+            start = index_in_block * FRAME_BYTES
+            part = bytes(block[start : start + wanted * FRAME_BYTES])
             if not part:
                 break
             self._blocks.move_to_end(number)

@@ -103,14 +103,14 @@ class FeedDelivery:
 
     def turn(self) -> None:
         """Give one catch-up feed its turn."""
-        feed = self.feeds.next_catch_up()
+        feed = self.feeds.take_catch_up()
         if feed is not None:
             served = self._serve_feed(feed, {})
             if served or self._reading is None:
                 self.feeds.end_turn(feed, self._mark)
             else:
-                # The feed got nothing, and a read of headers is in progress. Its turn ends after
-                # that read. Otherwise, it would take turns without a result until then.
+                # The feed got nothing, and a read of headers is in progress. The feed's turn ends
+                # after that read. Otherwise, it would take turns without a result until then.
                 self._waiting.append(feed)
         # The feed may be a real-time feed now. Without this call, it would wait for a commit.
         self.serve()
@@ -128,7 +128,7 @@ class FeedDelivery:
             self._ready.add(ScheduleTurn())
 
     def read_done(self, done: ReadDone) -> None:
-        """Serve the feeds that waited for a read of headers, or retry it later if it failed."""
+        """Serve the feeds that waited for a read of headers; if the read failed, retry it later."""
         read = self._reading
         assert read is not None, "headers arrived that were not requested"
         read.frames += frames_of_headers(done.headers or ())
@@ -152,7 +152,8 @@ class FeedDelivery:
     def resume(self) -> None:
         """Serve the feeds that waited for headers, before another read evicts the headers.
 
-        After a failed read, the cache may lack them: then the next turns of these feeds read again.
+        After a failed read, the cache may lack the headers. Then the next turns of these feeds read
+        them again.
         """
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []
@@ -165,9 +166,9 @@ class FeedDelivery:
     def _serve_feed(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
         """Serve ``feed`` from the cache, or read missing headers; return whether it was served.
 
-        It is not served if it is at the log's end, if its connection is congested, or if the cache
-        lacks its next header. ``known`` has frames by their first id, so that feeds at the same
-        position share a lookup.
+        A feed at the log's end, a feed of a congested connection, and a feed whose next header is
+        not cached are not served. ``known`` has frames by their first id, so that feeds at the same
+        position share a lookup. Without ``may_read``, missing headers are not read.
         """
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:

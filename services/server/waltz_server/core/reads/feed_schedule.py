@@ -35,14 +35,14 @@ class FeedKind(Enum):
 class Feed:
     """One client's feed, which has reached ``position``.
 
-    The feed ends after ``remaining`` more transactions; then the client gets the message ``end``.
-    ``kind`` is None until `FeedSchedule.open` queues the feed.
+    The feed ends after ``remaining`` more transactions; then the client gets ``end_message``.
+    ``kind`` is None before `FeedSchedule.open` and after the feed has ended.
     """
 
     peer: Peer
     position: int
     remaining: int
-    end: FeedSuspended | MountResponse
+    end_message: FeedSuspended | MountResponse
     kind: FeedKind | None = None
 
 
@@ -87,8 +87,11 @@ class FeedSchedule:
         """Return the real-time feeds, the lowest position first."""
         return sorted(self._real_time, key=lambda feed: feed.position)
 
-    def next_catch_up(self) -> Feed | None:
-        """Take the catch-up feed whose turn it is; after the turn the caller calls `end_turn`."""
+    def take_catch_up(self) -> Feed | None:
+        """Take the catch-up feed whose turn it is; park the congested ones before it.
+
+        After the turn the caller calls `end_turn`. None: no feed can have a turn.
+        """
         while self._catch_up:
             feed = self._catch_up.popleft()
             if not feed.peer.congested:
@@ -134,7 +137,7 @@ class FeedSchedule:
         feed.remaining -= wanted
         out = in_version(frames[: wanted * FRAME_BYTES], feed.peer.version)
         if feed.remaining == 0:
-            out += encode(feed.end, feed.peer.version)
+            out += encode(feed.end_message, feed.peer.version)
             self.close(feed.peer)
         return out
 

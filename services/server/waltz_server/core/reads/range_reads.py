@@ -125,8 +125,8 @@ class RangeReads:
     def session_delayed(self) -> None:
         """Make the reads of replicas due again, because it is unknown when a session opens.
 
-        Until then they would count for `READS_PER_CONNECTION`, and the connection's reads of other
-        partitions would wait for this partition.
+        Otherwise they would count for `READS_PER_CONNECTION` until a session opens, and the
+        connection's reads of other partitions would wait for this partition.
         """
         self._session_delayed = True
         for read in reversed(self._stop_reading()):  # So the oldest is first again.
@@ -163,9 +163,9 @@ class RangeReads:
         self._ticking = False
         for read in self._waiting:
             read.ticks -= 1
-        over = [read for read in self._waiting if read.ticks <= 0]
+        expired = [read for read in self._waiting if read.ticks <= 0]
         self._waiting = [read for read in self._waiting if read.ticks > 0]
-        for read in over:
+        for read in expired:
             self._answer_empty(read)
         self._ahead.tick()
         self.resume()
@@ -270,9 +270,9 @@ class RangeReads:
         return bool(frames)
 
     def _answer_ahead(self, read: RangeRead) -> bool:
-        """Answer ``read`` with the range that was read ahead, now or when that read is over.
+        """Answer ``read`` with a range that is read ahead, now or when its records arrive.
 
-        Return False if its range was not read ahead.
+        Return False if the range of ``read`` is not read ahead.
         """
         ahead = self._ahead.take(read)
         if ahead is not None and ahead.result is not None:
@@ -308,7 +308,7 @@ class RangeReads:
         records: RecordBatch = EMPTY_BATCH,
         headers: tuple[RecordHeader, ...] = (),
     ) -> None:
-        """Answer ``read`` with records or headers, whichever it has requested."""
+        """Answer ``read`` with ``records`` if it has requested records, else with ``headers``."""
         request, mark = read.request, self._mark
         assert mark is not None
         response: cs.RecordsResponse | cs.HeadersResponse

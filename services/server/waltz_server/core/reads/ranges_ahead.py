@@ -4,11 +4,11 @@ A client that reads a log requests one range after the other. Without this modul
 and storage would work in turns: the storage would read a range while the client waits, and the
 client would verify it while the storage waits.
 
-After an answer in disk form, a read of the next range begins, with the bounds of the same request,
-if the answer continues the previous range of the connection. If the client then requests exactly
-this next range, the result is its answer. Any other request for records of the partition drops the
-result. So does a pause of `TICKS_HELD`: the memory of a server must not fill with the ranges of
-readers that pause. A connection has at most one range that is read ahead, in all its partitions.
+If an answer in disk form continues the previous range of the connection, a read of the next range
+begins, with the bounds of the answered request. If the client then requests exactly this next
+range, the result is the answer. Any other request for records of the partition drops the result. So
+does a pause of `TICKS_HELD`: the memory of a server must not fill with the ranges of readers that
+pause. A connection has at most one range that is read ahead, in all its partitions.
 """
 
 from __future__ import annotations
@@ -92,14 +92,15 @@ class RangesAhead:
         return ahead
 
     def done(self, ahead: RangeAhead, result: ReadDone) -> RangeRead | None:
-        """Note the result of a read; return the request that waits for it, if any."""
+        """Note the result of a read; return the request that waits for the result, if any."""
         if ahead not in self._reading:
             return None
         del self._reading[ahead]
         ahead.peer.range_reads -= 1
         ahead.result = result
-        is_over = ahead.waiting is not None or result.error is not None
-        if is_over and self._ahead.get(ahead.peer) is ahead:
+        # The result is held for a later request, unless a request waits already or it is an error.
+        is_held = ahead.waiting is None and result.error is None
+        if not is_held and self._ahead.get(ahead.peer) is ahead:
             self._drop(ahead.peer)
         return ahead.waiting
 

@@ -31,7 +31,7 @@ class AwaitedOperation:
         """Accept no result from now on."""
         self._operation = None
 
-    def take(self, operation: MetadataOperation) -> bool:
+    def accept(self, operation: MetadataOperation) -> bool:
         """Return whether to accept the result of ``operation``; a second result is not accepted."""
         if operation is not self._operation:
             return False

@@ -1,7 +1,7 @@
 """Keep the last batches of a store session in memory: the end of its log. Pure.
 
 All uncommitted batches are kept. Committed batches that an active replica may still lack are kept
-up to a bound in bytes; a replica that lags further copies from a peer.
+up to a bound in bytes; a replica that lags further copies from another replica.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ class LogTail:
 
         Every active replica has acknowledged all transactions up to ``acknowledged_by_all``.
         """
-        uncommitted_id = self._uncommitted[0].first_id if self._uncommitted else None
+        first_uncommitted = self._uncommitted[0].first_id if self._uncommitted else None
         while self._batches:
             batch = next(iter(self._batches.values()))
-            if batch.first_id == uncommitted_id:
+            if batch.first_id == first_uncommitted:
                 return
             if batch.last_id > acknowledged_by_all and self._bytes <= self._kept_bytes:
                 return

@@ -51,8 +51,8 @@ def continued_despite(contradiction: str, session_id: int, active: Iterable[str]
 class LostMetadata:
     """Keeps why a partition is closed because something contradicts its metadata.
 
-    The contradiction is found by a session, in what a replica has, or by `check`. It holds until
-    another process writes the metadata.
+    A session finds the contradiction, in what a replica has, or `check` finds it. The reason holds
+    until another process writes the metadata.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LostMetadata:
         """The version and the session id of the metadata that ``reason`` is about."""
 
     def session_begun(self, session_id: int, version: int) -> None:
-        """Note that ``session_id`` has begun, by a write that gave the metadata ``version``."""
+        """Note that ``session_id`` has begun: a write gave the metadata this id and ``version``."""
         self.reason, self._checked = None, (version, session_id)
 
     def session_did_not_open(self, contradiction: str | None) -> None:

@@ -14,8 +14,8 @@ def decided_position(positions: Iterable[int], absent: int, quorum: int) -> int 
     position up to its own.
 
     The vote goes down from the highest position. If a position lacks support, but would have enough
-    with the absent replicas, it may be committed, and a session that opens below it would lose it.
-    So no lower position can be decided (undecidable_vote.txt).
+    with the absent replicas, the transactions up to it may be committed. A session that opens below
+    this position would lose them, so no lower position can be decided (undecidable_vote.txt).
 
     Example with a quorum of two: positions 12 and 10, and one replica absent. The absent replica
     may have 12, too, so nothing is decided. If it then connects with 10, only one replica supports
@@ -23,9 +23,9 @@ def decided_position(positions: Iterable[int], absent: int, quorum: int) -> int 
 
     No other rule is needed to keep the transactions that the last session committed. A quorum of
     that session's replicas holds each of them, and each replica of this quorum is either counted
-    at or above the transaction, or absent. So the vote ends at or above the transaction: it has
-    decided, or it cannot decide. Transactions of earlier sessions are at or below a mark that is
-    known to be committed, and the caller resolves no mark below that one (known_mark.txt).
+    at or above the transaction, or absent. So the vote decides a position at or above the
+    transaction, or it cannot decide. The transactions of earlier sessions are at or below a mark
+    that is known to be committed, and the caller resolves no mark below that one (known_mark.txt).
     """
     supporters = 0
     for position, replicas in groupby(positions):

@@ -122,7 +122,7 @@ class ReplicaReads:
             case st.RecordHeaderListResponse(headers=headers) if headers:
                 self._reports.add(ReadDone(read.purpose, headers=headers))
                 self._learn_duration(storage, elapsed_ms)
-            case _:
+            case _:  # A refusal, a lost connection, or an answer that is empty or too large.
                 if isinstance(response, st.FailureResponse):
                     why = response.failure.message
                     text = f"{storage} cannot read its records: {why}; trying another replica"
@@ -213,8 +213,8 @@ class ReplicaReads:
 def _is_within(request: _ReadRequest, stored: StoredBatch) -> bool:
     """Return whether an answer has records, and keeps the bounds of its request.
 
-    A single record may be larger. The server passes the records on without looking into them, so
-    this is the only check of the bounds.
+    A single record may be larger than the bound in bytes. The server passes the records on without
+    looking into them, so this is the only check of the bounds.
     """
     return isinstance(request, st.StoredRecordListRequest) and (
         stored.count == 1

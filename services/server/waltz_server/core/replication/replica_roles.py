@@ -24,15 +24,16 @@ still find everything that the failed session's vote has counted. So:
 
 The mark on a replica's disk can be wrong in spite of this order. Waltz 0.13.2, which does not keep
 the order, may have written it. Or a session that never opened wrote it, and the disk of another
-replica, which its vote had counted, was emptied afterwards: then a later session may resolve a
-lower mark. So a log is never trusted beyond its *closing mark* in the metadata: the high-water mark
-at which the replica left its session. It is UNRESOLVED for the replicas that took part in the last
-session that opened. Only a session that opens writes closing marks.
+replica, which the vote of that session had counted, was emptied afterwards: then a later session
+may resolve a lower mark. So a log is never trusted beyond its *closing mark* in the metadata: the
+high-water mark at which the replica left its session. The closing mark is UNRESOLVED for the
+replicas that took part in the last session that opened. Only a session that opens writes closing
+marks.
 
 Each disk also has a *local low-water mark*: the id at which the log ended when the low-water mark
-was written. A log that is cut at its closing mark may end below it. The storage then refuses every
-new mark until copies have filled the log up to the local low-water mark. Until then the replica
-supports nothing.
+was written. A log that is cut at its closing mark may end below the local low-water mark. The
+storage then refuses every new mark until copies have filled the log up to the local low-water mark.
+Until then the replica supports nothing.
 """
 
 from __future__ import annotations
@@ -105,14 +106,14 @@ class Classification:
     cut_at: int | None
     """The replica's log is cut after this id before it counts. None: the log is not cut."""
     interim_mark: int | None
-    """The new session's id is written to the replica's disk, with this mark, before copies count.
+    """The *interim mark*: it is written to the disk with the new session's id, before copies count.
 
-    It is the *interim mark*. None: the id is not written before the mark is resolved.
+    None: the id is not written before the mark is resolved.
     """
     mark_counts: bool
-    """Whether the low-water mark on the replica's disk is possibly committed.
+    """Whether a session may have resolved the low-water mark that is on the replica's disk.
 
-    If it is, the recovery resolves no lower mark (known_mark.txt).
+    Then the recovery resolves no lower mark (known_mark.txt).
     """
 
 
@@ -121,15 +122,15 @@ def classify(
 ) -> Classification:
     """Classify ``replica`` by the metadata and by what its disk has.
 
-    ``entries`` are the replica states in the metadata. The disk has the id of the last ``session``
-    of the replica, and its ``low_water_mark``.
+    ``entries`` are the replica states in the metadata. ``session`` is the id of the replica's last
+    session, and ``low_water_mark`` the mark: both are on its disk.
     """
     entry = entries.get(replica)
     role, case, cut_at = _rule_for(entry, entries, session, low_water_mark)
     # The mark on the disk counts in three cases:
     # * The replica is a voter: it gets only resolved marks.
     # * The replica is older than its metadata: its disk may have a resolved mark.
-    # * The metadata name the session on the disk: it opened, so it had resolved its mark.
+    # * The metadata name the session on the disk: that session opened, so it had resolved its mark.
     # Otherwise the mark may be of an earlier assignment, or an interim mark of a failed session.
     mark_confirmed = entry is not None and session != NO_SESSION and session == entry.session_id
     mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or mark_confirmed
@@ -183,7 +184,7 @@ def _last_opened(entries: Mapping[str, ReplicaState]) -> int:
 
 
 def _proven_up_to(low_water_mark: int, closing_mark: int) -> int:
-    """Return the id up to which both marks prove that the replica's log is right.
+    """Return the id up to which the replica's log is certainly right: the lower of both marks.
 
     An UNRESOLVED closing mark sets no limit: the replica had not left its session.
     """

@@ -19,8 +19,8 @@ class SessionAttempts:
         self._ready = ready
         self._failures = 0
         """Number of attempts that have failed since a session opened."""
-        self._timer = 0
-        """Number of the last timer; earlier ones are ignored."""
+        self._last_timer = 0
+        """Number of the last timer that was started; earlier ones are ignored."""
 
     def succeeded(self) -> None:
         """Note that a session has opened."""
@@ -36,13 +36,13 @@ class SessionAttempts:
 
     def is_due(self, timer: RetrySession) -> bool:
         """Whether ``timer``, which has expired, is the last one that was started."""
-        return timer.attempt == self._timer
+        return timer.number == self._last_timer
 
     def _pause(self, backoff: Backoff, reason: str) -> None:
         """Log ``reason``, and start the timer; the pause grows with each failure."""
         seconds = backoff.delay(self._failures)
         self._failures += 1
-        self._timer += 1
+        self._last_timer += 1
         text = f"partition {self._partition}: {reason}; retrying in {seconds:g} s"
         self._ready.add(WriteLog(LogLevel.WARNING, text))
-        self._ready.add(StartTimer(seconds, RetrySession(self._timer)))
+        self._ready.add(StartTimer(seconds, RetrySession(self._last_timer)))

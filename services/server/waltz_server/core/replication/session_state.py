@@ -24,8 +24,8 @@ class StoreStage(Enum):
     An attempt to begin a session goes from READING to BEGINNING to RUNNING. A store without a
     generation or replicas is IDLE. An attempt that fails leads to WAITING, and then to READING. A
     session that fails to open leads to WAITING; any other session that ends leads to READING. A new
-    generation ends any session, REFUSED and WAITING at once. So do new replicas, but an open
-    session drains first. CLOSED is final.
+    generation ends any session at once, and leads from IDLE, WAITING and REFUSED to READING. New
+    replicas do the same, except that an open session drains before it ends. CLOSED is final.
     """
 
     IDLE = auto()
@@ -81,11 +81,11 @@ class ReplicaSession:
     in_flight: int = 0
     """Number of batches that were sent to the replica and not acknowledged."""
     copying: st.RecordListRequest | None = None
-    """The read of a peer whose records will be sent to this replica."""
+    """The read of another replica, whose records will be sent to this one."""
     lagged: bool = False
     """Whether a log line has reported that the replica lags."""
     catch_up_records: int = CATCH_UP_START_RECORDS
-    """Number of records in the next copy from a peer."""
+    """Number of records in the next copy from another replica."""
     read_load: float = 0.0
     """Total time in milliseconds that the reads sent to this replica were expected to take.
 
@@ -113,8 +113,9 @@ class ReplicaSession:
     def acknowledge(self, first_id: int, count: int) -> bool:
         """Note that the replica has acknowledged ``count`` records from ``first_id`` on.
 
-        Return False, and note nothing, if it has not acknowledged the records before them: counting
-        these as durable could lose them (`test_replica_that_answers_out_of_order_is_dropped`).
+        Return False, and note nothing, if the replica has not acknowledged the records before
+        ``first_id``: they would count as durable, although they may not be on its disk
+        (`test_replica_that_answers_out_of_order_is_dropped`).
         """
         assert self.in_flight > 0, "acknowledged without an append"
         assert first_id + count <= self.next_id, "only sent records are acknowledged"
@@ -155,10 +156,12 @@ def choose_replica(
 ) -> str | None:
     """Choose the least loaded active replica that has the log up to ``needed_id``.
 
-    Add the expected time of one read to its load: the caller must send it a read. Return None if no
-    such replica exists outside ``excluded``. ``replicas`` are all replicas of the session: those
-    that cannot be chosen now keep up with the smallest load. Otherwise a replica that was away
-    would later get all reads until its load equals the others'.
+    Add the expected time of one read to the load of this replica: the caller must send it a read.
+    Return None if no such replica exists outside ``excluded``.
+
+    ``replicas`` are all replicas of the session. No load stays below that of the chosen replica,
+    not even the load of a replica that cannot be chosen now. Otherwise that replica would later get
+    all reads, until its load equals the loads of the others.
     """
     states = list(replicas)
     holders = readable_replicas(states, needed_id, excluded)

@@ -205,7 +205,7 @@ class StorePartition:
         self, operation: MetadataOperation, value: PartitionMetadata, version: int
     ) -> None:
         """Begin a session on ``value``, or pass it to the current session if there is one."""
-        if not self._awaited.take(operation):
+        if not self._awaited.accept(operation):
             return
         if self._metadata is not None:
             self._metadata.was_read(value, version)
@@ -228,7 +228,7 @@ class StorePartition:
 
     def metadata_written(self, operation: MetadataOperation, version: int) -> None:
         """Continue after ``operation`` has succeeded; the metadata now have ``version``."""
-        if not self._awaited.take(operation):
+        if not self._awaited.accept(operation):
             return
         if self._stage is StoreStage.BEGINNING and self._begun is not None:
             self._begin_session(self._begun, version)
@@ -238,7 +238,7 @@ class StorePartition:
 
     def metadata_failed(self, operation: MetadataOperation, reason: str) -> None:
         """Retry, or end a session that has not opened: ``operation`` failed, or may have failed."""
-        if not self._awaited.take(operation):
+        if not self._awaited.accept(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
             self._stage = StoreStage.WAITING
@@ -286,7 +286,7 @@ class StorePartition:
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
     def _restart(self) -> None:
-        """Begin a session for a new generation or new replicas; a running attempt uses them too."""
+        """Start an attempt for a new generation or new replicas; a running attempt uses these."""
         if self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
             self._start_attempt()
 
@@ -300,7 +300,7 @@ class StorePartition:
 
     def _begin_session(self, begun: PartitionMetadata, version: int) -> None:
         self._begun = None
-        if begun.generation != self._generation:  # It changed during the write.
+        if begun.generation != self._generation:  # A new generation came during the write.
             self._start_attempt()
             return
         assert begun.session_id > self._last_session_id, "session ids grow"
@@ -310,7 +310,7 @@ class StorePartition:
         self._lost.session_begun(begun.session_id, version)
         limits, queue, ready = self._limits, self._queue, self._ready
         # A disk may be restored from a copy of the last session. Only what this server knows to be
-        # committed shows that it lacks records (restored_in_session.txt).
+        # committed shows that such a disk lacks records (restored_in_session.txt).
         committed = -1 if self._mark is None else self._mark
         session = self.session = StoreSession(
             self.partition, begun, self._replicas, limits, queue, ready, self._reports, committed
@@ -331,9 +331,9 @@ class StorePartition:
             self._mark = session.high_water_mark
         self._backoff.back_off(session.newly_failed)
         session.newly_failed.clear()
-        # A renewal ends this session. An open one drains after it has read the metadata. One in
-        # recovery ends only while no operation under way can open it: a storage to readmit that
-        # fails again must not delay the opening. `set_replicas` ends it itself.
+        # A renewal ends this session. An open session drains after it has read the metadata. A
+        # session in recovery ends here, but only if it is stuck: a storage that returns and fails
+        # again must not delay the opening. (`set_replicas` ends a session in recovery itself.)
         renewal = renewal_reason(session, self._replicas, self._backoff)
         if renewal is not None and session.is_stuck():
             session.drain(renewal)
