@@ -33,7 +33,7 @@ class RecoveringReplica:
     """The replica's last transaction id, None until ``first_step`` is reported."""
     busy: bool = False
     """Whether a step of the replica is not reported yet."""
-    trimmed: bool = False
+    cut_sent: bool = False
     """Whether the replica was sent the command to cut its log to the resolved mark."""
     marked: bool = False
     """Whether the new session is on the replica's disk, with the resolved mark."""

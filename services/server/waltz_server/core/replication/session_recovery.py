@@ -352,10 +352,10 @@ class SessionRecovery:
         # that follows, and ``r`` fails.
         if r.marked or position < min(r.local_mark, mark):
             return self._copy(position, mark)
-        if position >= mark and not r.trimmed:
+        if position >= mark and not r.cut_sent:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
-            r.trimmed = True
+            r.cut_sent = True
             # A storage cuts below the low-water mark on its disk only if `cut_log` gets that mark.
             # Without ``_last_replicas`` the metadata may be lost, and that mark may be right. So it
             # is not passed (-1), and the storage refuses a cut below its mark.
