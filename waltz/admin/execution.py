@@ -281,8 +281,8 @@ async def carry_out(
 
     ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
     changes. A step that failed counts as a `Wait`; it is tried again without a call of ``on_step``.
-    If a step succeeded and the next step is the same one, the step had no effect. This counts as a
-    `Wait`, too, and the step is tried again without a call.
+    If a step succeeded and the next step is the same one, the step had no effect: this is treated
+    like a failure.
 
     Raises OrderRefused, NotPossible, UnsupportedByPeer, the errors of `StepPerformer.observe`, and
     Stalled if there was no progress for ``max_stall_seconds``.

@@ -148,7 +148,7 @@ class Comparison:
     def may_pause(self) -> bool:
         """Whether a later comparison can continue from `result`.
 
-        None can while answers are too short, or while a difference is being narrowed down: `result`
+        False while answers are too short, or while a difference is being narrowed down: `result`
         says nothing of either, so each later comparison could end at the same point.
         """
         return self._may_pause

@@ -48,7 +48,7 @@ class PartitionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica. ``lag`` is how many committed transactions it lacks, ``last_id`` its last one.
+    """One replica: ``lag`` is how many committed transactions it lacks, ``last_id`` its last id.
 
     ``reason`` says more than the state; it is empty if there is no more to say.
     """
@@ -79,7 +79,7 @@ class PartitionStatus:
 
 
 def view_partition(before: Sample | None, now: Sample, partition: int) -> PartitionStatus:
-    """Return the status of a partition; rates are those since the sample ``before``."""
+    """Return the status of a partition; its rate is that since the sample ``before``."""
     replicas = tuple(
         view_replica(now, partition, storage)
         for storage in sorted(now.maps.assignments.storages_of(partition))

@@ -2,7 +2,7 @@
 
 The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), except that
 the quorum check counts the replicas of the partition, where that version counts all storages. A
-check that needs the report of a server or a storage fails if this process did not answer. There are
+check that needs the report of a server or a storage fails if that process did not answer. There are
 two exceptions for a storage that did not answer: the quorum check counts its replica as not
 available, and the check of recovered replicas uses only the metadata.
 """

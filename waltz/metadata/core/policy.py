@@ -39,7 +39,7 @@ def assign(
     (test_random_faults_never_give_one_generation_to_two_servers). No server has more than its even
     share, unless it prefers more partitions.
 
-    A server that must release partitions later releases the last ones of its list. ``shuffle``
+    If a server must release partitions later, it releases the last ones of its list. ``shuffle``
     is applied to each list, so that these are not always the same partitions.
 
     Raises PolicyError if there are fewer partitions than before, or if ``old`` does not contain
