@@ -50,8 +50,8 @@ ADMIN_BUGS = (
     Planted(
         "committed transactions need no quorum of the last session",
         Package.ADMIN,
-        "knows_committed = not last or len(reached & assigned & last) >= quorum(len(last))\n",
-        "knows_committed = not last or bool(reached & assigned & last)\n",
+        "knows_committed = not last_session or len(of_last_session) >= quorum(len(last_session))\n",
+        "knows_committed = not last_session or bool(of_last_session)\n",
         "A committed transaction can be missing from every replica of the next session.",
         nodes(
             "unit/admin/test_operations_health.py::test_session_needs_a_quorum_of_the_assigned_and_of_the_last_replicas"

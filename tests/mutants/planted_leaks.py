@@ -89,7 +89,7 @@ LEAK_BUGS = (
     Planted(
         "an interrupted wait keeps the admin lock",
         Package.METADATA,
-        "    await self._abandon()\nfinally:\n    self._within_session.release()\n",
+        "    await self._abandon()\nfinally:\n    self._task_lock.release()\n",
         "    await self._abandon()\nfinally:\n    pass\n",
         "Every later change of the same process waits forever.",
         nodes(
@@ -99,8 +99,8 @@ LEAK_BUGS = (
     Planted(
         "a cancelled wait leaves the node of the admin lock",
         Package.METADATA,
-        "    await self._abandon()\nfinally:\n    self._within_session.release()\n",
-        "    pass\nfinally:\n    self._within_session.release()\n",
+        "    await self._abandon()\nfinally:\n    self._task_lock.release()\n",
+        "    pass\nfinally:\n    self._task_lock.release()\n",
         "All other processes wait for the lock until the session of this process ends.",
         nodes(
             "unit/metadata/test_metadata_cluster.py::test_admin_lock_is_free_after_a_cancelled_creation"

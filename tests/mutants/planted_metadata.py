@@ -174,8 +174,8 @@ METADATA_BUGS = (
     Planted(
         "the surplus is counted from the minimum",
         Package.METADATA,
-        "if len(taken) > self._minimum:\n",
-        "if len(taken) >= self._minimum:\n",
+        "if len(taken) > self._share:\n",
+        "if len(taken) >= self._share:\n",
         "Partitions remain without an owner, as in Waltz 0.13.2.",
         nodes("unit/metadata/test_metadata_policy.py::test_every_partition_has_exactly_one_owner"),
     ),

@@ -46,8 +46,8 @@ NET_BUGS = (
     Planted(
         "a silent dialer sends no keep-alive",
         Package.NET,
-        "if self._loop.time() - self._last_write >= KEEP_ALIVE_SECONDS:\n",
-        "if self._loop.time() - self._last_write >= 2 * KEEP_ALIVE_SECONDS:\n",
+        "if self._loop.time() - self._last_write_at >= KEEP_ALIVE_SECONDS:\n",
+        "if self._loop.time() - self._last_write_at >= 2 * KEEP_ALIVE_SECONDS:\n",
         "Middleboxes drop the connection.",
         nodes("unit/net/test_net_connection.py::test_idle_dialer_sends_keep_alives"),
     ),
@@ -205,8 +205,8 @@ NET_BUGS = (
     Planted(
         "a keep-alive that is not due yet is the last one",
         Package.NET,
-        "        self._last_write = self._loop.time()\n    self._schedule_keep_alive()\n",
-        "        self._last_write = self._loop.time()\n",
+        "        self._last_write_at = self._loop.time()\n    self._schedule_keep_alive()\n",
+        "        self._last_write_at = self._loop.time()\n",
         "An idle connection is closed by a middlebox.",
         nodes("unit/net/test_net_connection.py::test_idle_dialer_sends_keep_alives"),
     ),

@@ -94,7 +94,7 @@ REPAIR_BUGS = (
     Planted(
         "a repair takes records from a replica that has them damaged, too",
         Package.ADMIN,
-        "*(other.first_id - 1 for other in damaged if other.last_id >= first_id),\n",
+        "*(each.first_id - 1 for each in damaged if each.last_id >= first_id),\n",
         "",
         "The repair fails although a third replica has the records.",
         nodes(_ORDER + "test_repair_takes_no_record_from_a_replica_that_has_it_damaged_too"),

@@ -81,18 +81,20 @@ class BundleCollector:
 
     async def _collect_parts(self) -> None:
         """Add the files that need a session with ZooKeeper, or their errors."""
-        # For the session with ZooKeeper and for the parts, which have a shorter limit (`_part`).
+        # For the session with ZooKeeper and for the parts; `_add_part` has a shorter limit.
         seconds = self._timeout_seconds * 6 + 5
         limit = asyncio.timeout(seconds)
         try:
             async with limit, self._open_cluster() as cluster:
                 # Concurrently: if ZooKeeper does not answer, all wait during the same seconds.
                 await asyncio.gather(
-                    self._part("znodes.json", lambda: _znodes(cluster.store, cluster.paths.root)),
-                    self._part("metadata.json", lambda: _metadata(cluster)),
-                    self._part("replicas.json", lambda: self._sample(cluster)),
-                    self._part("checks.json", lambda: self._facts(cluster)),
-                    self._part("storage-metrics.json", lambda: self._storage_metrics(cluster)),
+                    self._add_part(
+                        "znodes.json", lambda: _znodes(cluster.store, cluster.paths.root)
+                    ),
+                    self._add_part("metadata.json", lambda: _metadata(cluster)),
+                    self._add_part("replicas.json", lambda: self._sample(cluster)),
+                    self._add_part("checks.json", lambda: self._facts(cluster)),
+                    self._add_part("storage-metrics.json", lambda: self._storage_metrics(cluster)),
                 )
         except Exception as problem:
             self.errors.append(f"the cluster: {_reason(problem, limit, seconds)}")
@@ -102,7 +104,7 @@ class BundleCollector:
         text = json.dumps(_plain(value), indent=2, default=str)
         self.files[path] = text.encode() + b"\n"
 
-    async def _part(self, path: str, collect: Callable[[], Awaitable[Any]]) -> None:
+    async def _add_part(self, path: str, collect: Callable[[], Awaitable[Any]]) -> None:
         """Add the file ``path`` with the result of ``collect``, or add its error to `errors`."""
         # Enough for several answers, each of which has `_timeout_seconds`.
         seconds = self._timeout_seconds * 3 + 2

@@ -55,12 +55,12 @@ async def diagnose(
     ``min_disk_free`` is the percentage of a disk that must be free. Raises BadRoot, TlsConfigError
     and BadCredentials, which are about the caller's own settings.
     """
-    opened = False
+    session_opened = False
     # For the session, for reading ZooKeeper, and for two rounds of queries.
     limit = timeout_seconds * 4 + 2
     try:
         async with asyncio.timeout(limit), open_cluster() as cluster:
-            opened = True
+            session_opened = True
             dialing = network_for(cluster, access, network)
             return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, dialing)
     except BadCredentials:
@@ -71,7 +71,7 @@ async def diagnose(
     except (NoCluster, MalformedMetadata, StoreError, TimeoutError) as problem:
         if (statement := unusable_cluster(problem)) is not None:
             return unknown_health(statement)
-        stopped = "ZooKeeper stopped answering" if opened else "ZooKeeper does not answer"
+        stopped = "ZooKeeper stopped answering" if session_opened else "ZooKeeper does not answer"
         reason = str(problem) or f"no answer within {limit:g} s"
         answers = await probe_zookeeper(zookeeper, timeout_seconds=timeout_seconds)
         return unknown_health(_without_zookeeper(f"{stopped}: {reason}.", answers))

@@ -194,7 +194,7 @@ class OrderExecutor:
         """Perform a step at a storage's admin port within ``step_seconds``."""
         try:
             async with asyncio.timeout(self._step_seconds):
-                async with await self._admin(step.storage) as admin:
+                async with await self._open_admin(step.storage) as admin:
                     await perform_at_storage(admin, step)
         except TimeoutError:
             raise TimeoutError(
@@ -214,8 +214,8 @@ class OrderExecutor:
                 self._on_copied(at, last)
 
             async with (
-                await self._admin(step.source) as source,
-                await self._admin(step.destination) as destination,
+                await self._open_admin(step.source) as source,
+                await self._open_admin(step.destination) as destination,
             ):
                 address = split_address(step.destination)
                 tls = self._tls_of.get(step.destination, self.tls)
@@ -248,15 +248,15 @@ class OrderExecutor:
                 deadline.reschedule(clock() + self._step_seconds)
 
             async with (
-                await self._admin(step.source) as source,
-                await self._admin(step.destination) as destination,
+                await self._open_admin(step.source) as source,
+                await self._open_admin(step.destination) as destination,
             ):
                 damaged = DamagedRange(step.partition, step.first_id, step.last_id)
                 await repair_from_peer(
                     source, destination, damaged, batch_size=self._copy_batch, progress=progress
                 )
 
-    async def _admin(self, storage: str) -> StorageAdmin:
+    async def _open_admin(self, storage: str) -> StorageAdmin:
         """Connect to the admin port of ``storage``."""
         port, params = await self._admin_port(storage), await self.cluster.store_params()
         tls = self._tls_of.get(storage, self.tls)
@@ -281,8 +281,8 @@ async def carry_out(
 
     ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
     changes. A step that failed counts as a `Wait`; it is tried again without a call of ``on_step``.
-    If a step succeeded and the next step is the same one, it had no effect. This counts as a
-    `Wait`, too, and the step is tried again in the same way.
+    If a step succeeded and the next step is the same one, the step had no effect: this is treated
+    like a failure.
 
     Raises OrderRefused, NotPossible, UnsupportedByPeer, the errors of `StepPerformer.observe`, and
     Stalled if there was no progress for ``max_stall_seconds``.

@@ -60,7 +60,7 @@ async def query_servers(
     timeout_seconds: float = 10.0,
     network: Network = TCP,
 ) -> Mapping[int, ServerReport]:
-    """Query servers concurrently: their partitions, the health of these, the storages they reach.
+    """Query servers concurrently: their partitions, the partitions' health, the storages reached.
 
     A server has ``timeout_seconds`` for the handshake and for each request.
     """

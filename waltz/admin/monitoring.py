@@ -67,7 +67,7 @@ class Monitor:
         """Read from ZooKeeper which processes there are; then query them all concurrently.
 
         The metadata of the partitions are read at the same time, so an answer may be older or newer
-        than they are. Raises NoCluster, MalformedMetadata.
+        than the metadata. Raises NoCluster, MalformedMetadata.
         """
         params = await self._cluster.store_params()
         membership, maps = await self._cluster.membership(), await self._cluster.storage_maps()

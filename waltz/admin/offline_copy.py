@@ -25,7 +25,7 @@ from waltz.protocol import storage as messages
 from waltz.protocol.records import RecordBatch
 
 MayContinue = Callable[[], bool]
-"""Whether a copy may continue; it is called before each part of a copy."""
+"""Returns whether a copy or a comparison may continue; called between its parts."""
 
 Progress = Callable[[int, int], None]
 """Called with the last id that has been copied, and the last id that will be copied."""
@@ -104,15 +104,15 @@ async def copy_offline(
     held_up_to = await writer.max_id()
     if held_up_to >= last_id and not overwrite:
         return CopiedRange(held_up_to + 1, held_up_to)  # Nothing was copied.
-    kept = await writer.cut()
-    position = kept  # The last id that the destination holds now.
+    last_kept = await writer.cut()
+    position = last_kept  # The last id that the destination holds now.
     progress(position, last_id)
     if source_address is not None:
         try:
             while position < last_id and may_continue():
                 position = await writer.pull(source_address, position + 1, last_id)
                 progress(position, last_id)
-            return CopiedRange(kept + 1, position)
+            return CopiedRange(last_kept + 1, position)
         except (UnsupportedByPeer, RemoteFailure) as problem:
             if not relay:
                 raise CopyFailed(
@@ -131,7 +131,7 @@ async def copy_offline(
         position += records.count
         await writer.append(records, position)
         progress(position, last_id)
-    return CopiedRange(kept + 1, position)
+    return CopiedRange(last_kept + 1, position)
 
 
 class _OfflineWriter:

@@ -1,6 +1,6 @@
-"""Send the records of one replica to another one that has them damaged. Touches the network.
+"""Replace damaged records of one replica by those of another. Touches the network.
 
-An administrator does this between two storages, and a storage for itself.
+An administrator does this between two storages, and a storage for its own replica.
 
 The records travel in their wire form, whose checksums cover only their data. So the destination
 also gets the range checksum of the source, which covers each byte of the records on its disk.
@@ -48,13 +48,13 @@ async def repair_from_peer(
             )
         last_id = next_id + records.count - 1
         try:
-            total = await source.range_checksum(partition, next_id, last_id)
-            if total.last_id != last_id:
+            range_sum = await source.range_checksum(partition, next_id, last_id)
+            if range_sum.last_id != last_id:
                 raise CopyFailed(
                     f"the source computes no checksum of transaction {last_id} of partition "
                     f"{partition}; repair from another storage"
                 )
-            await destination.repair(partition, records, total.checksum)
+            await destination.repair(partition, records, range_sum.checksum)
         except UnsupportedByPeer as problem:
             raise CopyFailed(str(problem)) from problem
         next_id = last_id + 1

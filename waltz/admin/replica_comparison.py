@@ -155,6 +155,7 @@ class SumQueries:
         if storage not in self.ports:
             return "it is not in the cluster"
         port = self.ports[storage]
+        first_id, last_id = id_range
         try:
             async with (
                 asyncio.timeout(_ANSWER_SECONDS),
@@ -163,13 +164,14 @@ class SumQueries:
                 ) as admin,
             ):
                 try:
-                    answer = await admin.range_checksum(self.partition, *id_range)
-                    if answer.last_id > id_range[1]:
-                        asked, last_id = id_range[1], answer.last_id
-                        return f"asked for records up to {asked}, it answered for {last_id}"
+                    answer = await admin.range_checksum(self.partition, first_id, last_id)
+                    if answer.last_id > last_id:
+                        return (
+                            f"asked for records up to {last_id}, it answered for {answer.last_id}"
+                        )
                     return answer
                 except UnsupportedByPeer:
-                    return await read_and_sum(admin, self.partition, *id_range)
+                    return await read_and_sum(admin, self.partition, first_id, last_id)
         except TimeoutError:
             return f"no answer within {_ANSWER_SECONDS:g} s"
         except (ConnectionLost, DialFailed, RemoteFailure) as problem:

@@ -80,34 +80,34 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
 
     Each read is repeated until ZooKeeper answers. Raises NoCluster, MalformedMetadata, StoreError.
     """
-    params, store = await cluster.params(), await cluster.store_params()
+    params, store_params = await cluster.params(), await cluster.store_params()
     servers = (await cluster.membership()).servers().values()
     access = await read_access_rules(cluster)
-    transport = await _readable(read_transport(cluster))
-    outside = await _readable(read_outside_addresses(cluster))
+    transport = await _value_if_readable(read_transport(cluster))
+    outside = await _value_if_readable(read_outside_addresses(cluster))
     preferences = {server.address: server.preferred for server in servers if server.preferred}
     return ClusterBackup(
         name=params.name,
         root=cluster.paths.root,
-        key=store.key,
-        num_partitions=store.num_partitions,
+        key=store_params.key,
+        num_partitions=store_params.num_partitions,
         last_client_id=await _last_id(cluster, cluster.paths.client_id),
         last_server_id=await _last_id(cluster, cluster.paths.server_id),
         maps=await cluster.storage_maps(),
         preferred=preferences,
-        partitions=await read_partitions(cluster, store.num_partitions),
+        partitions=await read_partitions(cluster, store_params.num_partitions),
         access=None if access is None else access.value,
         transport=transport,
         outside=outside,
     )
 
 
-async def _readable(reading: Awaitable[VersionedValue[T] | None]) -> T | None:
+async def _value_if_readable(reading: Awaitable[VersionedValue[T] | None]) -> T | None:
     """Return the value of an optional part of a backup.
 
-    Return None if it is missing, and after a warning if it cannot be decoded. After a restore,
-    servers declare again whether they use TLS, and the outside addresses can be set again: if they
-    are unreadable, this must not prevent a backup.
+    Return None if it is missing, and after a warning if it cannot be decoded. An unreadable part
+    must not prevent a backup: after a restore, servers declare again whether they use TLS, and the
+    outside addresses can be set again.
     """
     try:
         stored = await reading
@@ -305,7 +305,7 @@ def held_assignments(replicas: Mapping[str, StorageReplicas]) -> dict[str, tuple
 
 
 def leaves_a_partition_closed(plans: list[PartitionRescue]) -> bool:
-    """Whether servers cannot open a partition after the rescue."""
+    """Whether there is a partition that servers cannot open after the rescue."""
     closed = (Verdict.UNDECIDED, Verdict.STALE)
     return any(plan.decision.verdict in closed for plan in plans)
 
@@ -338,7 +338,7 @@ async def _read_checksums(
 
     `rebuild` compares them to find the replicas that have the same record at an id. A storage that
     cannot read a record is treated as a storage that did not answer: its report gets the error.
-    `rebuild` may then need other checksums, so all are read again.
+    `rebuild` may then need other checksums, so all checksums are read again.
     """
     while True:
         checksums: dict[tuple[str, int], int] = {}

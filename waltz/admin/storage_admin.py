@@ -14,7 +14,7 @@ from typing import Any
 
 from waltz.admin.core.comparison import RangeSum
 from waltz.admin.core.replicas import HeldPartition
-from waltz.admin.core.storage_figures import gauge_value, whole
+from waltz.admin.core.storage_figures import gauge_value, whole_number
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import TCP, Network, RemoteFailure, RpcConnection, TlsConfig, split_address
 from waltz.protocol import UnsupportedByPeer, admin
@@ -205,7 +205,7 @@ class StorageAdmin:
                     session_id=info.last_session_id,
                     low_water_mark=info.low_water_mark,
                     local_low_water_mark=info.local_low_water_mark,
-                    max_transaction_id=whole(last_id),
+                    max_transaction_id=whole_number(last_id),
                     size_bytes=None,
                     readable=available,
                     writable=available,

@@ -1,8 +1,8 @@
 """Check the ports of storages, and read the end of a replica. Touches the network.
 
-The request for the end of a replica has the session that the storage has persisted. So it does not
-raise the storage's fence, which would make the storage refuse the present session. The check of the
-ports only opens connections.
+The request for the end of a replica has the session that the storage has persisted. With a newer
+session, the request would raise the storage's fence: the storage would refuse the present session.
+The check of the ports only opens connections.
 """
 
 from __future__ import annotations

@@ -57,7 +57,10 @@ class ChildProcess:
         """
         if self.pid is not None:
             return
-        command = _find(self._script) if program is None else [sys.executable, str(program)]
+        if program is None:
+            command = _script_command(self._script)
+        else:
+            command = [sys.executable, str(program)]
         self._ports_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._log_start = log.tell()
@@ -120,7 +123,7 @@ def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("WALTZ_")}
 
 
-def _find(script: str) -> list[str]:
+def _script_command(script: str) -> list[str]:
     """Return the command that runs a console script of this Python. Raises ProcessFailed."""
     path = Path(sysconfig.get_path("scripts")) / script
     if not path.exists():

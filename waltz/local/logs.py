@@ -69,14 +69,14 @@ def new_lines(logs: Mapping[str, TextIO]) -> Iterator[tuple[str, str]]:
     """
     unfinished = dict.fromkeys(logs, "")
     while True:
-        any_new = False
+        has_new_text = False
         for process, log in logs.items():
             for part in log:
-                any_new = True
+                has_new_text = True
                 line = unfinished[process] + part
                 is_complete = line.endswith("\n")
                 unfinished[process] = "" if is_complete else line
                 if is_complete:
                     yield process, line.removesuffix("\n")
-        if not any_new:
+        if not has_new_text:
             time.sleep(_POLL_SECONDS)

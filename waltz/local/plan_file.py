@@ -27,7 +27,7 @@ def read_or_create_plan(
 ) -> LocalClusterPlan:
     """Return the plan of the cluster in the directory; create a plan if there is no cluster.
 
-    The ports of a new plan are in ``reservations`` until its processes have bound them.
+    The ports of a new plan stay reserved until the caller releases ``reservations``.
     ``shape`` is the wanted shape. None: the shape of the existing cluster, or the default shape for
     a new cluster. Raises NoFreePorts, and PlanError if the existing cluster has another shape or
     its plan cannot be read.

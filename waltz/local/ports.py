@@ -91,7 +91,7 @@ def choose_ports(count: int, seed: int | None = None, *, host: str = HOST) -> It
 
 
 def _bind_free(host: str, candidates: range, source: random.Random, held: ExitStack) -> int:
-    """Bind and return a free port of ``candidates``; if that is empty, let the system choose it.
+    """Bind and return a free port of ``candidates``; without candidates, the system chooses one.
 
     ``held`` gets the socket, and so keeps the port bound. Raises NoFreePorts.
     """

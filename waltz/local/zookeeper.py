@@ -207,12 +207,12 @@ class ZooKeeperProcess:
         data = self._directory.resolve() / "data"
         data.mkdir(parents=True, exist_ok=True)
         config, logging = data.with_name("zoo.cfg"), data.with_name("log4j2.properties")
-        config.write_text(_CONFIG.format(data=data) + self._port_config())
+        config.write_text(_CONFIG.format(data=data) + self._write_port_config())
         logging.write_text(_LOGGING)
         return config, logging
 
-    def _port_config(self) -> str:
-        """Return the lines about the port for clients; with TLS, write the file that they name."""
+    def _write_port_config(self) -> str:
+        """Return the lines about the port for clients; with TLS, also write the identity file."""
         tls, port = self._tls, self._port or 0
         if not tls.enabled:
             return _PLAINTEXT_PORT.format(host=self._host, port=port)

@@ -38,13 +38,13 @@ class AdminLock:
     def __init__(self, store: MetadataStore, path: str) -> None:
         self._store = store
         self._path = path
-        self._within_session = asyncio.Lock()
+        self._task_lock = asyncio.Lock()
         self._owner: int | None = None
         """The id of the session that created the node when this object last took the lock."""
 
     async def __aenter__(self) -> None:
         """Wait for the lock, without a time limit."""
-        await self._within_session.acquire()
+        await self._task_lock.acquire()
         try:
             while not await until_answered(self._store, self._acquire_or_wait):
                 continue
@@ -52,7 +52,7 @@ class AdminLock:
             try:
                 await self._abandon()
             finally:
-                self._within_session.release()
+                self._task_lock.release()
             raise
 
     async def __aexit__(
@@ -66,7 +66,7 @@ class AdminLock:
             with contextlib.suppress(NodeMissing, StoreClosed):
                 await until_answered(self._store, self._release)
         finally:
-            self._within_session.release()
+            self._task_lock.release()
 
     async def _acquire_or_wait(self) -> bool:
         """Try once to take the lock; return whether this session holds the lock now.

@@ -203,11 +203,11 @@ class Cluster:
 
     async def next_client_id(self) -> int:
         """Take a client id that no client has used before. The first id is 1."""
-        return await self._next_id(self.paths.client_id)
+        return await self._take_id(self.paths.client_id)
 
     async def next_server_id(self) -> int:
         """Take a server id that no server has used before. The first id is 1."""
-        return await self._next_id(self.paths.server_id)
+        return await self._take_id(self.paths.server_id)
 
     async def storage_maps(self) -> StorageMaps:
         """Read the three maps of storages. Another process may change a map between the reads."""
@@ -316,7 +316,7 @@ class Cluster:
             members.append(Member(name, node.owner, descriptor))
         return Membership(assignment.value, assignment.version, children.cversion, tuple(members))
 
-    async def _next_id(self, path: str) -> int:
+    async def _take_id(self, path: str) -> int:
         """Increment the counter at ``path``, and return its new value."""
 
         async def take() -> int:

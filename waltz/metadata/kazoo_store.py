@@ -86,11 +86,11 @@ class KazooStore:
         clock: Callable[[], float],
         operation_timeout_s: float,
         access: ZooKeeperAccess,
-        acls: Protection,
+        session_protection: Protection,
     ) -> None:
         self._client = client
         self._access = access
-        self._acls = acls
+        self._protection = session_protection
         self._loop = loop
         self._operation_timeout_s = operation_timeout_s
         self._health = SessionHealth(clock)
@@ -118,7 +118,7 @@ class KazooStore:
         """
         # An unusable PEM file is an error here; kazoo's thread could only log it.
         access.tls.dialing_context()
-        acls = protection(access)
+        session_protection = protection(access)
         loop, timeout_s = asyncio.get_running_loop(), session_timeout_ms / 1000
         tls = access.tls
         handler = TlsHandler(timeout_s, tls) if tls.enabled else Handler(timeout_s)
@@ -128,7 +128,7 @@ class KazooStore:
                 timeout=timeout_s,
                 connection_retry=_RECONNECT,
                 handler=handler,
-                auth_data=acls.auth_data,
+                auth_data=session_protection.auth_data,
                 logger=KazooLog(),
             )
         except ValueError as problem:
@@ -136,7 +136,7 @@ class KazooStore:
                 f"{connect_string!r} is not a ZooKeeper address ({problem}); it must be "
                 "host:port, or several with commas between"
             ) from None
-        store = cls(client, loop, clock, timeout_s, access, acls)
+        store = cls(client, loop, clock, timeout_s, access, session_protection)
         connected = asyncio.Event()
 
         def changed(state: SessionState) -> None:
@@ -203,7 +203,7 @@ class KazooStore:
         anyone_may_write: bool = False,
     ) -> str:
         """See MetadataStore."""
-        acls = self._acls
+        acls = self._protection
         begin = partial(
             self._client.create_async,
             path,

@@ -279,7 +279,7 @@ class ServerMembership:
         if self._uses_tls is None:
             return
         declaration = Transport.of(uses_tls=self._uses_tls)
-        before, self._declaration_problem = self._declaration_problem, ""
+        last_problem, self._declaration_problem = self._declaration_problem, ""
         try:
             await declare_transport(
                 self._cluster,
@@ -290,7 +290,7 @@ class ServerMembership:
         except (MalformedMetadata, AccessDenied) as problem:
             self._declaration_problem = str(problem)
             log.log(
-                logging.DEBUG if before == str(problem) else logging.ERROR,
+                logging.DEBUG if last_problem == str(problem) else logging.ERROR,
                 "server %d: failed to declare in ZooKeeper that it uses %s: %s; continuing without",
                 self.server_id,
                 declaration.value,

@@ -64,7 +64,7 @@ class SessionState(Enum):
 class SessionHealth:
     """The state of a store's session.
 
-    ``unhealthy_since`` is the time on ``clock`` at which the state stopped being CONNECTED, None
+    ``unhealthy_since`` is the time on ``clock`` since which the state has not been CONNECTED, None
     while the state is CONNECTED. ``session_id`` is None before the first session and after closing.
     While the state is LOST, ``session_id`` is the id of the expired session.
     """

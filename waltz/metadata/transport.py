@@ -90,7 +90,7 @@ async def declare_transport(
 
     A server sets ``has_registered`` in its first call after it has created its znode. Then the
     declaration is written even if it is there already: the new version of the znode makes the
-    writes of other servers fail that have read the members before.
+    writes of servers that have read the members before fail.
 
     Raises MalformedMetadata if the znode cannot be decoded; the znode stays as it is, because a
     newer version of Waltz may have written it. Raises AccessDenied without the permission to write,

@@ -112,13 +112,13 @@ class FrameConnection(asyncio.Protocol):
         # None: the answers to the dialing side may be large, whatever their type.
         large_types = None if dialer else spec.large_requests
         self._decoder = FrameDecoder(spec, large_types=large_types)
-        self._ready = False
+        self._handshake_done = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[None] = self._loop.create_future()
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
-        self._last_write = 0.0
+        self._last_write_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         """The timer of the present phase: during the handshake its timeout, after the handshake
         the dialing side's next keep-alive, after `close` the abort."""
@@ -211,13 +211,13 @@ class FrameConnection(asyncio.Protocol):
         """Send the Hello immediately, without waiting for the peer's Hello."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(_WRITE_HIGH_WATER_BYTES, _WRITE_LOW_WATER_BYTES)
-        if (connected := transport.get_extra_info("socket")) is not None:
-            set_keep_alive(connected)
+        if (tcp_socket := transport.get_extra_info("socket")) is not None:
+            set_keep_alive(tcp_socket)
         name = transport.get_extra_info("peername")
         # For IPv6 the name also has a flow label and a scope.
         self.peer = join_address(*name[:2]) if isinstance(name, tuple) else "?"
         self._transport.write(self.spec.hello(self._dialer))
-        self._last_write = self._loop.time()
+        self._last_write_at = self._loop.time()
         self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._abort_handshake)
 
     def data_received(self, data: bytes) -> None:
@@ -227,8 +227,8 @@ class FrameConnection(asyncio.Protocol):
         try:
             bodies = self._decoder.feed(data)
             self._count_incomplete(self._decoder.incomplete_bytes)
-            if not self._ready and self._decoder.version is not None:
-                self._ready = True
+            if not self._handshake_done and self._decoder.version is not None:
+                self._handshake_done = True
                 self._finish_handshake()
                 self.handler.ready(self)
             if bodies and not self.closed:
@@ -315,7 +315,7 @@ class FrameConnection(asyncio.Protocol):
         if self._outgoing and self._transport is not None and not self.closed:
             outgoing, self._outgoing = self._outgoing, []
             size, self._outgoing_bytes = self._outgoing_bytes, 0
-            self._last_write = self._loop.time()
+            self._last_write_at = self._loop.time()
             # Not `writelines`: in asyncio of Python 3.12.0 to 3.13.1 it never calls `pause_writing`
             # (CPython issue 127655), so that the buffer of a slow peer would grow without a bound.
             if size <= _WRITE_HIGH_WATER_BYTES:
@@ -347,14 +347,14 @@ class FrameConnection(asyncio.Protocol):
     def _loss_reason(self) -> str:
         """Return why the peer has probably closed the connection without an error."""
         secured = self._transport is not None and self._transport.get_extra_info("ssl_object")
-        if self._dialer and not self._ready and secured:
+        if self._dialer and not self._handshake_done and secured:
             # With TLS 1.3 the handshake of this side ends before the peer has verified this side's
             # certificate, so a refused certificate shows only as a closed connection.
             return (
                 "closed by the peer before its Hello: if it requires a certificate of its CA, show "
                 "one by tls.certificate and tls.key; the log of the peer has the reason"
             )
-        if self._dialer and not self._ready:
+        if self._dialer and not self._handshake_done:
             return "closed by the peer before its Hello: if its port uses TLS, turn TLS on here"
         return "closed by the peer"
 
@@ -381,13 +381,13 @@ class FrameConnection(asyncio.Protocol):
             self._schedule_keep_alive()
 
     def _schedule_keep_alive(self) -> None:
-        due = self._last_write + KEEP_ALIVE_SECONDS
-        self._timer = self._loop.call_at(due, self._send_keep_alive)
+        keep_alive_at = self._last_write_at + KEEP_ALIVE_SECONDS
+        self._timer = self._loop.call_at(keep_alive_at, self._send_keep_alive)
 
     def _send_keep_alive(self) -> None:
         if self.closed or self._transport is None:
             return
-        if self._loop.time() - self._last_write >= KEEP_ALIVE_SECONDS:
+        if self._loop.time() - self._last_write_at >= KEEP_ALIVE_SECONDS:
             self._transport.write(self._decoder.keep_alive())
-            self._last_write = self._loop.time()
+            self._last_write_at = self._loop.time()
         self._schedule_keep_alive()

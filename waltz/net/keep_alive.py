@@ -44,11 +44,11 @@ class OptionSocket(Protocol):
         """See `socket.socket.setsockopt`."""
 
 
-def set_keep_alive(connected: OptionSocket) -> None:
+def set_keep_alive(tcp_socket: OptionSocket) -> None:
     """Let TCP end the connection after `DEAD_PEER_SECONDS` without a sign of the peer."""
     # If the peer has closed the connection already, the socket is closed; setting options fails.
     with contextlib.suppress(OSError, ValueError):
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _OPTIONS:
             if hasattr(socket, name):
-                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+                tcp_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -139,7 +139,7 @@ class Listener:
                 self.spec,
                 self._new_handler(),
                 dialer=False,
-                on_end=self._ended,
+                on_end=self._connection_ended,
                 accepted=self._accepted,
             )
             self._connections.add(connection)
@@ -165,8 +165,8 @@ class Listener:
             peer_socket.close()
             if connection is not None:
                 # asyncio does not report a failed TLS handshake to the connection itself
-                # (test_refused_peer_leaves_no_connection). The end calls `_ended`, which stops
-                # counting the connection.
+                # (test_refused_peer_leaves_no_connection). The end calls `_connection_ended`,
+                # which stops counting the connection.
                 connection.abort(why)
 
     def _opening_ended(self, peer_socket: socket.socket, task: asyncio.Task[None]) -> None:
@@ -183,7 +183,7 @@ class Listener:
             self._unconnected.discard(peer_socket)
             self._accepted.leave()
 
-    def _ended(self, connection: FrameConnection) -> None:
+    def _connection_ended(self, connection: FrameConnection) -> None:
         """Stop counting a connection that has ended."""
         self._connections.discard(connection)
         self._accepted.leave()

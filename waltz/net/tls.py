@@ -66,8 +66,9 @@ class _ReloadedContext:
     ) -> _LoadedContext:
         """Return the context of ``files``.
 
-        Call ``load`` at the first call, and when the files have changed since the last call. If
-        this fails, return the context of the load before. Raises TlsConfigError if there is none.
+        Call ``load`` at the first call, and when the files have changed since the last call. If a
+        load fails, return the context of the last successful one. Raises TlsConfigError if there is
+        none.
         """
         stamp = stamp_of(files)
         if self._loaded is None:

@@ -42,7 +42,7 @@ def check_installed(user: str, extra: str, *packages: str) -> None:
 
 
 def run_main(module: str, program: str, extra: str) -> None:
-    """Call ``main`` of a module. If a library of ``extra`` is missing, end the process in one line.
+    """Call ``main`` of a module. If a library of ``extra`` is missing, exit with a one-line error.
 
     Console scripts are installed even without ``extra``, so its libraries may be missing.
     """

@@ -32,7 +32,7 @@ _YOUNG_OBJECTS = 20_000
 _YOUNG_RUNS = 20
 """How many collections of the youngest generation cause one of the middle generation."""
 
-_OLD_RUNS = 20
+_MIDDLE_RUNS = 20
 """How many collections of the middle generation cause one of the oldest generation."""
 
 
@@ -59,4 +59,4 @@ def collect_rarely() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, _YOUNG_RUNS, _OLD_RUNS)
+    gc.set_threshold(_YOUNG_OBJECTS, _YOUNG_RUNS, _MIDDLE_RUNS)

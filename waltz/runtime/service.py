@@ -75,8 +75,8 @@ def run_service(service: Service[Any]) -> None:
     """Run the process by its command line; exit with status 1 if it cannot run."""
     app = typer.Typer(add_completion=False)
     # A class of commands that print each error as one line, instead of as a box of typer.
-    kind = one_line_command(service.command)
-    app.command(cls=kind, help=service.summary, epilog=_epilog(service))(_verb(service))
+    command_class = one_line_command(service.command)
+    app.command(cls=command_class, help=service.summary, epilog=_epilog(service))(_verb(service))
     app(prog_name=service.command)
 
 

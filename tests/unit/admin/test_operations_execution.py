@@ -97,7 +97,7 @@ async def test_storage_that_exceeds_step_time_is_reported_as_still_working(
         await asyncio.Event().wait()
 
     executor = OrderExecutor(cast(Cluster, None), PLAINTEXT, step_seconds=0.01)
-    monkeypatch.setattr(executor, "_admin", never)
+    monkeypatch.setattr(executor, "_open_admin", never)
     expected = (
         r"storage a:1 has not answered within 0.01 s; the storage may still complete the step"
     )
@@ -111,7 +111,7 @@ class SlowCopy(OrderExecutor):
     def __init__(self) -> None:
         super().__init__(cast(Cluster, Params()), PLAINTEXT, answer_seconds=10)
 
-    async def _admin(self, storage: str) -> StorageAdmin:
+    async def _open_admin(self, storage: str) -> StorageAdmin:
         return cast(StorageAdmin, nullcontext())
 
 

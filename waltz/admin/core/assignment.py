@@ -3,9 +3,9 @@
 In an `Assignment` the storage creates the replicas before ZooKeeper assigns them, so that a server
 never finds an assigned replica that the storage does not hold. A `GroupAssignment` does the
 opposite: it first assigns all partitions by one change in ZooKeeper, then the storages create the
-replicas. If it is interrupted after this change, it cannot be started again, because its storages
-have partitions now: a `Synchronization` (`core.synchronization`) of each storage completes it. In
-both cases servers fill the new replicas.
+replicas. A `GroupAssignment` that was interrupted after this change cannot be started again,
+because its storages have partitions now: a `Synchronization` (`core.synchronization`) of each
+storage completes it. In both orders, servers fill the new replicas.
 """
 
 from __future__ import annotations
@@ -114,8 +114,10 @@ class GroupAssignment(Order):
                 return Refuse(f"storage {member} has been assigned other partitions meanwhile")
         if change := _assignment_change(observation.maps, wanted):
             return change
-        steps = (next_sync_step(observation, member) for member in members)
-        return next((step for step in steps if step is not None), Done())
+        for member in members:
+            if step := next_sync_step(observation, member):
+                return step
+        return Done()
 
 
 def _assignment_change(

@@ -114,7 +114,7 @@ class Comparison:
         None if no such range is known.
         """
         self._range_end = first_id - 1
-        """The last id of the range to query next."""
+        """The last id of the range to query next; below ``_next_id`` if everything is compared."""
         self._may_pause = True
         self._difference: Difference | None = None
         self._ends: dict[str, int] = {}
@@ -146,10 +146,10 @@ class Comparison:
 
     @property
     def may_pause(self) -> bool:
-        """Whether a comparison that ends now can be continued after its result.
+        """Whether a later comparison can continue from `result`.
 
-        It cannot while answers were too short, or while a difference is being narrowed down: what
-        is known would be lost, and each continuation could end at the same point.
+        False while answers are too short, or while a difference is being narrowed down: `result`
+        says nothing of either, so each later comparison could end at the same point.
         """
         return self._may_pause
 
@@ -192,7 +192,7 @@ class Comparison:
             self._set_range(self._middle(self._differing_end))
 
     def _narrow(self, sums: Mapping[str, RangeSum], differing_end: int) -> None:
-        """Continue with the first half of the range up to ``differing_end``, which differs.
+        """The range up to ``differing_end`` differs: continue with its first half.
 
         If the range has only one transaction, record this transaction as the first difference.
         """
@@ -238,18 +238,18 @@ def comparison_of(
     """Return the comparison of the replicas of a partition, as ``observation`` shows them.
 
     ``storages`` are the storages of the replicas; None: those that ZooKeeper assigns. ``last_id``
-    must be committed; None: the start of the present store session. A replica that is not healthy
-    (`unhealthy_reason`) is compared only up to its own low-water mark, because a recovery may still
-    cut its later transactions.
+    must be committed; None: the last id before the present store session. A replica that is not
+    healthy (`unhealthy_reason`) is compared only up to its own low-water mark, because a recovery
+    may still cut its later transactions.
     """
     if last_id is None:
-        last_id = _session_start(observation, view)
+        last_id = _last_id_before_session(observation, view)
     compared = view.replicas if storages is None else storages
     replicas = {s: _comparable_end(observation, view, s, last_id) for s in compared}
     return Comparison(replicas, last_id, first_id=first_id, slice_ids=slice_ids)
 
 
-def _session_start(observation: ReplicaObservation, view: PartitionView) -> int:
+def _last_id_before_session(observation: ReplicaObservation, view: PartitionView) -> int:
     """Return the last transaction before the present store session, -1 if none is known."""
     held = (observation.held(storage, view.partition) for storage in view.replicas)
     return max((each.low_water_mark for each in held if each is not None), default=-1)

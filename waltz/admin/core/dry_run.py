@@ -1,8 +1,8 @@
 """Forecast the steps of an order without performing them. Pure.
 
 Each step is applied to the observation instead of the cluster. The forecast does not include what
-servers do by themselves, such as beginning a session without a replica. Where an order waits for
-such an event, the forecast ends with that `Wait`.
+servers do by themselves, such as beginning a session without a removed replica. Where an order
+waits for such an event, the forecast ends with that `Wait`.
 """
 
 from __future__ import annotations

@@ -67,13 +67,13 @@ _GENERAL = tuple(
     )
 )
 """What replaces the parts of problems that have numbers, for a statement on several partitions."""
-_PERIOD = {
+_PERIOD_OF = {
     Check.ONE_SERVER: problem_times.of_missing_server,
     Check.QUORUM: problem_times.of_closed_session,
     Check.SERVER_HEALTHY: problem_times.of_closed_session,
     Check.REPLICAS_RECOVERED: problem_times.of_missing_replica,
 }
-"""For each check whose problems have a time in the metadata of the partition: how to find it."""
+"""How to find the `Period` of a check's problems, if the metadata of the partition show it."""
 _CRITICAL = {Check.ONE_SERVER, Check.QUORUM, Check.SERVER_HEALTHY}
 """Checks whose problems make appends wait."""
 
@@ -230,7 +230,7 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
 
 def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Statement]:
     """Yield one statement for each check and problem, with all partitions that have it."""
-    # By check and general text: the partitions that have each problem with this general text.
+    # For each check and general text: the problems with this text, each with its partitions.
     grouped: dict[tuple[Check, str], dict[str, list[int]]] = {}
     for finding, problem in _unexplained_problems(now, findings):
         alike = grouped.setdefault((finding.check, _general(problem)), {})
@@ -239,7 +239,7 @@ def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Stateme
         problem = next(iter(alike)) if len(alike) == 1 else general
         partitions = sorted({partition for each in alike.values() for partition in each})
         severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
-        period_of = _PERIOD.get(check, problem_times.of_undated_problem)
+        period_of = _PERIOD_OF.get(check, problem_times.of_undated_problem)
         yield Statement(
             severity,
             f"{_named(partitions)}: {problem}.",
@@ -307,7 +307,7 @@ def _server_is_silent(now: Sample, partition: int) -> bool:
 def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Statement]:
     """Yield a statement for each replica that is refused, switched off or has damaged records.
 
-    A replica that is switched off and out of the session fails a check, and has its statement.
+    A replica that is switched off and out of the session is left out: `_failed_checks` reports it.
     """
     for partition in partitions:
         for replica in partition.replicas:

@@ -29,8 +29,10 @@ class OfflineFill(Order):
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
         """Return an error if one of the storages is not in the cluster, otherwise None."""
-        storages = (self.source, self.destination)
-        return next(filter(None, map(observation.unknown_storage, storages)), None)
+        for storage in (self.source, self.destination):
+            if error := observation.unknown_storage(storage):
+                return error
+        return None
 
     def next_step(self, observation: ReplicaObservation) -> Next:
         """Return the next step; an interrupted attempt may have left any state."""

@@ -90,8 +90,8 @@ def of_missing_server(now: Sample, partition: int) -> Period:
 def of_closed_session(now: Sample, partition: int) -> Period:
     """Return since when a partition has no open session.
 
-    If a majority of the replicas takes part in the metadata, a session was open when the metadata
-    were written.
+    If the metadata show that a majority of the replicas took part, a session was open when the
+    metadata were written.
     """
     replicas = now.maps.assignments.storages_of(partition)
     present = sum(now.in_session(partition, storage) for storage in replicas)

@@ -134,7 +134,7 @@ def repair_source(
         end = min(
             last_id,
             held.local_low_water_mark,
-            *(other.first_id - 1 for other in damaged if other.last_id >= first_id),
+            *(each.first_id - 1 for each in damaged if each.last_id >= first_id),
         )
         if end >= first_id and (best is None or end > best.last_id):
             best = RepairSource(storage, end)

@@ -81,7 +81,7 @@ def addition_shortage(view: PartitionView, new: frozenset[str]) -> str | None:
     if shortage is None or len(view.replicas) > 1:
         return shortage
     # Only the present replica knows the committed transactions, with or without new replicas. So
-    # the new ones must only complete a quorum of the larger set, even if one of them fails.
+    # it suffices that the new ones complete a quorum of the larger set, even if one of them fails.
     # Example: with two new replicas, a quorum is 2 of 3, and one new replica may fail.
     opens = all(session_opens(wanted - {each}, wanted, view.replicas) for each in new)
     return None if opens else shortage

@@ -56,11 +56,11 @@ def _reassignment(
     present = frozenset(
         s for s in view.replicas | removed if absence_reason(observation, view, s) is None
     )
-    last = view.session_replicas
+    last_session = view.session_replicas
     # Only replicas of the last session know what it has committed, so only these can help.
-    wanted = view.replicas | (present & removed & last)
-    opens_now = session_opens(present, view.replicas, last)
-    opens_with_removed = session_opens(present, wanted, last)
+    wanted = view.replicas | (present & removed & last_session)
+    opens_now = session_opens(present, view.replicas, last_session)
+    opens_with_removed = session_opens(present, wanted, last_session)
     if opens_now or not opens_with_removed:
         return None
     return ReplicaChange(view.partition, view.replicas, wanted)

@@ -1,7 +1,7 @@
 """Judge partitions and their replicas for display: a state, and a few words that say why. Pure.
 
-What only a process that does not answer could say is unknown: the state is UNKNOWN, and numbers are
-None, never 0. The exception is a server whose host refuses the connection: it does not run, so its
+What only a silent process could report is unknown: the state is UNKNOWN, and numbers are None,
+never 0. The exception is a server whose host refuses the connection: it does not run, so its
 partitions are UNAVAILABLE.
 """
 
@@ -48,7 +48,7 @@ class PartitionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica. ``lag`` is how many committed transactions it lacks, ``last_id`` its last one.
+    """One replica: ``lag`` is how many committed transactions it lacks, ``last_id`` its last id.
 
     ``reason`` says more than the state; it is empty if there is no more to say.
     """
@@ -79,14 +79,14 @@ class PartitionStatus:
 
 
 def view_partition(before: Sample | None, now: Sample, partition: int) -> PartitionStatus:
-    """Return the status of a partition; rates are those since the sample ``before``."""
+    """Return the status of a partition; its rate is that since the sample ``before``."""
     replicas = tuple(
         view_replica(now, partition, storage)
         for storage in sorted(now.maps.assignments.storages_of(partition))
     )
     server, generation = now.owner(partition)
     member = None if server is None else now.membership.servers().get(server)
-    state, reason = _state(now, partition, replicas)
+    state, reason = _partition_state(now, partition, replicas)
     return PartitionStatus(
         partition,
         state,
@@ -137,7 +137,7 @@ def _replica_state(
     if held is None:
         return ReplicaState.MISSING, "the storage does not hold the replica assigned to it"
     if not held.available:
-        return ReplicaState.OFF, _switches(held.readable, held.writable)
+        return ReplicaState.OFF, _forbidden_use(held.readable, held.writable)
     if damaged := now.damaged_records(partition, storage):
         return ReplicaState.DAMAGED, f"{damaged} damaged record{'' if damaged == 1 else 's'}"
     if now.in_session(partition, storage):
@@ -149,14 +149,14 @@ def _replica_state(
     return ReplicaState.OUT, ""
 
 
-def _switches(readable: bool, writable: bool) -> str:
+def _forbidden_use(readable: bool, writable: bool) -> str:
     """Return what servers may not do with a replica; at least one of its switches is off."""
     if not readable and not writable:
         return "servers may neither read nor write it"
     return "servers may not write it" if readable else "servers may not read it"
 
 
-def _state(
+def _partition_state(
     now: Sample, partition: int, replicas: tuple[ReplicaStatus, ...]
 ) -> tuple[PartitionState, str]:
     """Return the state of a partition, and why it is not open (see `PartitionStatus`)."""

@@ -100,7 +100,7 @@ class ObservationScope:
     """The storages of this group are queried, too; None: of no group."""
     query_peers: bool = True
     assigned: bool = False
-    """Whether the storages are queried, too, to which the partitions are assigned."""
+    """Whether the storages to which the partitions are assigned are queried, too."""
     without: frozenset[str] = frozenset()
     """The storages that are never queried."""
     damage: bool = False
@@ -124,12 +124,12 @@ class ReplicaObservation:
     lag_allowed: int = LAG_ALLOWED
     """How many transactions an offline copy may lack."""
     commit_bounds: Mapping[int, int] = field(default_factory=dict)
-    """For each partition an id that no transaction committed before the first reports exceeds (see
-    the function `commit_bounds`).
+    """For each partition, an id at or above every transaction committed before the first reports
+    (see the function `commit_bounds`).
 
-    A partition has none if no quorum of the session's replicas reported. Then a replica is level if
-    it reaches the highest id that a replica of the session reports in ``storages``. Under load this
-    id is higher, because the log has grown since the first query."""
+    A partition has no bound if no quorum of the session's replicas reported. Then a replica is
+    level if it reaches the highest id that a replica of the session reports in ``storages``. Under
+    load this id is higher than a bound, because the log has grown since the first query."""
 
     @property
     def groups(self) -> Mapping[str, int]:
@@ -170,14 +170,17 @@ def quorum(count: int) -> int:
     return count // 2 + 1
 
 
-def session_opens(reached: frozenset[str], assigned: frozenset[str], last: frozenset[str]) -> bool:
+def session_opens(
+    reached: frozenset[str], assigned: frozenset[str], last_session: frozenset[str]
+) -> bool:
     """Return whether a store session opens when only the ``reached`` storages answer.
 
-    ``assigned`` are the storages that ZooKeeper assigns the partition to, ``last`` those of the
-    last session. Without a quorum of ``last``, a committed transaction could be missing from every
-    replica that answers, and would be lost.
+    ``assigned`` are the storages that ZooKeeper assigns the partition to, ``last_session`` those of
+    the last session. Without a quorum of ``last_session``, a committed transaction could be missing
+    from every replica that answers, and would be lost.
     """
-    knows_committed = not last or len(reached & assigned & last) >= quorum(len(last))
+    of_last_session = reached & assigned & last_session
+    knows_committed = not last_session or len(of_last_session) >= quorum(len(last_session))
     return knows_committed and len(reached & assigned) >= quorum(len(assigned))
 
 

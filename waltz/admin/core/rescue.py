@@ -11,7 +11,7 @@ mark that this session wrote, and the log.
 **Terms.** n replicas are assigned, q is a quorum of them. The recovery of a session *resolves* a
 mark R: nothing above R is committed before the session. Then the session *marks* disks: it writes
 its id and R to them. It *opens* when it has marked q disks and its metadata are written; only then
-does it append. It may end at any point before that. Session O is the last one that opened.
+does it append. A session may end before it opens. Session O is the last one that opened.
 
 **Facts.**
 
@@ -159,7 +159,8 @@ class _LastSession:
     voters: frozenset[str]
     """The replicas that vote: those that end at m(X), and the group that may be a quorum."""
     closed: frozenset[str]
-    """The others, which get the closing mark m(X): no quorum has their records after m(X)."""
+    """The other replicas of W(X). They get the closing mark m(X), because no quorum has their
+    records after m(X)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ def rebuild(
 
 
 def _judge(present: PartitionMetadata, reports: Sequence[ReplicaReport]) -> RebuildDecision:
-    """Decide whether ``present``, which name replicas, are kept: no disk has a newer session."""
+    """Keep ``present``, which name replicas, unless a disk has a newer session."""
     sessions = _sessions(reports)
     newest = max(sessions, key=sessions.__getitem__, default=None)
     if newest is None or sessions[newest] <= present.session_id:
@@ -301,7 +302,7 @@ def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _L
                 f"unknown: {'; '.join(unknown)}"
             )
         continuing = _group_by_record({s: known[s] for s in complete}, mark + 1, checksums)
-        # The records of such a group after the mark may have been committed.
+        # The groups that may be a quorum: their records after the mark may have been committed.
         possible = [group for group in continuing if len(group) + len(unknown) >= needed]
         if len(possible) > 1:
             return (

@@ -1,7 +1,7 @@
 """Verify a cluster by a sample: the checks of ``waltz cluster verify``, without queries. Pure.
 
-A sample does not say which storages each server reaches: the servers would open connections to all
-storages for that. The caller passes what it knows about that, from queries at longer intervals.
+A sample does not say which storages each server reaches: to find out, the servers would open
+connections to all storages. So the caller passes what it knows, from queries at longer intervals.
 """
 
 from __future__ import annotations

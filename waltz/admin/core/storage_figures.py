@@ -38,10 +38,10 @@ def storage_figures(metrics: Mapping[str, Any]) -> StorageFigures:
     13).
     """
     return StorageFigures(
-        disk_free_bytes=whole(gauge_value(metrics, "disk-free-bytes")),
-        disk_size_bytes=whole(gauge_value(metrics, "disk-size-bytes")),
+        disk_free_bytes=whole_number(gauge_value(metrics, "disk-free-bytes")),
+        disk_size_bytes=whole_number(gauge_value(metrics, "disk-size-bytes")),
         scrub_progress=_number(gauge_value(metrics, "scrub-progress")),
-        scrub_passes=whole(gauge_value(metrics, "scrub-passes")),
+        scrub_passes=whole_number(gauge_value(metrics, "scrub-passes")),
         refused=_refused(gauge_value(metrics, "refused-partitions")),
         differing=_texts(gauge_value(metrics, "differing-partitions")),
     )
@@ -58,7 +58,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def whole(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     """Return the value of a metric as an integer, None if it is no number."""
     return int(value) if isinstance(value, int | float) else None
 

@@ -99,7 +99,7 @@ class Unassignment(Order):
         return step or self._drop(observation, views)
 
     def _missing_partition(self, observation: ReplicaObservation) -> str | None:
-        """Return which of the partitions does not exist, None if all of them exist."""
+        """Return an error that names a partition that does not exist, None if all exist."""
         missing = sorted(set(self.partitions) - observation.partitions.keys())
         return f"partition {missing[0]} does not exist" if missing else None
 
@@ -141,11 +141,11 @@ class Unassignment(Order):
 
         The server of such a session may still write to the replica.
         """
-        users = [view.partition for view in views if self.storage in view.session_replicas]
-        if not users:
+        in_use = [view.partition for view in views if self.storage in view.session_replicas]
+        if not in_use:
             return None
         return Wait(
-            f"{partitions_text(users)}: no session without storage {self.storage} has begun, so "
+            f"{partitions_text(in_use)}: no session without storage {self.storage} has begun, so "
             "the storage keeps replicas that ZooKeeper no longer assigns to it. When servers are "
             f"running, drop these replicas with: {self._drop_command()}"
         )

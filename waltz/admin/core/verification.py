@@ -2,9 +2,9 @@
 
 The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), except that
 the quorum check counts the replicas of the partition, where that version counts all storages. A
-check that needs the report of a server or a storage fails if there is none, because the process did
-not answer. There are two exceptions: the quorum check counts the replica of such a storage as not
-available, and the check of recovered replicas uses only the metadata for it.
+check that needs the report of a server or a storage fails if that process did not answer. There are
+two exceptions for a storage that did not answer: the quorum check counts its replica as not
+available, and the check of recovered replicas uses only the metadata.
 """
 
 from __future__ import annotations
@@ -194,13 +194,13 @@ def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
                 f"the replica on {storage} took part in session {state.session_id}, but not in "
                 f"the current one, {metadata.session_id}"
             )
-        elif problem := _other_session(facts, partition, storage, metadata.session_id):
+        elif problem := _session_mismatch(facts, partition, storage, metadata.session_id):
             yield problem
     if not facts.replicas.storages_of(partition):
         yield "it has no replicas"
 
 
-def _other_session(
+def _session_mismatch(
     facts: ClusterFacts, partition: int, storage: str, session_id: int
 ) -> str | None:
     """Return a problem if ``storage`` reports another session than ``session_id``, else None.

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.formats import (
@@ -29,6 +29,8 @@ from waltz.metadata.core.formats import (
 from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.server_transport import ServerTransport
 from waltz.metadata.core.storage_maps import StorageMaps
+
+T = TypeVar("T")
 
 FORMAT = "waltz-cluster-metadata"
 VERSION = 1
@@ -146,8 +148,6 @@ def _encode_metadata(partition: int, metadata: PartitionMetadata) -> dict[str, A
 
 
 def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
-    access, transport = content.get("access"), content.get("transport")
-    outside = content.get("outside")
     storages = {str(entry["storage"]): entry for entry in content["storages"]}
     maps = StorageMaps(
         GroupDescriptor({name: int(entry["group"]) for name, entry in storages.items()}),
@@ -162,20 +162,26 @@ def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
             {name: tuple(map(int, entry["partitions"])) for name, entry in storages.items()}
         ),
     )
+    preferred = {server: tuple(map(int, wanted)) for server, wanted in content["preferred"].items()}
     return ClusterBackup(
-        str(content["name"]),
-        str(content["root"]),
-        uuid.UUID(content["key"]),
-        int(content["partitions"]),
-        int(content["last_client_id"]),
-        int(content["last_server_id"]),
-        maps,
-        {server: tuple(map(int, wanted)) for server, wanted in content["preferred"].items()},
-        {int(entry["partition"]): _decode_metadata(entry) for entry in content["metadata"]},
-        None if access is None else AccessRules.decode(json.dumps(access).encode()),
-        None if transport is None else ServerTransport.decode(json.dumps(transport).encode()),
-        None if outside is None else OutsideAddresses.decode(json.dumps(outside).encode()),
+        name=str(content["name"]),
+        root=str(content["root"]),
+        key=uuid.UUID(content["key"]),
+        num_partitions=int(content["partitions"]),
+        last_client_id=int(content["last_client_id"]),
+        last_server_id=int(content["last_server_id"]),
+        maps=maps,
+        preferred=preferred,
+        partitions={int(each["partition"]): _decode_metadata(each) for each in content["metadata"]},
+        access=_decode_optional(AccessRules.decode, content.get("access")),
+        transport=_decode_optional(ServerTransport.decode, content.get("transport")),
+        outside=_decode_optional(OutsideAddresses.decode, content.get("outside")),
     )
+
+
+def _decode_optional(decode: Callable[[bytes], T], fields: Any) -> T | None:
+    """Return the value of a znode that the cluster may have lacked, None if it lacked the znode."""
+    return None if fields is None else decode(json.dumps(fields).encode())
 
 
 def _decode_metadata(entry: Mapping[str, Any]) -> PartitionMetadata:

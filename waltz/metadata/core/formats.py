@@ -84,9 +84,10 @@ class PartitionAssignment:
     """Which server owns which partitions.
 
     ``servers`` maps a server id to the server's partitions, in stored order: when a server joins,
-    another one releases the last of its list. ``cversion`` names the list of servers for which this
-    assignment was computed: it is the cversion that the parent of the servers' znodes then had.
-    ZooKeeper increases the cversion of a znode with each change of its list of children.
+    other servers release the last partitions of their lists. ``cversion`` names the list of servers
+    for which this assignment was computed: it is the cversion that the parent of the servers'
+    znodes then had. ZooKeeper increases the cversion of a znode with each change of its list of
+    children.
     """
 
     cversion: int

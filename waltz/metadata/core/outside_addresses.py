@@ -45,11 +45,11 @@ class OutsideAddresses:
     def sharing(self, registered: str) -> tuple[str, ...]:
         """Return the other registered addresses that have the outside address of ``registered``."""
         # Upper and lower case make no difference in the name of a host.
-        outside = self.addresses.get(registered, "").lower()
+        shared = self.addresses.get(registered, "").lower()
         return tuple(
-            each
-            for each, other in self.addresses.items()
-            if each != registered and other.lower() == outside
+            inside
+            for inside, outside in self.addresses.items()
+            if inside != registered and outside.lower() == shared
         )
 
     def with_addresses(self, addresses: Mapping[str, str]) -> OutsideAddresses:

@@ -39,7 +39,7 @@ def assign(
     (test_random_faults_never_give_one_generation_to_two_servers). No server has more than its even
     share, unless it prefers more partitions.
 
-    A server that must release partitions later releases the last ones of its list. ``shuffle``
+    If a server must release partitions later, it releases the last ones of its list. ``shuffle``
     is applied to each list, so that these are not always the same partitions.
 
     Raises PolicyError if there are fewer partitions than before, or if ``old`` does not contain
@@ -97,7 +97,7 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
 class _Distribution:
     """Distributes the free partitions of ``pool``, a map from partition to its last generation.
 
-    The *share* of each server is ``_minimum`` partitions. If the partitions do not divide evenly, a
+    Each server has a share of ``_share`` partitions. If the partitions do not divide evenly, a
     surplus remains: one partition each for some servers. ``_surplus`` is the part of it that no
     server has got yet. Example: of 10 partitions, 3 servers have shares of 3, and the surplus is 1.
 
@@ -108,9 +108,9 @@ class _Distribution:
     ``taken`` is the list of the partitions that one server has got so far.
     """
 
-    def __init__(self, pool: dict[int, int], num_partitions: int, servers: int) -> None:
+    def __init__(self, pool: dict[int, int], num_partitions: int, num_servers: int) -> None:
         self.pool = pool
-        self._minimum, self._surplus = divmod(num_partitions, servers)
+        self._share, self._surplus = divmod(num_partitions, num_servers)
 
     def take_preferred(
         self, taken: list[OwnedPartition], preferred: Iterable[int], owned_before: set[int]
@@ -123,12 +123,12 @@ class _Distribution:
             if partition not in self.pool:
                 continue
             self._give(taken, partition, moved=partition not in owned_before)
-            # A preferred partition beyond the minimum is taken from the surplus.
-            if len(taken) > self._minimum:
+            # A preferred partition beyond the share is taken from the surplus.
+            if len(taken) > self._share:
                 self._surplus -= 1
 
     def keep(self, taken: list[OwnedPartition], owned_before: Iterable[OwnedPartition]) -> None:
-        """Let a server keep the partitions that it owned before, up to its share."""
+        """Let a server keep partitions that it owned before: its share, and one of the surplus."""
         for partition, _ in owned_before:
             if partition in self.pool:
                 if not self._claim_one_more(taken):
@@ -136,7 +136,7 @@ class _Distribution:
                 self._give(taken, partition, moved=False)
 
     def fill(self, taken: list[OwnedPartition]) -> None:
-        """Give a server the lowest free partitions, up to its share."""
+        """Give a server the lowest free partitions: up to its share, and one of the surplus."""
         for partition in sorted(self.pool):
             if not self._claim_one_more(taken):
                 return
@@ -144,9 +144,9 @@ class _Distribution:
 
     def _claim_one_more(self, taken: list[OwnedPartition]) -> bool:
         """Return whether a server that has ``taken`` may get one more, and update the surplus."""
-        if len(taken) < self._minimum:
+        if len(taken) < self._share:
             return True
-        if len(taken) == self._minimum and self._surplus > 0:
+        if len(taken) == self._share and self._surplus > 0:
             self._surplus -= 1
             return True
         return False

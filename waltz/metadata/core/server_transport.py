@@ -72,8 +72,8 @@ def declare(
     * Every registered server declares plaintext: plaintext. One of them is not enough: a server
       that was started without TLS by mistake must not make clients send plaintext to a cluster with
       TLS.
-    * No server declares TLS, and some have no declaration: what clients used before, and TLS
-      without an earlier declaration. A server that was not registered for a moment has lost its
+    * No server declares TLS, and some have no declaration: what clients used before, or TLS if
+      there was no declaration before. A server that was not registered for a moment has lost its
       declaration; clients that used plaintext before must not change to TLS for that.
     """
     known = {} if before is None else before.servers

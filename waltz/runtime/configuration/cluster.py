@@ -6,6 +6,7 @@ from waltz.runtime.configuration.settings import Positive, Text, setting
 from waltz.runtime.configuration.zookeeper import ZooKeeperSettings
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
+# The meanings of two settings, which the settings of the command line have, too.
 ZOOKEEPER = "host:port of the ZooKeeper servers, separated by commas"
 CLUSTER_ROOT = "the cluster's znode"
 

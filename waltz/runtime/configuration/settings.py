@@ -40,6 +40,7 @@ OptionalFile = Annotated[Path | None, BeforeValidator(file)]
 OptionalNames = Annotated[tuple[str, ...] | None, BeforeValidator(names)]
 
 _REQUIRED = ...
+"""The default by which pydantic recognises a field that must be set."""
 # Defaults are not validated: the validators would reject the default None of an optional setting.
 _CONFIG = SettingsConfigDict(
     frozen=True, extra="forbid", validate_by_name=True, validate_default=False

@@ -28,8 +28,8 @@ def from_tls_variable(
     neither on, off nor the path of a YAML file.
     """
     value = environment.get(TLS_VARIABLE)
-    group = f"{model.process}.tls."
-    enabled = f"{group}enabled"
+    prefix = f"{model.process}.tls."
+    enabled = f"{prefix}enabled"
     if not value or all(key.name != enabled for key in keys(model)):
         return {}
     match value.lower():
@@ -42,5 +42,5 @@ def from_tls_variable(
     except ConfigError as problem:
         raise ConfigError(f"${TLS_VARIABLE} must be on, off or a file: {problem}") from None
     origin = f"{value} of ${TLS_VARIABLE}"
-    in_file = {f"{group}{name}": RawSetting(raw, origin) for name, raw in content.items()}
+    in_file = {f"{prefix}{name}": RawSetting(raw, origin) for name, raw in content.items()}
     return {enabled: RawSetting(True, origin)} | in_file

@@ -98,11 +98,11 @@ def from_environment(
     """
     known = {key.name for key in keys(model)}
     shared = {variable: name for variable, name in SHARED_VARIABLES.items() if name in known}
-    names = shared | {environment_variable(name): name for name in known}
+    name_of = shared | {environment_variable(name): name for name in known}
     raw: dict[str, RawSetting] = {}
     warnings = []
     # The shared variables come first, so that the variable of the setting itself overrides them.
-    for variable in sorted(environment, key=lambda name: (name not in shared, name)):
+    for variable in sorted(environment, key=lambda each: (each not in shared, each)):
         value = environment[variable]
         if not variable.startswith(VARIABLE_PREFIX) or not value:
             continue
@@ -111,8 +111,8 @@ def from_environment(
                 f"${variable} has no effect: a {model.process} ignores it; to name the cluster, "
                 "set $WALTZ_ZOOKEEPER and $WALTZ_ROOT, or zookeeper.connectString and cluster.root"
             )
-        elif variable not in names:
-            warnings += _unknown_variable(variable, names, model.process)
+        elif variable not in name_of:
+            warnings += _unknown_variable(variable, name_of.keys(), model.process)
         elif _SERVICE_ADDRESS.match(value):
             warnings.append(
                 f"${variable} has no effect: {value} is the address that Kubernetes gives for a "
@@ -120,12 +120,12 @@ def from_environment(
                 "the pod"
             )
         else:
-            raw[names[variable]] = RawSetting(value, f"${variable}")
+            raw[name_of[variable]] = RawSetting(value, f"${variable}")
     return raw, warnings
 
 
-def _unknown_variable(variable: str, names: Iterable[str], process: str) -> list[str]:
-    """Return a list with a warning about ``variable``.
+def _unknown_variable(variable: str, known: Iterable[str], process: str) -> list[str]:
+    """Return a list with a warning about ``variable``, which is none of the ``known`` variables.
 
     The list is empty if ``variable`` seems to belong to Kubernetes or to another program.
     """
@@ -133,7 +133,7 @@ def _unknown_variable(variable: str, names: Iterable[str], process: str) -> list
     # The variable of a setting has at least two words after WALTZ_.
     if not separator or _SERVICE_LINK.search(variable):
         return []
-    alike = [known for known in names if known.startswith(f"{VARIABLE_PREFIX}{first_word}_")]
+    alike = [each for each in known if each.startswith(f"{VARIABLE_PREFIX}{first_word}_")]
     similar = difflib.get_close_matches(variable, alike, n=1, cutoff=_SIMILAR)
     if similar:
         return [f"${variable} has no effect: unknown setting; did you mean {similar[0]}?"]

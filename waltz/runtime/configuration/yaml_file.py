@@ -34,13 +34,13 @@ class _Loader(yaml.SafeLoader):
     """Loads YAML, and rejects a map that has a key twice. PyYAML would use the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        seen_keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
+                if key.value in seen_keys:
                     line = key.start_mark.line + 1
                     raise ConfigError(f"{key.value} is set twice, the second time in line {line}")
-                seen.add(key.value)
+                seen_keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 

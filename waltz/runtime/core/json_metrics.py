@@ -56,9 +56,9 @@ class _Meter:
     def __init__(self, read: Callable[[], int], clock: Clock) -> None:
         self._read = read
         self._clock = clock
-        self._begun = self._updated = clock()
+        self._begun_at = self._updated_at = clock()
         self._updated_count = 0
-        """The count at the time ``_updated``, when the averages were last updated."""
+        """The count at the time ``_updated_at``, when the averages were last updated."""
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
 
     def read(self) -> tuple[int, float, dict[str, float]]:
@@ -67,14 +67,14 @@ class _Meter:
         All rates are events per second.
         """
         now, count = self._clock(), self._read()
-        elapsed = now - self._updated
+        elapsed = now - self._updated_at
         if elapsed > 0:
             rate = (count - self._updated_count) / elapsed
             for name, window in _WINDOWS_SECONDS.items():
                 old = self._rates[name]
                 self._rates[name] = old + (1 - math.exp(-elapsed / window)) * (rate - old)
-            self._updated, self._updated_count = now, count
-        age = now - self._begun
+            self._updated_at, self._updated_count = now, count
+        age = now - self._begun_at
         return count, (count / age if age > 0 else 0.0), self._rates
 
 
