@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from waltz.admin.core.storage_figures import gauge_value
 from waltz.metadata.core.zookeeper_answers import split_connect_string
 from waltz.net import DialFailed, connect_problem, join_address, split_address
 
@@ -51,8 +52,7 @@ def storage_versions(metrics: Mapping[str, Any]) -> dict[str, Version]:
     """
     versions: dict[str, Version] = {}
     for storage, reported in metrics.items():
-        gauges = reported.get("gauges", {})
-        version = gauges.get("waltz-storage.waltz-version-id", {}).get("value")
+        version = gauge_value(reported, "waltz-version-id")
         problem = reported.get("problem", "its metrics have no version")
         versions[storage] = (
             {"problem": problem}

@@ -28,9 +28,9 @@ from waltz.admin.replica_comparison import read_and_sum
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.access import create_access_rules, read_access_rules
 from waltz.metadata.cluster import Cluster, VersionedValue
-from waltz.metadata.core.cluster_backup import ClusterBackup
+from waltz.metadata.core.cluster_backup import ClusterBackup, last_opened_session
 from waltz.metadata.core.codec import MalformedMetadata
-from waltz.metadata.core.formats import StoreParams, decode_id
+from waltz.metadata.core.formats import NEW_PARTITION, StoreParams, decode_id
 from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.lifecycle import create_cluster
@@ -202,7 +202,8 @@ async def plan_rescue(
         reports, checksums = await _read_checksums(
             partition, reports, maps, params, tls, timeout_seconds=timeout_seconds, network=network
         )
-        opened_session = -1 if backup is None else backup.last_opened_session(partition)
+        backed_up = backup.partitions if backup is not None else {}
+        opened_session = last_opened_session(backed_up.get(partition, NEW_PARTITION))
         decision = rebuild(reports, present, checksums, opened_session)
         plans.append(PartitionRescue(partition, reports, decision))
     return plans

@@ -21,6 +21,7 @@ from waltz.admin.core.rescue import (
     rebuild,
     records_to_compare,
 )
+from waltz.metadata.core.cluster_backup import last_opened_session
 from waltz.metadata.core.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata, ReplicaState
 
 _NO_ANSWER = "no answer within 10 s"
@@ -54,6 +55,10 @@ def _rescue(world: World, absent: frozenset[str]) -> RebuildDecision:
     checksums = {(n, i): world.disks[n].log[i] for n, i in records_to_compare(reports)}
     found = rebuild(reports, NEW_PARTITION, checksums)
     if found.metadata is not None:
+        # A backup of the rescued metadata can be restored: it contradicts no disk.
+        in_backup = last_opened_session(found.metadata)
+        again = rebuild(reports, NEW_PARTITION, checksums, in_backup)
+        assert again.verdict is found.verdict, again.reason
         assert found.metadata.session_id > max(d.info.session_id for d in world.disks.values())
         world.states = dict(found.metadata.replicas)
         world.session_id = found.metadata.session_id

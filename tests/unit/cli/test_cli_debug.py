@@ -129,7 +129,7 @@ def test_http_option_names_a_process_whose_version_is_added(tmp_path: Path) -> N
 
 def test_versions_of_storages_are_in_their_metrics() -> None:
     gauges = {"waltz-storage.waltz-version-id": {"value": "0.1.0"}}
-    metrics = {"a:1": {"gauges": gauges}, "b:1": {"problem": "refused"}, "c:1": {"gauges": {}}}
+    metrics = {"a:1": {"gauges": gauges}, "b:1": {"problem": "refused"}, "c:1": {"gauges": []}}
     assert storage_versions(metrics) == {
         "a:1": {"service_name": "waltz-storage", "version": "0.1.0"},
         "b:1": {"problem": "refused"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -201,6 +202,9 @@ def test_figures_of_old_storage_are_unknown() -> None:
         {},
         {"gauges": []},
         {"gauges": {DISK_FREE: 10}},
+        {"gauges": {DISK_FREE: {"value": math.nan}}},
+        {"gauges": {DISK_FREE: {"value": math.inf}}},
+        {"gauges": {"waltz-storage.refused-partitions": {"value": {"a": "torn"}}}},
     )
     for metrics in without:
         assert storage_figures(metrics) == StorageFigures()

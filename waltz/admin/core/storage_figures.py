@@ -7,6 +7,7 @@ figures, so each may be unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,26 +56,33 @@ def gauge_value(metrics: Mapping[str, Any], name: str) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    """Return the value of a metric, None if it is no finite number."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    return None
 
 
 def whole_number(value: Any) -> int | None:
-    """Return the value of a metric as an integer, None if it is no number."""
-    return int(value) if isinstance(value, int | float) else None
+    """Return the value of a metric as an integer, None if it is no finite number."""
+    number = _number(value)
+    return int(number) if number is not None else None
 
 
 def _texts(value: Any) -> dict[int, str]:
     """Return a text for each partition."""
-    if not isinstance(value, Mapping):
-        return {}
-    return {int(partition): str(text) for partition, text in value.items()}
+    return {partition: str(text) for partition, text in _by_partition(value)}
 
 
 def _refused(value: Any) -> dict[int, str]:
     """Return the reasons of refused partitions."""
-    if not isinstance(value, Mapping):
-        return {}
     return {
-        int(partition): str(report.get("reason")) if isinstance(report, Mapping) else str(report)
-        for partition, report in value.items()
+        partition: str(report.get("reason")) if isinstance(report, Mapping) else str(report)
+        for partition, report in _by_partition(value)
     }
+
+
+def _by_partition(value: Any) -> list[tuple[int, Any]]:
+    """Return the entries of ``value`` whose keys are partitions; none if it is no mapping."""
+    if not isinstance(value, Mapping):
+        return []
+    return [(int(key), entry) for key, entry in value.items() if str(key).isdecimal()]

@@ -64,15 +64,20 @@ class ClusterBackup:
     transport: ServerTransport | None = None
     outside: OutsideAddresses | None = None
 
-    def last_opened_session(self, partition: int) -> int:
-        """Return the last session of ``partition`` that is known to have opened, or NO_SESSION.
 
-        The states of the replicas name only sessions that have opened. ``session_id`` of the
-        metadata may be newer: it also names a session that has begun and has not opened.
-        """
-        metadata = self.partitions.get(partition)
-        states = metadata.replicas.values() if metadata is not None else ()
-        return max((state.session_id for state in states), default=NO_SESSION)
+def last_opened_session(metadata: PartitionMetadata) -> int:
+    """Return the last session that ``metadata`` prove to have opened, or NO_SESSION.
+
+    A session opens with a quorum of its replicas, and their states name it, or a later one. Other
+    states may name sessions that never opened: a rescue writes a new session for a replica that it
+    does not know, and the newest session on the disk for other replicas.
+    """
+    sessions = [state.session_id for state in metadata.replicas.values()]
+    quorum = len(sessions) // 2 + 1
+    if sessions.count(metadata.session_id) < quorum:
+        sessions = [each for each in sessions if each != metadata.session_id]
+    newest_first = sorted(sessions, reverse=True)
+    return newest_first[quorum - 1] if len(newest_first) >= quorum else NO_SESSION
 
 
 def encode_backup(backup: ClusterBackup) -> str:
