@@ -152,7 +152,7 @@ OPERATOR_BUGS = (
     Planted(
         "a stateful set that is created again ends pods while ZooKeeper does not answer",
         Package.OPERATOR,
-        "return max(pool.spec.storages, _pods_of_pool(pool, observed))",
+        "return max(pool.spec.storages, _num_replicas_of_pods(pool, observed))",
         "return pool.spec.storages",
         "A storage that holds transactions is removed.",
         nodes(

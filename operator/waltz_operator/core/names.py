@@ -123,9 +123,9 @@ def labels(cluster: str, component: Component, pool: str | None = None) -> dict[
 
 
 def selector(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels that select pods.
+    """Return the labels that select pods, a part of `labels`.
 
-    They are fewer than `labels`, because Kubernetes allows no change of an object's selector.
+    Kubernetes allows no change of an object's selector, so only labels that never change are in it.
     """
     result = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
     if pool is not None:
@@ -184,7 +184,7 @@ def outside_zookeeper(cluster: str) -> str:
 
 
 def is_outside(service: str) -> bool:
-    """Whether a Service of a cluster is one by which clients outside reach it."""
+    """Whether clients outside reach the cluster by the Service of this name."""
     return service.endswith("-outside")
 
 
@@ -210,8 +210,8 @@ def tls_secret(cluster: str) -> str:
 def client_tls_secret(cluster: str) -> str:
     """Return the name of the secret with the certificate of the clients, and with ca.crt.
 
-    The operator or cert-manager creates this secret. The name does not end in `-tls`, because it
-    would then be that of the secret of a cluster whose name ends in `-client`.
+    The operator or cert-manager creates this secret. The name is not `CLUSTER-client-tls`, because
+    that is the `tls_secret` of a cluster with the name `CLUSTER-client`.
     """
     return f"{cluster}-tls-client"
 

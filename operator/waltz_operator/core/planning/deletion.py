@@ -43,7 +43,8 @@ WAIT_LIMIT_SECONDS = 60.0
 """How long after its request a deletion stops waiting.
 
 This one limit applies to all waits together: for pods, and for a ZooKeeper that does not answer.
-A deletion that the operator finds later than that, because it did not run, does not wait.
+If the operator did not run for so long that the limit has passed already, the deletion waits for
+nothing.
 """
 
 _HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
@@ -110,7 +111,7 @@ def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     Then no znodes and no volumes are deleted: the foreign storages need the znodes, and the copies
     in the pools count in their quorums. While the storage maps cannot be read, the answer is True.
     If there are no metadata of this cluster, as after the deletion of the znodes, the last
-    observation before decides.
+    observation of them decides.
     """
     if desired.cluster.spec.adopt is None:
         return False
@@ -160,9 +161,10 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
         case ClusterPresent() as present if is_own(desired, present):
             return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
-            # Which storages are registered cannot be read. `_is_shared` would be true for each
-            # adopted cluster, and an interrupted deletion would not continue. So the last
-            # observation decides.
+            # Here the last complete observation decides whether there are foreign storages, as the
+            # present one does not show it. `_is_shared` decides otherwise: it keeps the volumes of
+            # every adopted cluster. If it decided here, an interrupted deletion of the znodes would
+            # never continue.
             return None
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
@@ -214,8 +216,8 @@ def _finalizer_and_leaving_pools(desired: DesiredCluster) -> ClusterPlan:
     """Return the plan of the last phase.
 
     The pools that the spec does not name are released after the finalizer was removed. Only their
-    label shows that the cluster has them: without it the next plan would not know that their
-    volumes are kept, and would delete the znodes
+    label shows that they belong to the cluster. If the label were removed earlier, the next plan
+    would not know that the volumes of these pools are kept, and would delete the znodes
     (test_deletion_with_a_leaving_pool_that_keeps_its_volumes_keeps_the_znodes). If the operator is
     killed in between, such a pool belongs to no cluster: another cluster may claim it, and
     `plan_orphaned_pool` releases it when it is deleted.
