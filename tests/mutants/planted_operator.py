@@ -114,7 +114,8 @@ OPERATOR_BUGS = (
     Planted(
         "a partition is opened first without a replica in every pool",
         Package.OPERATOR,
-        "servers_may_start = not unused or (pools_are_usable and lacking.isdisjoint(unused))\n",
+        "servers_may_start = "
+        "not unused or (pools_are_usable and without_replica.isdisjoint(unused))\n",
         "servers_may_start = not unused or pools_are_usable\n",
         "Its first transactions are in fewer places than the cluster specifies.",
         nodes("unit/operator/test_operator_plan.py::test_first_start_performs_steps_in_order"),

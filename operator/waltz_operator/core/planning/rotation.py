@@ -77,8 +77,8 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
 def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority) -> str | None:
     """Return why the certificates in use forbid the next step; None if they do not."""
     issued, to_clients = authority.issued, authority.to_clients
-    follow_phase = all(authority.secret_follows_phase(holder) for holder in Holder)
-    if issued is None or to_clients is None or not follow_phase:
+    secrets_follow_phase = all(authority.secret_follows_phase(holder) for holder in Holder)
+    if issued is None or to_clients is None or not secrets_follow_phase:
         return "the certificates of this step are not issued yet"
     if issued.not_loaded:
         named = ", ".join(issued.not_loaded[:_MAX_NAMED_PODS])

@@ -40,18 +40,20 @@ def next_recorded_move(
     A move that has begun comes first: its destination holds a replica that is not assigned yet. If
     the request was withdrawn, or the number of storages has changed, no other move follows.
     """
-    not_begun = []
+    remaining_moves = []
     for planned in members.record.moves:
         move = members.recorded_move(planned)
         if move is None or not _is_to_move(present, members, move):
             continue
         if present.replicas.held(move.destination, move.partition) is not None:
             return move
-        not_begun.append((planned, move))
-    if not not_begun or not _is_followed(members):
+        remaining_moves.append((planned, move))
+    if not remaining_moves or not _is_followed(members):
         return None
     uses = _volume_uses(present, members, capacities)
-    return next((move for planned, move in not_begun if _is_still_improvement(uses, planned)), None)
+    return next(
+        (move for planned, move in remaining_moves if _is_still_improvement(uses, planned)), None
+    )
 
 
 def plan_record(
