@@ -25,7 +25,7 @@ from waltz_operator.core.slots import server_port
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptedParts:
+class ForeignParts:
     """The foreign storages and servers of an adopted cluster; both empty without ``spec.adopt``."""
 
     storages: frozenset[str] = frozenset()
@@ -60,19 +60,19 @@ class AdoptedParts:
         )
 
 
-NOTHING_ADOPTED = AdoptedParts()
+NO_FOREIGN_PARTS = ForeignParts()
 
 
-def adopted_parts(
+def foreign_parts(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
-) -> AdoptedParts:
+) -> ForeignParts:
     """Return the foreign storages and servers of a cluster with ``spec.adopt``.
 
     Without ``spec.adopt`` the result is empty: the operator treats registered storages that are in
     no pool as its own. The server that only a preview has started is not foreign.
     """
     if desired.cluster.spec.adopt is None:
-        return NOTHING_ADOPTED
+        return NO_FOREIGN_PARTS
     port = desired.cluster.spec.servers.port
     own_servers = {
         join_address(address, server_port(pod, port))
@@ -80,7 +80,7 @@ def adopted_parts(
         if (address := (pod.get("status") or {}).get("podIP"))
     }
     foreign_servers = present.servers - {*own_servers, SIMULATED_SERVER}
-    return AdoptedParts(foreign_storages(desired, present.maps), foreign_servers)
+    return ForeignParts(foreign_storages(desired, present.maps), foreign_servers)
 
 
 def foreign_outside_addresses(
@@ -92,10 +92,10 @@ def foreign_outside_addresses(
     that clients outside of the Kubernetes cluster use instead. Not this operator, but an
     administrator or another operator has written these outside addresses.
     """
-    adopted = adopted_parts(desired, observed, present)
+    parts = foreign_parts(desired, observed, present)
     admin_addresses = present.maps.admin_addresses()
-    admin = {admin_addresses[each] for each in adopted.storages & admin_addresses.keys()}
-    foreign = adopted.storages | adopted.servers | admin
+    admin = {admin_addresses[each] for each in parts.storages & admin_addresses.keys()}
+    foreign = parts.storages | parts.servers | admin
     return {
         registered: outside
         for registered, outside in (present.outside or {}).items()
@@ -119,7 +119,7 @@ def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[st
 def storages_elsewhere(
     desired: DesiredCluster, observed: ObservedCluster, maps: StorageMaps
 ) -> dict[str, str]:
-    """Return the storages that have the address of a pool here, but run elsewhere; with that pool.
+    """Return each storage that has the address of a pool here but runs elsewhere, with that pool.
 
     A storage with partitions runs elsewhere if neither the StatefulSet of its pool nor the claim of
     its data volume exists here. The claim counts, too, because a WaltzCluster that is created again

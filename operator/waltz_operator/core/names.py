@@ -48,10 +48,11 @@ POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
 """An annotation of a pool's pods, if `restartedAt` of the StoragePool is set: its value."""
 
 OUTSIDE_LABEL = "waltz.dev/outside"
-"""A label of the Services by which clients outside reach a cluster; its value is `true`."""
+"""A label of the Services by which clients outside of Kubernetes reach a cluster, always `true`."""
 
 SLOT_LABEL = "waltz.dev/slot"
-"""A label that the operator gives to the pods of servers, if clients outside have access.
+"""A label that the operator gives to the pods of servers, if clients outside of Kubernetes have
+access.
 
 Its value is the number of the Service that leads to the pod (`core.slots`).
 """

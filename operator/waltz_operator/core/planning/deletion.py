@@ -105,7 +105,7 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
     )
 
 
-def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+def _is_log_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether foreign storages may have the log of this adopted cluster, too.
 
     Then no znodes and no volumes are deleted: the foreign storages need the znodes, and the copies
@@ -149,22 +149,21 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
 
     A managed ZooKeeper is deleted as a whole. All znodes are kept if there are foreign znodes below
     the root (test_deletion_keeps_the_root_if_it_has_foreign_znodes), and if foreign storages are
-    registered (`_is_shared`).
+    registered (`_is_log_shared`).
     """
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
         return None
     match observed.metadata:
-        case ClusterPresent() if _is_shared(desired, observed):
+        case ClusterPresent() if _is_log_shared(desired, observed):
             return None
         case ClusterPresent(foreign_znodes=True):
             return None
         case ClusterPresent() as present if is_own(desired, present):
             return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
-            # Here the last complete observation decides whether there are foreign storages, as the
-            # present one does not show it. `_is_shared` decides otherwise: it keeps the volumes of
-            # every adopted cluster. If it decided here, an interrupted deletion of the znodes would
-            # never continue.
+            # The storage maps are incomplete, so the last complete observation of them decides.
+            # `_is_log_shared` is always true here for an adopted cluster: if it decided, an
+            # interrupted deletion of the znodes would never continue.
             return None
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
@@ -176,7 +175,7 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
 
 def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete the volumes that the spec does not keep; None if there are none."""
-    if _is_shared(desired, observed):
+    if _is_log_shared(desired, observed):
         return None
     deleted_pools = {
         pool.metadata.name
@@ -185,13 +184,13 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
     }
     # ZooKeeper's volumes are kept if the volume of any storage is kept, because the log on the
     # storage could not be opened again without the metadata.
-    zookeeper_is_deleted = deletes_all_volumes(desired)
+    zookeeper_volumes_are_deleted = deletes_all_volumes(desired)
     claims = [
         claim
         for claim in _deletable(desired, observed.of_kind("PersistentVolumeClaim"))
         if claim["metadata"]["labels"].get(POOL_LABEL) in deleted_pools
         or (
-            zookeeper_is_deleted
+            zookeeper_volumes_are_deleted
             and claim["metadata"]["labels"].get(COMPONENT_LABEL) == Component.ZOOKEEPER
         )
     ]

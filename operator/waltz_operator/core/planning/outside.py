@@ -76,9 +76,10 @@ def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the steps that give slots to pods, and a wait for pods without one."""
     pods = [server_pod(pod) for pod in server_pods(desired, observed).values()]
     changes = slot_changes(pods, num_slots(desired.cluster.spec.servers.replicas))
-    # A slot is taken from a pod before another one gets it.
-    in_order = sorted(changes.items(), key=lambda change: (change[1] is not None, change))
-    result = ClusterPlan(tuple(SetSlot(pod, slot) for pod, slot in in_order))
+    # A slot is taken from a pod before another pod gets it. So the removals come first.
+    removals = [SetSlot(pod, None) for pod, slot in sorted(changes.items()) if slot is None]
+    additions = [SetSlot(pod, slot) for pod, slot in sorted(changes.items()) if slot is not None]
+    result = ClusterPlan((*removals, *additions))
     slots = slots_of_servers(desired, observed)
     for pod in pods:
         if slots[pod.name] is None and not (pod.stops or pod.has_ended):

@@ -5,7 +5,7 @@ The docstring of the package states the invariants of every plan.
 
 from __future__ import annotations
 
-from waltz_operator.core.adoption import adopted_parts, storages_elsewhere
+from waltz_operator.core.adoption import foreign_parts, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster, is_own
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.observed import (
@@ -123,9 +123,9 @@ def _plan_metadata(
             storages = plan_storages(desired, present)
             healed = healed_storages(desired, observed, present)
             capacities = volume_capacities(desired, observed)
-            adopted = adopted_parts(desired, observed, present)
+            foreign = foreign_parts(desired, observed, present)
             replicas, servers_may_start = plan_replicas(
-                desired, present, healed, capacities, adopted
+                desired, present, healed, capacities, foreign
             )
             permissions = StartPermissions(
                 storages=True,

@@ -22,7 +22,7 @@ from waltz.admin.core.replicas import PartitionView, first_unhealthy_reason
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, SwitchOn
 from waltz.metadata.core.formats import NO_SESSION
 from waltz.metadata.core.storage_maps import ReplicaChange
-from waltz_operator.core.adoption import NOTHING_ADOPTED, AdoptedParts
+from waltz_operator.core.adoption import NO_FOREIGN_PARTS, ForeignParts
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape import plan_shape
@@ -40,12 +40,12 @@ def plan_replicas(
     present: ClusterPresent,
     healed: Set[str],
     capacities: Capacities,
-    adopted: AdoptedParts = NOTHING_ADOPTED,
+    foreign: ForeignParts = NO_FOREIGN_PARTS,
 ) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
 
     ``healed`` are the storages of `planning.healing.healed_storages`: their replicas are left to
-    that module. ``capacities`` are the sizes of the data volumes, by storage. ``adopted`` are
+    that module. ``capacities`` are the sizes of the data volumes, by storage. ``foreign`` are
     the storages and servers that the operator does not run.
 
     These rules say whether servers may start:
@@ -69,13 +69,13 @@ def plan_replicas(
     all_pools_are_claimed = len(desired.wanted_pools) == len(desired.cluster.spec.pools)
     # Read after `choose_storages`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
-    plan = _plan_switches(present, healed, adopted.storages)
+    plan = _plan_switches(present, healed, foreign.storages)
     unused = {
         view.partition
         for view in _views(present)
-        if is_unused(view) and not view.replicas & adopted.storages
+        if is_unused(view) and not view.replicas & foreign.storages
     }
-    reassignment = plan_reassignment(present, adopted.storages)
+    reassignment = plan_reassignment(present, foreign.storages)
     without_copy = _plan_without_copy(present, missing, unused)
     # At most one of these three plans is followed now: each changes assignments.
     if not reassignment.done:
@@ -84,17 +84,17 @@ def plan_replicas(
         plan += without_copy
     elif not healed:
         # The shape does not change while a volume is replaced: one storage is away at a time.
-        plan += plan_shape(desired, present, missing, capacities, adopted)
+        plan += plan_shape(desired, present, missing, capacities, foreign)
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
     # A change that adds copies has this obstacle among its waits already.
-    obstacle = adopted.servers_obstacle()
+    obstacle = foreign.servers_obstacle()
     if plan.change is None and desired.cluster.spec.pools and obstacle is not None:
         plan += wait(obstacle)
     without_replica = {view.partition for view, _ in missing}
     servers_may_start = not unused or (pools_are_usable and without_replica.isdisjoint(unused))
-    if adopted.unreached_storage(present.replicas) is not None:
+    if foreign.unreached_storage(present.replicas) is not None:
         servers_may_start = False
     return plan, servers_may_start
 

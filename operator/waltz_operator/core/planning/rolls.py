@@ -28,8 +28,8 @@ the current version fails. A storage that runs and has unhealthy replicas is rep
 replicas on the other storages are healthy and the partitions open without it.
 
 *ZooKeeper before storages, followers before the leader.* A restart of the leader interrupts
-ZooKeeper for an election, so there is only one. A storage whose replicas are healthy is stopped
-only when all members are current and ready.
+ZooKeeper for an election, so the leader is restarted only once, as the last member. A storage whose
+replicas are healthy is stopped only when all members are current and ready.
 
 The Deployment of the servers is rolled by Kubernetes: it starts a new server before it stops an old
 one, and a server hands its partitions over when it is stopped.

@@ -20,7 +20,7 @@ the observation began (tests/unit/operator/test_operator_shape_properties.py).
 from __future__ import annotations
 
 from waltz.admin.core.replicas import PartitionView
-from waltz_operator.core.adoption import AdoptedParts
+from waltz_operator.core.adoption import ForeignParts
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_adoption import plan_foreign_groups
@@ -39,19 +39,19 @@ def plan_shape(
     present: ClusterPresent,
     missing: Missing,
     capacities: Capacities,
-    adopted: AdoptedParts,
+    foreign: ForeignParts,
 ) -> ClusterPlan:
     """Return the plan of the change that comes first; the empty plan if there is none.
 
     ``capacities`` are the sizes of the data volumes, by storage.
     """
-    growth = plan_added_copies(desired, present, missing, adopted.servers_obstacle())
+    growth = plan_added_copies(desired, present, missing, foreign.servers_obstacle())
     if not growth.done:
         return growth
     removal = plan_removal(desired, present)
     if not removal.done:
         return removal
-    retirement = plan_foreign_groups(desired, present, adopted.storages)
+    retirement = plan_foreign_groups(desired, present, foreign.storages)
     if not retirement.done:
         return retirement
     return plan_moves(desired, present, capacities)

@@ -20,6 +20,7 @@ from waltz_operator.core.pod_templates import is_same_template, recorded_templat
 from waltz_operator.core.pods_of_sets import REVISION_LABEL, is_current, is_ready
 
 Objects = Mapping[ObjectKey, LiveObject]
+"""The objects of a cluster in Kubernetes, by kind and name."""
 
 _NODE_PORT = 30_000
 """The port of the nodes for each simulated Service; the real one is not known before."""
