@@ -255,8 +255,8 @@ OPERATOR_BUGS = (
     Planted(
         "ZooKeeper's volumes are deleted before those of the storages",
         Package.OPERATOR,
-        "zookeeper_is_deleted = deletes_all_volumes(desired)\n",
-        "zookeeper_is_deleted = bool(deleted_pools)\n",
+        "zookeeper_volumes_are_deleted = deletes_all_volumes(desired)\n",
+        "zookeeper_volumes_are_deleted = bool(deleted_pools)\n",
         "Storages that keep their volumes lose their metadata.",
         nodes(
             "unit/operator/test_operator_plan.py::test_deletion_while_a_pool_is_missing_keeps_the_volumes_of_zookeeper"

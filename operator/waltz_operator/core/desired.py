@@ -1,4 +1,7 @@
-"""The desired state of one cluster, and values that depend only on the desired state. Pure."""
+"""The desired state of one cluster, and values that follow from it. Pure.
+
+`is_own` and `own_metadata` compare observed metadata with it.
+"""
 
 from __future__ import annotations
 

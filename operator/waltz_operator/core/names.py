@@ -1,4 +1,4 @@
-"""Names of a cluster's objects in Kubernetes, and the labels that select them. Pure.
+"""Names of a cluster's objects in Kubernetes, and their labels, annotations and ports. Pure.
 
 A storage's ``host:port`` is its identity and never changes. It consists of the pool's name, the
 ordinal of the pod, the namespace and the port. The host ends in ``.svc`` and omits the domain of

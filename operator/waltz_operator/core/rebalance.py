@@ -1,4 +1,4 @@
-"""The request to rebalance a pool by bytes, and the record of how far it is. Pure.
+"""The request to rebalance a pool by bytes, its record, and the steps that write the record. Pure.
 
 A user requests a rebalance by the annotation `REBALANCE_ANNOTATION` of the StoragePool; each new
 value is one request. The operator records the chosen moves in another annotation before the first

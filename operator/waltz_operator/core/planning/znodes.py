@@ -5,8 +5,8 @@ cluster that has never existed. If metadata was used and is incomplete, the plan
 problem, which a person must solve. A new cluster in its place would start with empty partitions
 while the storages still have transactions.
 
-The ``wanted_pools`` of a cluster are those that its spec names. Its ``own_pools`` are these and the
-pools that are leaving it, whose storages may still be registered.
+The ``wanted_pools`` of a cluster are the claimed pools that its spec names. Its ``own_pools`` are
+these and the pools that are leaving it, whose storages may still be registered.
 """
 
 from __future__ import annotations
