@@ -126,7 +126,7 @@ def labels(cluster: str, component: Component, pool: str | None = None) -> dict[
 def selector(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
     """Return the labels that select pods, a part of `labels`.
 
-    Kubernetes allows no change of an object's selector, so only labels that never change are in it.
+    Kubernetes allows no change of an object's selector, so it has only labels that never change.
     """
     result = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
     if pool is not None:

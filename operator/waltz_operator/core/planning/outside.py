@@ -60,8 +60,8 @@ def plan_addresses_removal(
 ) -> ClusterPlan | None:
     """Plan to delete the addresses that a deleted cluster has written; None if there are none.
 
-    The addresses are deleted even if the znodes are kept, and before the Services: only a Service
-    shows that the operator has written them. The addresses of an adopted cluster are kept, because
+    The addresses are deleted even if the znodes are kept, and before the Services, which show that
+    the operator has written the addresses. The addresses of an adopted cluster are kept, because
     some may be those of foreign processes.
     """
     present = own_metadata(desired, observed)

@@ -52,7 +52,7 @@ class _RegisteredGroups(NamedTuple):
 
 
 def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether the cluster existed before and its znodes are gone.
+    """Whether the cluster existed before, and all or some of its znodes are gone.
 
     New znodes would be those of an empty log. Servers would then truncate the logs of the storages,
     and all committed transactions would be lost
