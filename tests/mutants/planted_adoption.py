@@ -74,7 +74,7 @@ ADOPTION_BUGS = (
     Planted(
         "servers start although they may not reach a foreign storage",
         Package.OPERATOR,
-        "if adopted.unreached_storage(present.replicas) is not None:\n",
+        "if foreign.unreached_storage(present.replicas) is not None:\n",
         "if False:\n",
         "With the wrong TLS mode, new servers take partitions that they cannot open.",
         _adoption("servers_do_not_start_while_a_foreign_storage_is_unreached_and_it_is_named"),
@@ -90,7 +90,7 @@ ADOPTION_BUGS = (
     Planted(
         "a partition whose metadata are lost gets empty copies",
         Package.OPERATOR,
-        "if is_unused(view) and not view.replicas & adopted.storages\n",
+        "if is_unused(view) and not view.replicas & foreign.storages\n",
         "if is_unused(view)\n",
         "Empty copies vote about a log that others hold.",
         _adoption("partition_that_foreign_servers_never_opened_gets_no_empty_copies"),
@@ -106,7 +106,7 @@ ADOPTION_BUGS = (
     Planted(
         "foreign groups never leave",
         Package.OPERATOR,
-        "    retirement = plan_foreign_groups(desired, present, adopted.storages)\n"
+        "    retirement = plan_foreign_groups(desired, present, foreign.storages)\n"
         "    if not retirement.done:\n"
         "        return retirement\n",
         "",
@@ -132,7 +132,7 @@ ADOPTION_BUGS = (
     Planted(
         "volumes of an adopted cluster are deleted while foreign storages need them",
         Package.OPERATOR,
-        "    if _is_shared(desired, observed):\n        return None\n",
+        "    if _is_log_shared(desired, observed):\n        return None\n",
         "",
         "The foreign storages have no quorum for what was committed with the pools' copies.",
         _adoption("deletion_keeps_znodes_and_volumes_while_foreign_storages_are_registered"),

@@ -114,7 +114,8 @@ OPERATOR_BUGS = (
     Planted(
         "a partition is opened first without a replica in every pool",
         Package.OPERATOR,
-        "servers_may_start = not unused or (pools_are_usable and lacking.isdisjoint(unused))\n",
+        "servers_may_start = "
+        "not unused or (pools_are_usable and without_replica.isdisjoint(unused))\n",
         "servers_may_start = not unused or pools_are_usable\n",
         "Its first transactions are in fewer places than the cluster specifies.",
         nodes("unit/operator/test_operator_plan.py::test_first_start_performs_steps_in_order"),
@@ -152,7 +153,7 @@ OPERATOR_BUGS = (
     Planted(
         "a stateful set that is created again ends pods while ZooKeeper does not answer",
         Package.OPERATOR,
-        "return max(pool.spec.storages, _pods_of_pool(pool, observed))",
+        "return max(pool.spec.storages, _num_replicas_of_pods(pool, observed))",
         "return pool.spec.storages",
         "A storage that holds transactions is removed.",
         nodes(
@@ -254,8 +255,8 @@ OPERATOR_BUGS = (
     Planted(
         "ZooKeeper's volumes are deleted before those of the storages",
         Package.OPERATOR,
-        "zookeeper_is_deleted = deletes_all_volumes(desired)\n",
-        "zookeeper_is_deleted = bool(deleted_pools)\n",
+        "zookeeper_volumes_are_deleted = deletes_all_volumes(desired)\n",
+        "zookeeper_volumes_are_deleted = bool(deleted_pools)\n",
         "Storages that keep their volumes lose their metadata.",
         nodes(
             "unit/operator/test_operator_plan.py::test_deletion_while_a_pool_is_missing_keeps_the_volumes_of_zookeeper"

@@ -39,10 +39,10 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "Services for clients outside stay open until ZooKeeper answers",
         Package.OPERATOR,
-        'yield from _delete(live for live in services if live["metadata"]["name"] != sign)\n',
+        'yield from _delete(live for live in services if live["metadata"]["name"] != kept)\n',
         "yield from _delete(\n"
         "    live for live in services "
-        'if present is not None and live["metadata"]["name"] != sign\n'
+        'if present is not None and live["metadata"]["name"] != kept\n'
         ")\n",
         "An administrator cannot close the access to a cluster that fails.",
         nodes(

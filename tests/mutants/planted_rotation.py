@@ -18,18 +18,16 @@ ROTATION_BUGS = (
     Planted(
         "the next step of a rotation does not wait for clients",
         Package.OPERATOR,
-        "youngest = min(issued.age_seconds, to_clients.age_seconds)\n",
-        "youngest = issued.age_seconds\n",
+        "age_of_younger = min(issued.age_seconds, to_clients.age_seconds)\n",
+        "age_of_younger = issued.age_seconds\n",
         "Clients with a certificate of their own refuse the certificates of the servers.",
         nodes(f"{_ROTATION}::test_phase_gives_clients_the_time_of_the_spec"),
     ),
     Planted(
         "the next step of a rotation does not wait for the certificate of clients",
         Package.OPERATOR,
-        "if issued is None or to_clients is None or "
-        "not all(map(authority.secret_follows_phase, Holder)):\n",
-        "if issued is None or to_clients is None or "
-        "not authority.secret_follows_phase(Holder.PROCESSES):\n",
+        "secrets_follow_phase = all(authority.secret_follows_phase(holder) for holder in Holder)\n",
+        "secrets_follow_phase = authority.secret_follows_phase(Holder.PROCESSES)\n",
         "Servers refuse clients, whose certificates are those of an earlier step.",
         nodes(f"{_ROTATION}::test_phase_waits_until_the_certificate_of_the_clients_is_issued"),
     ),

@@ -91,8 +91,8 @@ SHAPE_BUGS = (
     Planted(
         "a withdrawn request is followed to its end",
         Package.OPERATOR,
-        "if not waiting_moves or not _is_followed(members):\n",
-        "if not waiting_moves:\n",
+        "if not remaining_moves or not _is_followed(members):\n",
+        "if not remaining_moves:\n",
         "A rebalance cannot be stopped.",
         _rebalance("request_withdrawn_before_its_move_moves_nothing"),
     ),
@@ -115,8 +115,8 @@ SHAPE_BUGS = (
     Planted(
         "a small volume gets a partition that makes it fuller than the fullest",
         Package.OPERATOR,
-        "return 2 * size * both <= 3 * gap and is_improvement(source, destination, size)\n",
-        "return 2 * size * both <= 3 * gap\n",
+        "return not is_too_large and is_improvement(source, destination, size)\n",
+        "return not is_too_large\n",
         "A rebalance fills a volume.",
         nodes(
             "unit/operator/test_operator_balance.py::test_balance_partition_that_would_overfill_a_small_volume_stays"

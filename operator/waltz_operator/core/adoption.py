@@ -1,8 +1,8 @@
 """Find the storages and servers of an adopted cluster that the operator does not run. Pure.
 
 A cluster is *adopted* if its ``spec.adopt`` is set: it ran before, without this operator. A storage
-is *foreign* if it is registered in ZooKeeper and in no pool of the cluster. A server is foreign if
-it has joined the cluster and is no pod of the cluster.
+is *foreign* if it is registered in ZooKeeper, but belongs to no pool of the cluster. A server is
+foreign if it has joined the cluster, but is no pod of the cluster.
 
 The address of a storage has the name of its pool and the namespace, but not the Kubernetes cluster.
 So a storage that another operator runs in another Kubernetes may have the address of a storage of a
@@ -25,14 +25,14 @@ from waltz_operator.core.slots import server_port
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptedParts:
-    """The foreign storages and servers of an adopted cluster; none without ``spec.adopt``."""
+class ForeignParts:
+    """The foreign storages and servers of an adopted cluster; both empty without ``spec.adopt``."""
 
     storages: frozenset[str] = frozenset()
     servers: frozenset[str] = frozenset()
 
     def servers_obstacle(self) -> str | None:
-        """Return why pools must not get copies yet: foreign servers run. None if none does.
+        """Return why pools must not get copies yet: foreign servers run. None without them.
 
         A server dials a storage only when a partition is assigned to it. So the operator cannot
         find out before an assignment whether a foreign server reaches the storages of the pools.
@@ -49,7 +49,7 @@ class AdoptedParts:
         )
 
     def unreached_storage(self, replicas: ReplicaObservation) -> str | None:
-        """Return a foreign storage that has partitions and does not answer, None if all answer."""
+        """Return a foreign storage that has partitions and does not answer, None without one."""
         return next(
             (
                 storage
@@ -60,44 +60,47 @@ class AdoptedParts:
         )
 
 
-NOTHING_ADOPTED = AdoptedParts()
+NO_FOREIGN_PARTS = ForeignParts()
 
 
-def adopted_parts(
+def foreign_parts(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
-) -> AdoptedParts:
+) -> ForeignParts:
     """Return the foreign storages and servers of a cluster with ``spec.adopt``.
 
     Without ``spec.adopt`` the result is empty: the operator treats registered storages that are in
     no pool as its own. The server that only a preview has started is not foreign.
     """
     if desired.cluster.spec.adopt is None:
-        return NOTHING_ADOPTED
+        return NO_FOREIGN_PARTS
     port = desired.cluster.spec.servers.port
-    own = {
+    own_servers = {
         join_address(address, server_port(pod, port))
         for pod in observed.of_kind("Pod", Component.SERVER)
         if (address := (pod.get("status") or {}).get("podIP"))
     }
-    servers = present.servers - own - {SIMULATED_SERVER}
-    return AdoptedParts(foreign_storages(desired, present.maps), servers)
+    foreign_servers = present.servers - {*own_servers, SIMULATED_SERVER}
+    return ForeignParts(foreign_storages(desired, present.maps), foreign_servers)
 
 
 def foreign_outside_addresses(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
 ) -> dict[str, str]:
-    """Return the outside addresses in ZooKeeper of foreign storages and servers.
+    """Return the outside addresses that ZooKeeper has for foreign storages and servers.
 
     The keys are the addresses that the processes have registered. An outside address is the one
-    that clients outside of the Kubernetes cluster use instead. The administrator or another
-    operator, which runs these processes, has written them.
+    that clients outside of the Kubernetes cluster use instead. Not this operator, but an
+    administrator or another operator has written these outside addresses.
     """
-    adopted = adopted_parts(desired, observed, present)
+    parts = foreign_parts(desired, observed, present)
     admin_addresses = present.maps.admin_addresses()
-    admin = {admin_addresses[each] for each in adopted.storages & admin_addresses.keys()}
-    registered = adopted.storages | adopted.servers | admin
-    before = present.outside or {}
-    return {address: outside for address, outside in before.items() if address in registered}
+    admin = {admin_addresses[each] for each in parts.storages & admin_addresses.keys()}
+    foreign = parts.storages | parts.servers | admin
+    return {
+        registered: outside
+        for registered, outside in (present.outside or {}).items()
+        if registered in foreign
+    }
 
 
 def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[str]:
@@ -116,17 +119,19 @@ def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[st
 def storages_elsewhere(
     desired: DesiredCluster, observed: ObservedCluster, maps: StorageMaps
 ) -> dict[str, str]:
-    """Return the pools of storages that have the address of a pool here, but run elsewhere.
+    """Return each storage that has the address of a pool here but runs elsewhere, with that pool.
 
-    The keys are the storages: they have partitions, and neither the StatefulSet of their pool nor
-    the claim of their data volume exists here. The claim counts, too, because a WaltzCluster that
-    is created again has the kept claims, but no StatefulSet at first. Empty without ``spec.adopt``.
-    Empty also during a deletion if the condition Foreign was False before: the deletion removes the
-    workloads and claims, so they show nothing then.
+    A storage with partitions runs elsewhere if neither the StatefulSet of its pool nor the claim of
+    its data volume exists here. The claim counts, too, because a WaltzCluster that is created again
+    has the kept claims, but no StatefulSet at first.
+
+    The result is empty without ``spec.adopt``. It is also empty during a deletion if the condition
+    Foreign was False before: the deletion itself removes the StatefulSets and the claims, so their
+    absence shows nothing then.
     """
-    if not desired.may_have_foreign_storages and desired.deleting:
-        return {}
     if desired.cluster.spec.adopt is None:
+        return {}
+    if desired.deleting and not desired.may_have_foreign_storages:
         return {}
     found = {}
     for pool in (*desired.pools, *desired.leaving_pools):

@@ -1,10 +1,11 @@
 """The cluster's own certificate authority, and the phases of its rotation. Pure.
 
 The secret CLUSTER-authority has the authority that signs certificates, as `tls.crt` and `tls.key`.
-During a rotation it also has the other authority. The names of these parts are the phase, so a
-rotation that was interrupted anywhere continues from the secret:
+During a rotation the secret also has parts of a second authority: of the next or of the previous
+one. The names of these parts show the phase of the rotation. So a rotation that was interrupted
+anywhere continues from the secret:
 
-| Phase | Other parts | Certificates are signed by | Processes trust |
+| Phase | Parts of the second authority | Certificates are signed by | Processes trust |
 |---|---|---|---|
 | SETTLED | none | the authority | the authority |
 | TRUST | `next.crt`, `next.key` | the old authority | both |
@@ -117,9 +118,11 @@ class ObservedAuthority:
 
     @property
     def may_issue(self) -> bool:
-        """Whether processes with the certificates of this phase and the present ones can connect.
+        """Whether certificates of this phase may be issued.
 
-        They cannot if the authority's secret was replaced by that of another authority.
+        They may if a process that has loaded them and a process that still has the present ones can
+        connect to each other. The two cannot if the authority's secret was replaced by that of
+        another authority.
         """
         issued = self.issued
         if issued is None:

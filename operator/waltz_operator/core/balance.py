@@ -11,14 +11,19 @@ partitions that fit, the one is chosen that brings the two used shares closest t
 moves are needed. (The smallest possible number is not computed: this is the problem of
 partitioning numbers, whose exact solution takes exponential time.)
 
-A partition fits if afterwards the destination is below the former used share of the source, and the
-source above the former used share of the destination. Each such move is a strict improvement: the
-sum of size²/volume over the storages decreases, and neither the highest used share rises nor the
-lowest falls. The *ideal size* is that of a partition whose move would make the two used shares
-equal. A larger partition fits only if its move at least halves the difference of the two shares,
-because otherwise many bytes would move for little. Every partition moves at most once. So
-the choice ends, and no moves cancel each other (tests/unit/operator/test_operator_balance.py).
-Integers and fractions are compared, so the result does not depend on rounding.
+The *ideal size* is that of a partition whose move would make the two used shares equal. A partition
+fits if its move meets two rules:
+
+* After the move, the destination is below the former used share of the source, and the source is
+  above the former used share of the destination. Each such move is a strict improvement: the sum of
+  size²/volume over the storages decreases, and neither the highest used share rises nor the lowest
+  falls.
+* A partition above the ideal size at least halves the difference of the two used shares, because
+  otherwise many bytes would move for little.
+
+Every partition moves at most once. So the choice ends, and no moves cancel each other
+(tests/unit/operator/test_operator_balance.py). Integers and fractions are compared, so the result
+does not depend on rounding.
 """
 
 from __future__ import annotations
@@ -94,14 +99,15 @@ def choose_moves(volumes: Sequence[VolumeUse], movable: Set[int]) -> Balancing:
     levels = [_Level.of(volume, movable) for volume in volumes]
     before = tuple(level.share for level in levels)
     moves: list[PlannedMove] = []
-    while len(moves) < MAX_MOVES and (move := _best_move(levels)) is not None:
+    while len(moves) < MAX_MOVES and (move := _perform_best_move(levels)) is not None:
         moves.append(move)
     return Balancing(tuple(moves), before, tuple(level.share for level in levels))
 
 
 def is_improvement(source: VolumeUse | _Level, destination: VolumeUse | _Level, size: int) -> bool:
     """Whether the move of a partition of ``size`` bytes brings two used shares closer together."""
-    # Each of the two stays on its side of the former used share of the other.
+    # After the move, the destination is below the former used share of the source, and the source
+    # is above that of the destination.
     return 0 < size * max(source.capacity, destination.capacity) < _gap(source, destination)
 
 
@@ -112,10 +118,11 @@ def _gap(source: VolumeUse | _Level, destination: VolumeUse | _Level) -> int:
 
 @dataclass(slots=True)
 class _Level:
-    """A volume after the moves so far.
+    """How full a volume is after the moves so far.
 
     ``used`` is the size of its partitions in bytes. ``movable`` are the partitions that may leave
-    it, each as its size and its number, ascending.
+    the volume, each as its size and its number, ascending. A partition that has moved is not among
+    them.
     """
 
     ordinal: int
@@ -135,13 +142,13 @@ class _Level:
         return Fraction(self.used, self.capacity)
 
 
-def _best_move(levels: Sequence[_Level]) -> PlannedMove | None:
+def _perform_best_move(levels: Sequence[_Level]) -> PlannedMove | None:
     """Perform the next move on ``levels`` and return it; None if the pool cannot be improved."""
     for source, destination in _unbalanced_pairs(levels):
-        entry = _best_fit(source, destination)
-        if entry is not None:
-            size, partition = entry
-            source.movable.remove(entry)
+        best = _best_fit(source, destination)
+        if best is not None:
+            size, partition = best
+            source.movable.remove(best)
             source.used -= size
             destination.used += size
             return PlannedMove(partition, source.ordinal, destination.ordinal, size)
@@ -149,41 +156,45 @@ def _best_move(levels: Sequence[_Level]) -> PlannedMove | None:
 
 
 def _unbalanced_pairs(levels: Sequence[_Level]) -> Iterator[tuple[_Level, _Level]]:
-    """Yield each source with each destination of which one is beyond the tolerance.
+    """Yield the pairs of a source and a destination of which at least one is beyond the tolerance.
 
-    Sources are in descending, destinations in ascending order of their used shares.
+    The used share of the destination is below that of the source. Sources are in descending order
+    of their used shares; for each source, destinations are in ascending order.
     """
     average = Fraction(sum(each.used for each in levels), sum(each.capacity for each in levels))
     highest, lowest = average * (1 + TOLERANCE), average * (1 - TOLERANCE)
     ascending = sorted((level.share, level.ordinal, level) for level in levels)
     for source_share, _, source in reversed(ascending):
-        for share, _, destination in ascending:
-            if share >= source_share:
+        for destination_share, _, destination in ascending:
+            if destination_share >= source_share:
                 break
-            if source_share > highest or share < lowest:
+            if source_share > highest or destination_share < lowest:
                 yield source, destination
 
 
 def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
     """Return size and number of the partition that brings two shares closest; None if none fits."""
-    sizes = source.movable
-    gap, both = _gap(source, destination), source.capacity + destination.capacity
-    ideal = gap // both  # A partition of exactly gap / both bytes would make the shares equal.
-    end = bisect_right(sizes, ideal, key=lambda entry: entry[0])
-    # The best size is the smallest one above the ideal, or the largest one up to the ideal.
-    candidates = sizes[end : end + 1]
-    if end > 0:
-        # Of several partitions of one size, the one with the lowest number moves. The smaller of
-        # two sizes with the same effect moves, because `min` returns the first minimum.
-        candidates.insert(0, sizes[bisect_left(sizes, (sizes[end - 1][0], -1))])
+    movable = source.movable
+    gap, capacities = _gap(source, destination), source.capacity + destination.capacity
+    # A partition of exactly gap / capacities bytes has the ideal size. The best size is the largest
+    # one up to the ideal size, or the smallest one above it.
+    num_up_to_ideal = bisect_right(movable, gap // capacities, key=lambda entry: entry[0])
+    candidates = movable[num_up_to_ideal : num_up_to_ideal + 1]
+    if num_up_to_ideal > 0:
+        largest_size, _ = movable[num_up_to_ideal - 1]
+        # Of several partitions of one size, the one with the lowest number moves. It is the first
+        # of them, and no number is below 0.
+        first_of_size = bisect_left(movable, (largest_size, -1))
+        # The smaller of two sizes with the same effect moves: `min` returns the first minimum.
+        candidates.insert(0, movable[first_of_size])
     fitting = [entry for entry in candidates if _fits(source, destination, entry[0])]
-    return min(fitting, key=lambda entry: abs(entry[0] * both - gap), default=None)
+    return min(fitting, key=lambda entry: abs(entry[0] * capacities - gap), default=None)
 
 
 def _fits(source: _Level, destination: _Level, size: int) -> bool:
-    """Whether a move is a strict improvement.
-
-    A partition above the ideal size must also at least halve the difference of the used shares.
-    """
-    gap, both = _gap(source, destination), source.capacity + destination.capacity
-    return 2 * size * both <= 3 * gap and is_improvement(source, destination, size)
+    """Whether the move of a partition of ``size`` bytes meets both rules of the module."""
+    gap, capacities = _gap(source, destination), source.capacity + destination.capacity
+    gap_after = gap - size * capacities
+    # Only a partition above the ideal size makes the difference negative.
+    is_too_large = 2 * -gap_after > gap
+    return not is_too_large and is_improvement(source, destination, size)

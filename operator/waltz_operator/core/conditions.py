@@ -31,8 +31,13 @@ _ROTATION_REASONS = {
 }
 """The reason of Rotating by phase. In the phase SETTLED, a rotation is due that has not begun."""
 
-_TRUE_WITH_MESSAGE = ("Changing", "Rotating", "Foreign", "UpdateAvailable")
-"""The conditions that have a message when they are true."""
+_TRUE_WITH_MESSAGE = ("Healthy", "Changing", "Rotating", "Foreign", "UpdateAvailable")
+"""The conditions that may have a message when they are true.
+
+The message of any other condition says why the condition is not true. While Healthy is true, its
+message is the step that is being performed. The others are true only while there is something to
+say.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +87,14 @@ def foreign(
 ) -> Statement:
     """Return the statement of Foreign: whether storages are registered that are in no pool.
 
-    If ``present`` is None, the storage maps are not observed, and the statement is unknown. During
-    a deletion it stays as it was instead: volumes are deleted after the znodes, and only if no
-    storage was foreign.
+    ``present`` is None if the storage maps are not observed. Then the condition is Unknown, except
+    during a deletion, in which it stays as it was. The deletion removes the znodes before the
+    volumes, and afterwards needs the condition to decide whether the volumes may be deleted.
     """
     if present is None:
-        old = (each for each in desired.cluster.status.conditions if each.type == "Foreign")
-        if desired.deleting and (before := next(old, None)) is not None:
+        conditions = desired.cluster.status.conditions
+        before = next((each for each in conditions if each.type == "Foreign"), None)
+        if desired.deleting and before is not None:
             holds = {"True": True, "False": False}.get(before.status)
             return Statement("Foreign", holds, before.reason, before.message)
         return Statement("Foreign", None, "NotObserved", "the storage maps are not observed")
@@ -97,8 +103,8 @@ def foreign(
     if not storages:
         return Statement("Foreign", False, "NoForeignStorages", "")
     adopt = desired.cluster.spec.adopt
-    is_retired = adopt is not None and adopt.foreign_groups is ForeignGroups.RETIRE
-    reason = "RetiringForeignStorages" if is_retired else "ForeignStoragesKept"
+    are_retired = adopt is not None and adopt.foreign_groups is ForeignGroups.RETIRE
+    reason = "RetiringForeignStorages" if are_retired else "ForeignStoragesKept"
     reports = present.replicas.storages
     texts = [
         storage
@@ -120,10 +126,7 @@ def condition(
     status = "Unknown" if statement.holds is None else str(statement.holds)
     before = next((each for each in old if each.type == statement.kind), None)
     since = before.last_transition_time if before and before.status == status else now
-    # The message says why a condition is not true, so a true condition has no message. Healthy
-    # keeps its message: while nothing is missing, it is the step that is being performed. Those of
-    # `_TRUE_WITH_MESSAGE` keep it, too: they are true only while there is something to say.
-    has_message = not statement.holds or statement.kind in ("Healthy", *_TRUE_WITH_MESSAGE)
+    has_message = not statement.holds or statement.kind in _TRUE_WITH_MESSAGE
     return Condition(
         type=statement.kind,
         status=status,

@@ -1,4 +1,7 @@
-"""The desired state of one cluster, and values that depend only on the desired state. Pure."""
+"""The desired state of one cluster, and values that follow from it. Pure.
+
+`is_own` and `own_metadata` compare observed metadata with it.
+"""
 
 from __future__ import annotations
 
@@ -100,10 +103,11 @@ class DesiredCluster:
         """Whether a partition may have several copies, so that one storage may be away.
 
         Pools that leave count while they belong to the cluster, because their storages may still
-        have copies. Foreign storages count as one more.
+        have copies. Foreign storages count as one more pool.
         """
         pools = {*self.cluster.spec.pools, *(each.metadata.name for each in self.leaving_pools)}
-        return len(pools) + self.may_have_foreign_storages > 1
+        num_foreign = 1 if self.may_have_foreign_storages else 0
+        return len(pools) + num_foreign > 1
 
     @property
     def missing_pools(self) -> tuple[str, ...]:
@@ -113,12 +117,12 @@ class DesiredCluster:
 
 
 def is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
-    """Whether the metadata are those of this cluster, and not of another one at the same root."""
+    """Whether the metadata are those of this cluster, and not of another cluster at its root."""
     return (present.name, present.key) == (desired.metadata_name, desired.key)
 
 
 def own_metadata(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
-    """Return the metadata of this cluster; None if they are not observed, or another cluster's."""
+    """Return the metadata of this cluster; None if other metadata or none are observed."""
     present = observed.metadata
     return present if isinstance(present, ClusterPresent) and is_own(desired, present) else None
 
@@ -135,7 +139,7 @@ def addresses_of(pool: StoragePool) -> tuple[str, ...]:
 
 
 def ordinal_of(pool: StoragePool, storage: str) -> int | None:
-    """Return the ordinal of the storage at an address, None if it is not a storage of ``pool``.
+    """Return the ordinal of the storage at an address, None if ``pool`` has no such storage.
 
     The ordinal may be beyond ``spec.storages``, if an earlier pool of this name had more storages.
     """

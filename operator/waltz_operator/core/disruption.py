@@ -29,7 +29,11 @@ def may_be_away(present: ClusterPresent, storages: Set[str]) -> bool:
 
 
 def absence_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
-    """Return why ``storages`` must not be away now; None if they may, see `may_be_away`."""
+    """Return why ``storages`` must not be away now; None if they may. See `may_be_away`.
+
+    If ``storages`` is empty, the answer is about the present: a partition may have no server, an
+    unhealthy replica or no quorum.
+    """
     for _, view in sorted(present.replicas.partitions.items()):
         if reason := first_unhealthy_reason(present.replicas, view, view.replicas):
             return reason
@@ -43,7 +47,7 @@ def may_be_repaired(present: ClusterPresent, storages: Set[str]) -> bool:
 
     They may if every partition has a server, if every replica on the other storages is healthy, and
     if a new session of each partition opens without ``storages``: then no partition depends on
-    them. `may_be_away` is false for them, because it also demands that they are healthy.
+    them. `may_be_away` is false for them, because it demands that their replicas are healthy, too.
     """
     return repair_obstacle(present, storages) is None
 

@@ -1,4 +1,4 @@
-"""Names of a cluster's objects in Kubernetes, and the labels that select them. Pure.
+"""Names of a cluster's objects in Kubernetes, and their labels, annotations and ports. Pure.
 
 A storage's ``host:port`` is its identity and never changes. It consists of the pool's name, the
 ordinal of the pod, the namespace and the port. The host ends in ``.svc`` and omits the domain of
@@ -48,10 +48,11 @@ POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
 """An annotation of a pool's pods, if `restartedAt` of the StoragePool is set: its value."""
 
 OUTSIDE_LABEL = "waltz.dev/outside"
-"""A label of the Services by which clients outside reach a cluster; its value is `true`."""
+"""A label of the Services by which clients outside of Kubernetes reach a cluster, always `true`."""
 
 SLOT_LABEL = "waltz.dev/slot"
-"""A label that the operator gives to the pods of servers, if clients outside have access.
+"""A label that the operator gives to the pods of servers, if clients outside of Kubernetes have
+access.
 
 Its value is the number of the Service that leads to the pod (`core.slots`).
 """
@@ -123,9 +124,9 @@ def labels(cluster: str, component: Component, pool: str | None = None) -> dict[
 
 
 def selector(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels that select pods.
+    """Return the labels that select pods, a part of `labels`.
 
-    They are fewer than `labels`, because Kubernetes allows no change of an object's selector.
+    Kubernetes allows no change of an object's selector, so it has only labels that never change.
     """
     result = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
     if pool is not None:
@@ -184,7 +185,7 @@ def outside_zookeeper(cluster: str) -> str:
 
 
 def is_outside(service: str) -> bool:
-    """Whether a Service of a cluster is one by which clients outside reach it."""
+    """Whether clients outside reach the cluster by the Service of this name."""
     return service.endswith("-outside")
 
 
@@ -210,8 +211,8 @@ def tls_secret(cluster: str) -> str:
 def client_tls_secret(cluster: str) -> str:
     """Return the name of the secret with the certificate of the clients, and with ca.crt.
 
-    The operator or cert-manager creates this secret. The name does not end in `-tls`, because it
-    would then be that of the secret of a cluster whose name ends in `-client`.
+    The operator or cert-manager creates this secret. The name is not `CLUSTER-client-tls`, because
+    that is the `tls_secret` of a cluster with the name `CLUSTER-client`.
     """
     return f"{cluster}-tls-client"
 

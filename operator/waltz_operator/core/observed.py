@@ -60,7 +60,8 @@ class ClusterPresent:
     ``replicas`` covers all partitions and all registered storages. ``servers`` are the addresses of
     the servers that have joined. ``foreign_znodes`` is true if there are znodes below the root that
     do not belong to the cluster. ``outside`` has the outside addresses by registered address, None
-    if the cluster has none or if they cannot be read; ``outside_problem`` says why not.
+    if the cluster has none or if they cannot be read. ``outside_problem`` says why they cannot be
+    read, otherwise it is empty.
     """
 
     name: str
@@ -87,7 +88,7 @@ class ObservedCluster:
     ``objects`` are all objects with the cluster's labels, and all objects with a name that the
     cluster uses, whatever their labels. The data of a secret are replaced by empty texts.
     ``certificate_days`` is the remaining validity in days of the certificate that the operator
-    issued, None if it issued none.
+    issued for the processes: None if it issued none, 0 if the certificate cannot be decoded.
     ``deleting_seconds`` is the time since the deletion was requested, 0 without a deletion.
     ``zookeeper_leader`` is the pod of a managed ZooKeeper that leads the ensemble. It is observed
     only while pods of ZooKeeper are outdated, and None if it is unknown.
@@ -111,7 +112,7 @@ class ObservedCluster:
     authority: ObservedAuthority | None = None
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
-        """Iterate over the objects of a kind; with ``component``, only over that component's."""
+        """Yield the objects of a kind, sorted by name; with ``component``, only objects of it."""
         for key, live in sorted(self.objects.items(), key=lambda item: item[0]):
             labels = live["metadata"].get("labels") or {}
             if key.kind == kind and (component is None or labels.get(COMPONENT_LABEL) == component):

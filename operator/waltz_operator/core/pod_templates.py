@@ -1,11 +1,11 @@
 """Keep the pod template of a workload until a user asks for another one. Pure.
 
 Operators of two versions may render two templates from the same resources. A new template restarts
-the pods, so an update of the operator, and its way back, must not apply one by itself. Each
-workload therefore has an annotation (`AppliedTemplate`) with the template that was applied last and
-the specs from which it was rendered. As long as a user states nothing else about these pods, and
-requests no update, the recorded template is applied again, whatever this operator would render. A
-live object that others have edited is still repaired: it gets the recorded template back.
+the pods. So an update of the operator, or its rollback, must not apply a new template by itself.
+Each workload therefore has an annotation (`AppliedTemplate`) with the template that was applied
+last and the specs from which it was rendered. As long as a user states nothing else about these
+pods, and requests no update, the recorded template is applied again, whatever this operator would
+render. A live object that others have edited is still repaired: it gets the recorded template back.
 
 The specs are recorded without the field `access`, on which no pod depends. They are compared
 without the fields on which the pods of the workload do not depend. `_NOT_IN_PODS` lists these
@@ -80,8 +80,8 @@ _NO_POD: dict[str, Any] = {
 }
 """The fields of a WaltzCluster's spec that no pod depends on."""
 
-_OTHER_MEMBERS = {"volume", "resources", "scheduling", "heap", "on_deletion"}
-"""The fields of a managed ZooKeeper that only its own pods depend on, or none."""
+_ONLY_OF_ZOOKEEPER = {"volume", "resources", "scheduling", "heap", "on_deletion"}
+"""The fields of a managed ZooKeeper that the pods of storages and servers do not depend on."""
 
 _NOT_IN_PODS: Mapping[Component, Mapping[str, Any]] = {
     Component.ZOOKEEPER: {
@@ -101,14 +101,14 @@ _NOT_IN_PODS: Mapping[Component, Mapping[str, Any]] = {
         "servers": True,
         "tls": {"issuer_ref", "rotation_step_seconds"},
         "images": {"server", "zookeeper"},
-        "zookeeper": {"managed": _OTHER_MEMBERS, "external": {"authentication"}},
+        "zookeeper": {"managed": _ONLY_OF_ZOOKEEPER, "external": {"authentication"}},
     },
     Component.SERVER: {
         **_NO_POD,
         "servers": {"replicas"},
         "tls": {"issuer_ref", "rotation_step_seconds"},
         "images": {"storage", "zookeeper"},
-        "zookeeper": {"managed": _OTHER_MEMBERS},
+        "zookeeper": {"managed": _ONLY_OF_ZOOKEEPER},
     },
 }
 """The fields of a WaltzCluster's spec that the pods of a component do not depend on."""
@@ -204,8 +204,9 @@ class RenderedWorkload:
     def is_generation_observed(self) -> bool:
         """Whether the status of the resources shows their present generation.
 
-        That of a WaltzCluster shows a generation after a plan without steps, and never during a
-        pause or a change of the shape. That of a StoragePool shows it once an operator has read it.
+        The status of a WaltzCluster shows a generation after a plan without steps, and never during
+        a pause or a change of the shape. The status of a StoragePool shows a generation once an
+        operator has read it.
         """
         resources = (self.cluster,) if self.pool is None else (self.cluster, self.pool)
         return all(
@@ -228,7 +229,7 @@ def settle(workload: RenderedWorkload, live: LiveObject | None) -> Manifest:
 def is_kept(workload: RenderedWorkload, live: LiveObject) -> bool:
     """Whether a workload keeps a recorded template that this operator renders otherwise.
 
-    A workload without a record is not kept.
+    False without a record.
     """
     recorded = recorded_template(live)
     if recorded is None or is_same_template(recorded, workload.template):
@@ -261,9 +262,9 @@ def without_null(value: Any) -> Any:
 def _kept(
     workload: RenderedWorkload, rendered: AppliedTemplate, live: LiveObject
 ) -> tuple[Mapping[str, Any], str] | None:
-    """Return the template that stays, and its record; None if the rendered one is applied.
+    """Return the template that stays, and its record; None if the rendered template is applied.
 
-    ``rendered`` is the record of the rendered one.
+    ``rendered`` is the record of the rendered template.
     """
     record = _record(live)
     if record is None:
@@ -272,7 +273,7 @@ def _kept(
     is_requested = rendered.request not in ("", record.request)
     if is_requested or record.version < TEMPLATE_VERSION:
         return None
-    if record.specs != rendered.specs and not _states_the_same(workload, record):
+    if record.specs != rendered.specs and not _states_same_pods(workload, record):
         return None
     # The text is taken as it is: an operator of another version may write more fields.
     return record.template, live["metadata"]["annotations"][POD_TEMPLATE_ANNOTATION]
@@ -294,9 +295,9 @@ def _first_record(
 ) -> AppliedTemplate | None:
     """Return the record of a live template that no operator has recorded.
 
-    None if the rendered template is applied instead: it is the one that was applied last, the
-    status of the resources does not show their present generation, or no operator has applied the
-    workload.
+    None if the rendered template is applied instead, in three cases: it is the template that was
+    applied last; no operator has applied the workload, or it has no containers; the status of the
+    resources does not show their present generation.
     """
     applied = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
     wanted = workload.manifest.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
@@ -309,12 +310,12 @@ def _first_record(
     return replace(rendered, template=template, version=0)
 
 
-def _states_the_same(workload: RenderedWorkload, record: AppliedTemplate) -> bool:
+def _states_same_pods(workload: RenderedWorkload, record: AppliedTemplate) -> bool:
     """Whether the recorded specs state the same about the pods as the present ones.
 
-    The recorded specs are read by the models of this operator. A field that they lack, because it
-    is newer than they are, has its default; a field that only a newer operator knows is ignored.
-    A value that only a newer operator allows counts as a change, except in a field that no pod has.
+    The recorded specs are read by the models of this operator. A field that is newer than the
+    record has its default. A field that only a newer operator knows is ignored. A value that only a
+    newer operator allows counts as a change, except in a field that the pods do not depend on.
     """
     component = Component(workload.manifest.body["metadata"]["labels"][COMPONENT_LABEL])
     try:

@@ -16,6 +16,8 @@ REVISION_LABEL = "controller-revision-hash"
 """The label with the revision of a StatefulSet's pod; Kubernetes sets it."""
 
 _IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull")
+"""The reasons with which a container waits for an image that cannot be pulled."""
+
 _ORDINARY_REASONS = ("ContainerCreating", "PodInitializing")
 """The reasons with which a container waits during an ordinary start."""
 

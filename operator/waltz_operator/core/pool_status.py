@@ -3,8 +3,8 @@
 The conditions of a pool:
 
 * *Ready* is true while as many of its storages are ready as its spec has.
-* *Resized* is true while every volume has at least the size of the spec. Its reason is
-  ResizeRefused if the API server would refuse to enlarge a volume, and Resizing otherwise.
+* *Resized* is true while every volume has at least the size of the spec. While it is false, its
+  reason is ResizeRefused if the API server would refuse to enlarge a volume, otherwise Resizing.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def pool_status(
     present = metadata_with_key(desired, observed)
     name = pool.metadata.name
     ready_pods = _count_ready_pods(observed, name)
-    ready = ready_pods >= pool.spec.storages
-    missing = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
+    all_ready = ready_pods >= pool.spec.storages
+    missing = "" if all_ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
     # Without an observation, the losses that were known stay: their times must not begin again.
     lost = old.lost_volumes
     if present is not None:
         lost = _lost_volumes(desired, observed, present, pool, now)
     resized = _resized(desired, observed, pool)
     statements = (
-        Statement("Ready", ready, "AllServe" if ready else "SomeMissing", missing),
+        Statement("Ready", all_ready, "AllServe" if all_ready else "SomeMissing", missing),
         resized,
     )
     message = "; ".join(text for text in (missing, resized.message) if text)
@@ -69,7 +69,8 @@ def pool_status(
 def _count_ready_pods(observed: ObservedCluster, pool: str) -> int:
     """Return how many storages of a pool are ready.
 
-    While the StatefulSet is created again, its pods run on and it counts none of them.
+    The status of the StatefulSet counts them. While the StatefulSet is created again, it is absent
+    or has no status, but its pods run on. Then the pods are counted here.
     """
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(pool)))
     status = None if live is None else live.get("status")

@@ -1,4 +1,4 @@
-"""The request to rebalance a pool by bytes, and the record of how far it is. Pure.
+"""The request to rebalance a pool by bytes, its record, and the steps that write the record. Pure.
 
 A user requests a rebalance by the annotation `REBALANCE_ANNOTATION` of the StoragePool; each new
 value is one request. The operator records the chosen moves in another annotation before the first
@@ -29,8 +29,8 @@ class Rebalance:
 
     ``answered`` is the last request that is complete, ``request`` the one whose ``moves`` are
     followed; both are empty if there is none. ``storages`` is the number of storages for which the
-    partitions are arranged by bytes. While the pool has this number, its partitions are not spread
-    by count; 0 means that they are.
+    partitions are arranged by bytes. While the pool has this number of storages, its partitions are
+    not spread by count. The number is 0 if they are spread by count.
     """
 
     answered: str = ""
@@ -95,10 +95,10 @@ class BeginRebalance:
 
 @dataclass(frozen=True, slots=True)
 class EndRebalance:
-    """Record that no move of a rebalance follows.
+    """Record that no further move of a rebalance follows.
 
-    ``request`` is its request, empty if it was withdrawn before. The step is a compare-and-set of
-    the pool's version.
+    ``request`` is the request of the rebalance, empty if it was withdrawn before. The step is a
+    compare-and-set of the pool's version.
     """
 
     pool: str
@@ -130,7 +130,7 @@ def answered_request(pool: StoragePool) -> str:
 
 
 def open_request(pool: StoragePool, record: Rebalance) -> str:
-    """Return the request that is to be answered, empty without one."""
+    """Return the present request of a pool if it is not answered yet, otherwise an empty text."""
     request = pool.metadata.annotations.get(REBALANCE_ANNOTATION, "")
     return "" if request == record.answered else request
 
@@ -138,8 +138,8 @@ def open_request(pool: StoragePool, record: Rebalance) -> str:
 def volume_capacities(desired: DesiredCluster, observed: ObservedCluster) -> Mapping[str, int]:
     """Return the size in bytes of the data volume of each storage, as far as it is known.
 
-    It is the capacity that Kubernetes reports of a volume. A claim that has no volume yet gets what
-    it requests, or what the pool specifies.
+    It is the capacity that Kubernetes reports of a volume. Without a volume it is the size that the
+    claim requests, and without a claim the size that the pool specifies.
     """
     sizes = {}
     for pool_pod in pool_pods(desired, observed):

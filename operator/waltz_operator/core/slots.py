@@ -22,7 +22,7 @@ from waltz_operator.core.observed import LiveObject
 
 @dataclass(frozen=True, slots=True)
 class ServerPod:
-    """A pod of a server: when it was created, its name, and the value of its label.
+    """A pod of a server: when it was created, its name, and the value of its label for slots.
 
     ``stops`` is true if the pod is being deleted. ``has_ended`` is true if its processes have ended
     for good, although the pod still exists.
@@ -41,7 +41,7 @@ def num_slots(replicas: int) -> int:
 
 
 def server_pod(live: LiveObject) -> ServerPod:
-    """Return what is needed of a pod as the API server returns it."""
+    """Return the `ServerPod` of a pod as the API server returns it."""
     metadata, status = live["metadata"], live.get("status") or {}
     return ServerPod(
         metadata.get("creationTimestamp") or "",
@@ -66,10 +66,10 @@ def server_port(live: LiveObject, default: int) -> int:
 def assign_slots(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | None]:
     """Return the slot of each pod by its name, None for a pod without one.
 
-    The slots are from 0 to ``count`` - 1, and no two pods have the same. A pod that has ended has
-    none. A pod whose label is a slot keeps it, unless an older pod has the same. The other pods get
-    the lowest free slots in the order of their creation, except those that stop. A pod has no slot
-    if none is free (tests/unit/operator/test_operator_slots.py).
+    The slots are from 0 to ``count`` - 1, and no two pods have the same slot. A pod that has ended
+    has none. Any other pod whose label is a slot keeps this slot, unless an older pod has it. The
+    remaining pods get the lowest free slots in the order of their creation, except those that stop.
+    A pod has no slot if none is free (tests/unit/operator/test_operator_slots.py).
     """
     slots: dict[str, int | None] = {}
     free = set(range(count))
@@ -79,10 +79,11 @@ def assign_slots(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | No
         slots[pod.name] = slot if slot in free else None
         free -= {slot}
     for pod in in_order:
-        may_get_one = not (pod.stops or pod.has_ended)
-        if slots[pod.name] is None and may_get_one and free:
-            slots[pod.name] = min(free)
-            free -= {min(free)}
+        may_get_slot = not (pod.stops or pod.has_ended)
+        if slots[pod.name] is None and may_get_slot and free:
+            slot = min(free)
+            slots[pod.name] = slot
+            free.remove(slot)
     return slots
 
 
@@ -90,14 +91,14 @@ def slot_changes(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | No
     """Return the pods whose label must change, each with its slot; None removes the label."""
     listed = tuple(pods)
     slots = assign_slots(listed, count)
-    return {pod.name: slots[pod.name] for pod in listed if pod.label != _text(slots[pod.name])}
+    return {pod.name: slots[pod.name] for pod in listed if pod.label != _label_of(slots[pod.name])}
 
 
 def _slot_of(label: str | None, count: int) -> int | None:
     """Return the slot that a label names; None if it names none, as after an edit by hand."""
-    known = {str(slot): slot for slot in range(count)}
-    return None if label is None else known.get(label)
+    slot_of_label = {str(slot): slot for slot in range(count)}
+    return None if label is None else slot_of_label.get(label)
 
 
-def _text(slot: int | None) -> str | None:
+def _label_of(slot: int | None) -> str | None:
     return None if slot is None else str(slot)

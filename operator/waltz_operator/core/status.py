@@ -1,6 +1,6 @@
 """Derive the status of a cluster from the observed state and the plan. Pure.
 
-`core.pool_status` derives those of its pools.
+`core.pool_status` derives the status of each of its pools.
 
 The conditions of a cluster:
 
@@ -275,11 +275,15 @@ def _updated(desired: DesiredCluster, observed: ObservedCluster) -> Statement:
     stopped = [
         str(each) for each in roll_states(desired, observed) if isinstance(each, RollStopped)
     ]
-    reasons = (*stopped, *outdated, *failing)
     # A stopped roll comes first, because it is why the other pods stay outdated.
-    texts_of_reasons = {"RollStopped": stopped, "PodsOutdated": outdated, "PodsFailing": failing}
-    reason = next(name for name, texts in texts_of_reasons.items() if texts)
-    return Statement("Updated", False, reason, "; ".join(reasons)[:MAX_MESSAGE_CHARACTERS])
+    if stopped:
+        reason = "RollStopped"
+    elif outdated:
+        reason = "PodsOutdated"
+    else:
+        reason = "PodsFailing"
+    message = "; ".join([*stopped, *outdated, *failing])[:MAX_MESSAGE_CHARACTERS]
+    return Statement("Updated", False, reason, message)
 
 
 def _count_updated(observed: ObservedCluster) -> str:
@@ -322,7 +326,7 @@ def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
 def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
     """Return the first of these: problems, the failed step, waits, the rotation, the next step.
 
-    Except after the last two, the failures of pods follow, because they are often the cause.
+    After problems, a failed step or waits, the failures of pods follow: they are often the cause.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
     reasons = plan.problems or failed or plan.waits

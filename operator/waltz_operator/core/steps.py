@@ -112,8 +112,8 @@ class GrowVolume:
 class OrphanPods:
     """Delete the StatefulSet with this uid and leave its pods, which run on without it.
 
-    Kubernetes changes no claim template of an existing StatefulSet. The next plan creates it again,
-    and the new one adopts the pods.
+    Kubernetes changes no claim template of an existing StatefulSet. So the next plan creates the
+    StatefulSet again, and the new one adopts the pods.
     """
 
     workload: str
@@ -312,10 +312,12 @@ def gives_access(step: Step) -> bool:
 def stops(failed: Step, later: Step) -> bool:
     """Whether ``later`` is not performed after ``failed`` has failed in the same plan.
 
-    A failed step stops all later ones, with one exception: a step for access from outside stops no
-    other, because nothing waits for this access. Of these steps only `SetSlot` stops some: a slot
-    is taken from a pod before another one gets it, and given before the address of its Service is
-    written.
+    A failed step stops all later ones, except a step for access from outside: it stops no others,
+    because nothing waits for this access. But a failed `SetSlot` stops later steps of two kinds:
+
+    * `SetSlot`, because a slot must be taken from a pod before another pod gets it.
+    * `WriteOutsideAddresses`, because a pod must have its slot before the address of the slot's
+      Service is written.
     """
     if isinstance(failed, SetSlot):
         return isinstance(later, SetSlot | WriteOutsideAddresses)

@@ -36,7 +36,7 @@ class GrowthState(Enum):
     """How far the growth of a volume is."""
 
     NOT_BOUND = auto()
-    """The claim requests too little; Kubernetes changes it only after it has a volume."""
+    """The claim requests too little. Its request can be raised only after it has a volume."""
 
     NOT_REQUESTED = auto()
     """The claim does not request the size yet."""

@@ -150,13 +150,13 @@ def must_yield(
 
     It is cancelled only while its storage works with the old volume. Once the deletion of the pod
     has begun, the deletion of the old volume cannot be stopped, and the record must stay: without
-    it, an old copy on the new volume would not be emptied before it votes.
+    the record, an old copy on the new volume would not be dropped before it votes.
     """
     pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
-    is_kept = pod is not None and not pod["metadata"].get("deletionTimestamp")
+    pod_is_kept = pod is not None and not pod["metadata"].get("deletionTimestamp")
     has_old_volume = any(uid in replacement.claims for uid in pool_pod.claim_uids)
     lost = storages_without_replicas(losses)
-    still_works = is_kept and has_old_volume and pool_pod.storage not in lost
+    still_works = pod_is_kept and has_old_volume and pool_pod.storage not in lost
     return replacement.phase is Phase.EMPTY and still_works and bool(lost)
 
 

@@ -16,7 +16,7 @@ from tests.unit.operator.test_operator_shape_properties import finish
 from waltz.metadata.core import storage_maps
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core import names
-from waltz_operator.core.adoption import adopted_parts
+from waltz_operator.core.adoption import foreign_parts
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete, ClusterMalformed, ClusterPresent
@@ -272,7 +272,7 @@ def test_own_server_with_the_port_of_an_earlier_version_is_not_foreign() -> None
     observed = world.observed()
     assert isinstance(observed.metadata, ClusterPresent)
     assert len(observed.metadata.servers) > 1
-    assert adopted_parts(world.desired(), observed, observed.metadata).servers == {OLD_SERVER}
+    assert foreign_parts(world.desired(), observed, observed.metadata).servers == {OLD_SERVER}
 
 
 # ---- outside addresses

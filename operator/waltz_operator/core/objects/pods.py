@@ -1,4 +1,4 @@
-"""Common parts of all pods: security context, placement, TLS, volumes. Pure."""
+"""Common parts of pods: security context, placement, settings, TLS, probes, volumes. Pure."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def budgets(
 
     With a single copy, every eviction interrupts appends. Then the storages have no budget, because
     a budget that is always 0 would block every drain. ``has_several_copies`` is that of
-    `DesiredCluster`: the spec does not name pools that leave, and foreign storages are in no pool.
+    `DesiredCluster`. It does not follow from ``cluster``, whose spec names neither the pools that
+    leave nor the foreign storages.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
     allowed = {}
@@ -60,9 +61,10 @@ def network_policies(
     ports. A storage's HTTP port is open to any monitoring, and ZooKeeper's client port to clients,
     which may run anywhere.
 
-    With access from outside, the ports of its Services are open, too. If its source ranges are
-    restricted and pods see the addresses of clients, only pods and clients of these ranges may
-    connect to ports for clients, and servers have a policy, too.
+    With access from outside to storages, the ports of their Services are open to clients outside,
+    too. If `OutsideAccess.policies_restrict_clients`, these are only the clients of the source
+    ranges. Then only pods and the clients of these ranges may connect to the client ports of
+    servers and of a managed ZooKeeper. Otherwise servers have no policy.
     """
     if not cluster.spec.network_policies:
         return ()
@@ -74,7 +76,7 @@ def network_policies(
     servers = _peer(names.selector(name, Component.SERVER))
     storages = _peer(names.selector(name, Component.STORAGE))
     administrators = _peer({names.ADMINISTERS_LABEL: name})
-    any_peer: list[dict[str, Any]] = []
+    any_peer: list[dict[str, Any]] = []  # A rule without peers is for all, see `_allow`.
     outside = _outside_peers(access)
     policies = []
     for pool in pools:

@@ -89,7 +89,7 @@ def _pod(cluster: WaltzCluster) -> dict[str, Any]:
     spec = cluster.spec.servers
     volumes, mounts = scratch_and_tls(cluster)
     zookeeper = zookeeper_access(cluster, may_write=True)
-    address = {
+    advertised_host = {
         "name": "WALTZ_SERVER_ADVERTISED_HOST",
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
     }
@@ -102,7 +102,7 @@ def _pod(cluster: WaltzCluster) -> dict[str, Any]:
                 cluster.spec.images.server,
                 cluster,
                 spec.resources,
-                env=[*variables(_settings(cluster)), address],
+                env=[*variables(_settings(cluster)), advertised_host],
                 ports=[
                     {"name": "waltz", "containerPort": spec.port},
                     {"name": "http", "containerPort": spec.http_port},

@@ -57,9 +57,9 @@ def storage_set(
 ) -> Manifest:
     """Return the StatefulSet of a pool with ``replicas`` storages.
 
-    ``sizes`` are the sizes in the claim templates, by kind of volume; a missing one is that of the
-    pool. Kubernetes refuses to change the claim templates of an existing StatefulSet, so the caller
-    passes the sizes that these templates have.
+    ``sizes`` are the sizes in the claim templates, by kind of volume. A kind that is missing gets
+    the size in the spec of the pool. Kubernetes refuses to change the claim templates of an
+    existing StatefulSet, so the caller passes the sizes that these templates have.
 
     The pods start in parallel. A changed pod template takes effect only when a pod is deleted: a
     rolling update by Kubernetes does not check quorums and could stop two replicas of a partition.
@@ -160,8 +160,9 @@ def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
 def _allowed_names(cluster: WaltzCluster) -> dict[str, Any]:
     """Return the settings that admit only peers with the certificate of the processes.
 
-    A storage obeys its peers. Without these settings, a client could change the log at it. The
-    certificates of a user may have other names, such as one with a wildcard.
+    A storage obeys its peers. Without these settings, a client could change the log on a storage.
+    There are no such settings for the certificates of a user (``tls.mode`` Secret), which may have
+    any names, such as one with a wildcard.
     """
     match cluster.spec.tls.mode:
         case TlsMode.OPERATOR | TlsMode.CERT_MANAGER:

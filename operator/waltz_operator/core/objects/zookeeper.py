@@ -115,7 +115,6 @@ def zookeeper_set(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Manifest:
 def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
     """Return the part of the pod's spec that only ZooKeeper's members have."""
     name = cluster.metadata.name
-    probe = {"exec": {"command": ["/opt/zookeeper/ready"]}, "timeoutSeconds": 5}
     return {
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "volumes": [
@@ -147,7 +146,12 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
                     {"name": "data", "mountPath": "/data", "subPath": "zookeeper"},
                     {"name": "switch", "mountPath": "/etc/zookeeper", "readOnly": True},
                 ],
-                readinessProbe={**probe, "periodSeconds": 2, "failureThreshold": 3},
+                readinessProbe={
+                    "exec": {"command": ["/opt/zookeeper/ready"]},
+                    "timeoutSeconds": 5,
+                    "periodSeconds": 2,
+                    "failureThreshold": 3,
+                },
                 livenessProbe={
                     "tcpSocket": {"port": ZOOKEEPER_CLIENT_PORT},
                     "initialDelaySeconds": 30,

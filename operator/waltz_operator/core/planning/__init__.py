@@ -5,15 +5,15 @@ performed before, which operator performed them, or after which step that operat
 (shown by test_plan_from_any_state_reaches_the_desired_state). This package plans all steps of the
 operator:
 
-* ``workloads``: Kubernetes objects; ``certificates``: the secrets with certificates, and
-  ``rotation`` that of their authority
+* ``workloads``: Kubernetes objects; ``certificates``: the secrets with certificates; ``rotation``:
+  the rotation of the authority that signs them
 * ``znodes``: the metadata and the registration of storages; ``replicas``: the assignment of
   partitions; ``shape``: changes of pools and storages
 * ``rolls``: the replacement of outdated pods; ``updates`` finds pods that an operator of another
   version has specified
 * ``healing``: the replacement of lost volumes; ``volume_sizes``: the growth of volumes
 * ``outside``: the access of clients outside of the Kubernetes cluster; ``deletion``: the deletion
-  of a cluster
+  of a cluster; ``planner`` combines the plans of all modules
 
 Invariants of every plan:
 

@@ -30,7 +30,7 @@ def plan_storages_elsewhere(
     """Report the storages that run elsewhere, and give up pools that cannot be used.
 
     ``elsewhere`` has the pool of each of these storages (`core.adoption.storages_elsewhere`). Such
-    a pool is given up only if the spec no longer names it and no volume of it is here. Then its
+    a pool is given up only if the spec no longer names it and it has no volume claim here. Then its
     storages are foreign, and the adoption continues with other pools.
     """
     result = EMPTY_PLAN
@@ -45,12 +45,11 @@ def plan_storages_elsewhere(
         )
     for leaving in desired.leaving_pools:
         name = leaving.metadata.name
-        claims = (
-            each
-            for each in observed.of_kind("PersistentVolumeClaim")
-            if (each["metadata"].get("labels") or {}).get(POOL_LABEL) == name
+        has_claim = any(
+            (claim["metadata"].get("labels") or {}).get(POOL_LABEL) == name
+            for claim in observed.of_kind("PersistentVolumeClaim")
         )
-        if name in elsewhere.values() and not any(claims):
+        if name in elsewhere.values() and not has_claim:
             result += ClusterPlan(_release(desired, observed, name))
     return result
 

@@ -1,7 +1,7 @@
 """Plan the certificates of the processes and of the clients. Pure.
 
-The operator issues them itself only with tls.mode Operator. Whether it rotates its certificate
-authority is planned in `rotation`.
+The operator issues them itself only with tls.mode Operator. `rotation` plans the rotation of the
+authority that signs them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def plan_processes_tls(desired: DesiredCluster, observed: ObservedCluster) -> Cl
         case TlsMode.CERT_MANAGER:
             if missing:
                 return wait(f"cert-manager has not created the secret {name} yet")
-        case TlsMode.SECRET | TlsMode.NONE:  # With NONE, there is no name of a secret.
+        case TlsMode.SECRET | TlsMode.NONE:  # NONE has no secret, and has returned above.
             if secret is None:
                 return wait(f"the secret {name}, which spec.tls.secretName names, does not exist")
             if missing:
@@ -55,9 +55,9 @@ def plan_clients_tls(
 ) -> ClusterPlan:
     """Return the plan for the certificate that the operator issues for clients.
 
-    No pod of the cluster needs it, so nothing waits for it. ``processes`` is the plan for the
-    certificates of the processes: its steps create the authority, and come first. While it has
-    problems, the authority cannot sign, so the certificate of the clients is not planned.
+    No pod of the cluster needs this certificate, so nothing waits for it. ``processes`` is the plan
+    for the certificates of the processes. Its steps create the authority, and come first. If it has
+    problems, the authority cannot sign, and the certificate of the clients is not planned.
     """
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR or processes.problems:
         return EMPTY_PLAN
@@ -69,7 +69,7 @@ def plan_clients_tls(
         return ClusterPlan((IssueCertificates(renew=False, holder=Holder.CLIENTS),))
     authority = observed.authority
     if authority is None:
-        return EMPTY_PLAN  # Without an observation it is not known whether the certificate is old.
+        return EMPTY_PLAN  # Then it is not known whether the certificate is outdated.
     issued = authority.to_clients
     is_outdated = not authority.secret_follows_phase(Holder.CLIENTS)
     if issued is None or is_outdated or issued.days < _RENEWAL_DAYS:
@@ -114,15 +114,14 @@ def _plan_own_certificates(
     outside = outside_names(desired, observed)
     if missing:
         return ClusterPlan((IssueCertificates(renew=False, outside=outside),))
-    # Observed also if the secret of the authority cannot be decoded, so that ``authority`` is None.
-    # 0 if the certificate cannot be decoded. If only the certificates of authorities in the secret
-    # cannot be decoded, ``authority.issued`` is None, too, and the secret is issued again.
-    days = observed.certificate_days
+    # ``authority`` is None if the secret of the authority cannot be decoded.
     is_outdated = authority is not None and (
-        authority.issued is None
+        authority.issued is None  # The secret of the processes cannot be decoded.
         or not authority.secret_follows_phase(Holder.PROCESSES)
         or authority.issued.names - {names.tls_name(desired.name, desired.namespace)} != {*outside}
     )
+    # This number of days is also known while the secret of the authority cannot be decoded.
+    days = observed.certificate_days
     if is_outdated or (days is not None and days < _RENEWAL_DAYS):
         return ClusterPlan((IssueCertificates(renew=True, outside=outside),))
     return EMPTY_PLAN
@@ -131,9 +130,9 @@ def _plan_own_certificates(
 def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether there are certificates in use, but not the authority that signed them.
 
-    Processes with certificates of a new authority could not connect to the others, so the operator
-    never replaces a lost authority. A missing authority was lost if there are certificates, because
-    the authority's secret is always created first
+    If there are certificates, a missing authority was lost, because its secret is always created
+    first. The operator never replaces a lost authority: processes with certificates of a new
+    authority could not connect to those with the old certificates
     (test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person).
     """
     return (

@@ -43,7 +43,8 @@ WAIT_LIMIT_SECONDS = 60.0
 """How long after its request a deletion stops waiting.
 
 This one limit applies to all waits together: for pods, and for a ZooKeeper that does not answer.
-A deletion that the operator finds later than that, because it did not run, does not wait.
+If the operator did not run for so long that the limit has passed already, the deletion waits for
+nothing.
 """
 
 _HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
@@ -104,13 +105,13 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
     )
 
 
-def _is_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+def _is_log_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether foreign storages may have the log of this adopted cluster, too.
 
     Then no znodes and no volumes are deleted: the foreign storages need the znodes, and the copies
     in the pools count in their quorums. While the storage maps cannot be read, the answer is True.
     If there are no metadata of this cluster, as after the deletion of the znodes, the last
-    observation before decides.
+    observation of them decides.
     """
     if desired.cluster.spec.adopt is None:
         return False
@@ -148,21 +149,21 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
 
     A managed ZooKeeper is deleted as a whole. All znodes are kept if there are foreign znodes below
     the root (test_deletion_keeps_the_root_if_it_has_foreign_znodes), and if foreign storages are
-    registered (`_is_shared`).
+    registered (`_is_log_shared`).
     """
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
         return None
     match observed.metadata:
-        case ClusterPresent() if _is_shared(desired, observed):
+        case ClusterPresent() if _is_log_shared(desired, observed):
             return None
         case ClusterPresent(foreign_znodes=True):
             return None
         case ClusterPresent() as present if is_own(desired, present):
             return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
-            # Which storages are registered cannot be read. `_is_shared` would be true for each
-            # adopted cluster, and an interrupted deletion would not continue. So the last
-            # observation decides.
+            # The storage maps are incomplete, so the last complete observation of them decides.
+            # `_is_log_shared` is always true here for an adopted cluster: if it decided, an
+            # interrupted deletion of the znodes would never continue.
             return None
         case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
             return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
@@ -174,7 +175,7 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
 
 def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete the volumes that the spec does not keep; None if there are none."""
-    if _is_shared(desired, observed):
+    if _is_log_shared(desired, observed):
         return None
     deleted_pools = {
         pool.metadata.name
@@ -183,13 +184,13 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
     }
     # ZooKeeper's volumes are kept if the volume of any storage is kept, because the log on the
     # storage could not be opened again without the metadata.
-    zookeeper_is_deleted = deletes_all_volumes(desired)
+    zookeeper_volumes_are_deleted = deletes_all_volumes(desired)
     claims = [
         claim
         for claim in _deletable(desired, observed.of_kind("PersistentVolumeClaim"))
         if claim["metadata"]["labels"].get(POOL_LABEL) in deleted_pools
         or (
-            zookeeper_is_deleted
+            zookeeper_volumes_are_deleted
             and claim["metadata"]["labels"].get(COMPONENT_LABEL) == Component.ZOOKEEPER
         )
     ]
@@ -214,8 +215,8 @@ def _finalizer_and_leaving_pools(desired: DesiredCluster) -> ClusterPlan:
     """Return the plan of the last phase.
 
     The pools that the spec does not name are released after the finalizer was removed. Only their
-    label shows that the cluster has them: without it the next plan would not know that their
-    volumes are kept, and would delete the znodes
+    label shows that they belong to the cluster. If the label were removed earlier, the next plan
+    would not know that the volumes of these pools are kept, and would delete the znodes
     (test_deletion_with_a_leaving_pool_that_keeps_its_volumes_keeps_the_znodes). If the operator is
     killed in between, such a pool belongs to no cluster: another cluster may claim it, and
     `plan_orphaned_pool` releases it when it is deleted.

@@ -13,7 +13,7 @@ The StoragePool records a replacement that has begun, and its phase (`core.volum
 
 * Empty. The old volume claims and the pod are deleted; the StatefulSet makes new ones. Whatever the
   new volume holds is dropped. Example: the provisioner binds a volume with a copy from last week.
-  The copy may hold records that the other replicas have cut since, and must not vote.
+  The copy may hold records that the other replicas have truncated since, and must not vote.
 * Fill. Each replica follows the order `ReplicaRecovery` of `waltz.admin`, as ``waltz storage
   recover`` does: it is created, copied from a healthy peer, and switched on. Servers never count a
   replica before it is complete.
@@ -85,8 +85,8 @@ def healed_storages(
         if loss.pool_pod.pool.spec.volumes.on_loss is OnLoss.REPLACE
         or requested_pod(loss.pool_pod.pool) == loss.pool_pod.pod
     )
-    running = (pool_pod for pool_pod, _ in _running(desired, observed))
-    return frozenset(pool_pod.storage for pool_pod in (*lost, *running))
+    begun = (pool_pod for pool_pod, _ in _begun_replacements(desired, observed))
+    return frozenset(pool_pod.storage for pool_pod in (*lost, *begun))
 
 
 def plan_healing(
@@ -94,32 +94,32 @@ def plan_healing(
 ) -> ClusterPlan:
     """Return the plan that replaces lost volumes, one at a time.
 
-    A replacement that has begun continues. Without one the next replacement begins, unless a record
-    cannot be decoded. Evictions must be forbidden before a storage is stopped. Otherwise the API
-    server could allow the eviction of another storage at the same moment, and a partition could
-    lose its quorum.
+    A replacement that has begun continues. Otherwise the next one begins, but not while a record
+    cannot be decoded, and not before obsolete records are removed.
+
+    Evictions must be forbidden before a storage is stopped. Otherwise the API server could allow
+    the eviction of another storage at the same moment, and a partition could lose its quorum.
     """
     result = _plan_malformed(desired)
-    running = _running(desired, observed)
+    begun = _begun_replacements(desired, observed)
     losses = volume_losses(desired, observed, present)
-    if not running and result.problems:
+    if not begun and result.problems:
         # The record that cannot be decoded may be that of a replacement that has begun. Another
         # replacement could delete a second copy, or overwrite this record.
         for loss in losses:
             result += _report(loss, "it is not replaced before the malformed annotation is removed")
         return result
-    if not running:
-        # A pool was made smaller during a replacement. Its record would forbid evictions forever.
+    if not begun:
         if obsolete := pools_with_obsolete_record(desired, observed):
             removals = (RecordReplacement(pool, None, pod_has_left=True) for pool in obsolete)
             return result + ClusterPlan(tuple(removals))
         return result + _plan_begin(desired, observed, present, losses)
-    pool_pod, replacement = running[0]
+    pool_pod, replacement = begun[0]
     obstacle = _obstacle(present, pool_pod, losses) or evictions_obstacle(desired, observed)
     result += _continue(observed, present, pool_pod, replacement, obstacle)
     if must_yield(observed, pool_pod, replacement, losses):
-        # Another storage has lost its replicas, and this one still works: the other comes first.
-        # This replacement is cancelled, and a request for it is written, so that it begins again.
+        # The storage of this replacement still works, and another storage has lost its replicas. So
+        # this replacement is cancelled, and a request for it is written: it begins again later.
         assert obstacle is not None, "another storage is unhealthy: the volume is not deleted"
         step = RecordReplacement(pool_pod.pool.metadata.name, None, request=pool_pod.pod)
         return result + ClusterPlan((step,))
@@ -130,7 +130,7 @@ def plan_healing(
     return result
 
 
-def _running(
+def _begun_replacements(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> list[tuple[PoolPod, Replacement]]:
     """Return the replacements that have begun, each with its storage.
@@ -177,14 +177,14 @@ def _plan_begin(
     storage that is considered before the chosen one and must wait.
     """
     result = EMPTY_PLAN
-    lost = {loss.pool_pod.pod: loss for loss in losses}
+    loss_of_pod = {loss.pool_pod.pod: loss for loss in losses}
     without_replicas = storages_without_replicas(losses)
     pods = list(pool_pods(desired, observed))
     for pool_pod in (
         *(each for each in pods if each.storage in without_replicas),
         *(each for each in pods if each.storage not in without_replicas),
     ):
-        loss = lost.get(pool_pod.pod)
+        loss = loss_of_pod.get(pool_pod.pod)
         # A user may request the replacement of any volume, also of one that is not lost.
         if requested_pod(pool_pod.pool) != pool_pod.pod:
             if loss is None:
@@ -277,16 +277,16 @@ def _plan_claim_deletion(
 
     Returns None once the volume claims no longer exist.
     """
-    old = {
+    old_claims = {
         name: claim
         for name, claim in pool_pod.claims.items()
         if claim["metadata"]["uid"] in replacement.claims
     }
-    if not old:
+    if not old_claims:
         return None
     steps: list[Step] = [
         DeleteObject(ObjectKey("PersistentVolumeClaim", name), claim["metadata"]["uid"])
-        for name, claim in old.items()
+        for name, claim in old_claims.items()
         if not claim["metadata"].get("deletionTimestamp")
     ]
     pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
@@ -358,8 +358,8 @@ def _plan_filling(
 def _copied_percent(present: ClusterPresent, copy: CopyReplica) -> int:
     """Return how much of a replica is copied, in percent.
 
-    The copy ends at the local low-water mark of its source: the last id it had when its session
-    began; servers bring the later transactions.
+    The copy ends at the local low-water mark of the source, which is the last id that the source
+    had when its session began. Servers bring the later transactions.
     """
     source = present.replicas.held(copy.source, copy.partition)
     held = present.replicas.held(copy.destination, copy.partition)

@@ -60,24 +60,26 @@ def plan_addresses_removal(
 ) -> ClusterPlan | None:
     """Plan to delete the addresses that a deleted cluster has written; None if there are none.
 
-    The znodes may be kept, and the Services are deleted later. The addresses of an adopted cluster
-    are kept, because some may be those of foreign processes.
+    The addresses are deleted even if the znodes are kept, and before the Services, which show that
+    the operator has written the addresses. The addresses of an adopted cluster are kept, because
+    some may be those of foreign processes.
     """
     present = own_metadata(desired, observed)
     if present is None or present.outside is None or desired.cluster.spec.adopt is not None:
         return None
-    return (
-        ClusterPlan((DeleteOutsideAddresses(),)) if any(own_services(desired, observed)) else None
-    )
+    if not any(own_services(desired, observed)):
+        return None
+    return ClusterPlan((DeleteOutsideAddresses(),))
 
 
 def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the steps that give slots to pods, and a wait for pods without one."""
     pods = [server_pod(pod) for pod in server_pods(desired, observed).values()]
     changes = slot_changes(pods, num_slots(desired.cluster.spec.servers.replicas))
-    # A slot is taken from a pod before another one gets it.
-    in_order = sorted(changes.items(), key=lambda change: (change[1] is not None, change))
-    result = ClusterPlan(tuple(SetSlot(pod, slot) for pod, slot in in_order))
+    # A slot is taken from a pod before another pod gets it. So the removals come first.
+    removals = [SetSlot(pod, None) for pod, slot in sorted(changes.items()) if slot is None]
+    additions = [SetSlot(pod, slot) for pod, slot in sorted(changes.items()) if slot is not None]
+    result = ClusterPlan((*removals, *additions))
     slots = slots_of_servers(desired, observed)
     for pod in pods:
         if slots[pod.name] is None and not (pod.stops or pod.has_ended):
@@ -90,19 +92,19 @@ def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
 def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the step that writes changed addresses, and a wait for Services without an address.
 
-    The addresses of foreign storages and servers stay. Addresses that others have written are not
-    replaced before the operator has created a Service, nor while storages run elsewhere.
+    The addresses of foreign storages and servers stay. Nothing is written before the operator has
+    created a Service, or while storages run elsewhere: then the addresses in ZooKeeper may be those
+    of an administrator or of another operator.
     """
     result, present = EMPTY_PLAN, own_metadata(desired, observed)
     addresses = outside_addresses(desired, observed)
     if present is not None and present.outside_problem:
-        # A newer version may have written them, so they are not replaced.
+        # A newer version may have written the addresses that cannot be read. They are not replaced.
         result += problem(present.outside_problem)
     elif present is not None and not storages_elsewhere(desired, observed, present.maps):
         foreign = foreign_outside_addresses(desired, observed, present)
         wanted = foreign | _addresses_of_unseen(desired, present) | addresses
-        has_services = bool(addresses) or any(own_services(desired, observed))
-        if has_services and wanted != (present.outside or {}):
+        if any(own_services(desired, observed)) and wanted != (present.outside or {}):
             result += ClusterPlan((_write(wanted, present),))
     if pending := pending_services(desired, observed):
         result += wait(f"Services for clients outside have no address yet: {listed(pending)}")
@@ -126,13 +128,15 @@ def _unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
 
 
 def _unseen_pools(desired: DesiredCluster) -> set[str]:
-    """Return the pools whose storages have access, but which the operator does not see now.
+    """Return the names in ``spec.pools`` of pools that the operator does not see as its own now.
 
-    Their storages run on, so their Services and addresses stay.
+    Their storages run on, so their Services and addresses stay. Empty if the spec wants no Services
+    of storages.
     """
     access = desired.cluster.spec.access.outside
-    seen = {pool.metadata.name for pool in desired.own_pools}
-    return {*desired.cluster.spec.pools} - seen if access and access.storages else set()
+    if access is None or not access.storages:
+        return set()
+    return {*desired.cluster.spec.pools} - {pool.metadata.name for pool in desired.own_pools}
 
 
 def _addresses_of_unseen(desired: DesiredCluster, present: ClusterPresent) -> dict[str, str]:
@@ -159,19 +163,22 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
     # Only a Service or a label shows that the operator has written the addresses.
     was_given = bool(services or labelled)
     foreign = {} if present is None else foreign_outside_addresses(desired, observed, present)
-    # Whether ZooKeeper has other addresses than those of foreign processes, or unreadable ones.
-    has_own = present is not None and bool(
-        present.outside_problem
-        or (present.outside is not None and (not foreign or present.outside != foreign))
-    )
+    # Whether ZooKeeper has anything but the addresses of foreign processes.
+    has_own = False
+    if present is not None and present.outside_problem:
+        has_own = True
+    elif present is not None and present.outside is not None:
+        has_only_foreign = bool(foreign) and present.outside == foreign
+        has_own = not has_only_foreign
     if was_given and has_own:
         assert present is not None, "has_own is computed from it"
         yield _write(foreign, present) if foreign else DeleteOutsideAddresses()
     may_have_own = has_own or (present is None and not isinstance(observed.metadata, ClusterAbsent))
-    spare = names.outside_server(desired.name, num_slots(desired.cluster.spec.servers.replicas) - 1)
-    # This one Service stays as a sign. The labels alone are none: pods may be replaced meanwhile.
-    sign = spare if may_have_own else None
-    yield from _delete(live for live in services if live["metadata"]["name"] != sign)
+    last_slot = num_slots(desired.cluster.spec.servers.replicas) - 1
+    # The labels alone are no sufficient sign: the pods may be replaced before the addresses are
+    # deleted. So one Service stays, too.
+    kept = names.outside_server(desired.name, last_slot) if may_have_own else None
+    yield from _delete(live for live in services if live["metadata"]["name"] != kept)
     if not may_have_own:
         yield from (SetSlot(pod, None) for pod in labelled)
 

@@ -110,8 +110,8 @@ def outside_addresses(desired: DesiredCluster, observed: ObservedCluster) -> dic
 def outside_names(desired: DesiredCluster, observed: ObservedCluster) -> tuple[str, ...]:
     """Return the names and IP addresses by which clients outside reach servers and storages.
 
-    They are in the certificates of the processes, besides the name that all these certificates
-    have. A managed ZooKeeper has no certificate.
+    The certificates of the processes have them besides `names.tls_name`. The address of a managed
+    ZooKeeper is left out, because ZooKeeper has no certificate.
     """
     access = desired.cluster.spec.access.outside
     if access is None:
@@ -127,7 +127,7 @@ def _load_balancers(desired: DesiredCluster, observed: ObservedCluster) -> set[s
         _canonical(host)
         for live in own_services(desired, observed)
         if live["metadata"]["name"] != names.outside_zookeeper(desired.name)
-        for host in _ingress(live)
+        for host in _load_balancer_hosts(live)
     }
 
 
@@ -222,6 +222,7 @@ def _ordinals(
     may be registered.
     """
     name, present = pool.metadata.name, own_metadata(desired, observed)
+    registered = None if present is None else present.maps.groups.groups
     leaving = set()
     for live in own_services(desired, observed):
         metadata = live["metadata"]
@@ -229,31 +230,33 @@ def _ordinals(
         if metadata["labels"].get(POOL_LABEL) != name or not number.isdecimal():
             continue
         ordinal = int(number)
-        groups = None if present is None else present.maps.groups.groups
-        may_be_registered = groups is None or address_of(pool, ordinal) in groups
+        may_be_registered = registered is None or address_of(pool, ordinal) in registered
         if ordinal >= pool.spec.storages and may_be_registered:
             leaving.add(ordinal)
     return (*range(pool.spec.storages), *sorted(leaving))
 
 
-def _address(live: LiveObject | None, access: OutsideAccess, port: str) -> str | None:
-    """Return the outside address of a port of a Service; None if it is not known yet."""
+def _address(live: LiveObject | None, access: OutsideAccess, port_name: str) -> str | None:
+    """Return the outside address of a port of a Service; None if it is not known yet.
+
+    ``live`` is the Service, None if it does not exist. ``port_name`` is the name of the port.
+    """
     ports = () if live is None else (live.get("spec") or {}).get("ports") or ()
-    found = next((each for each in ports if each.get("name") == port), None)
+    port = next((each for each in ports if each.get("name") == port_name), None)
     # A Service of another type than the spec wants has not been changed yet.
-    if live is None or found is None or live["spec"].get("type") != access.type:
+    if live is None or port is None or live["spec"].get("type") != access.type:
         return None
     match access.type:
         case OutsideType.NODE_PORT:
-            number = found.get("nodePort")
+            number = port.get("nodePort")
             return None if number is None else join_address(access.host, number)
         case OutsideType.LOAD_BALANCER:
-            hosts = _ingress(live)
-            return join_address(hosts[0], found["port"]) if hosts else None
+            hosts = _load_balancer_hosts(live)
+            return join_address(hosts[0], port["port"]) if hosts else None
 
 
-def _ingress(live: LiveObject) -> list[str]:
-    """Return the names or the IP addresses of a load balancer, none while it is being created."""
+def _load_balancer_hosts(live: LiveObject) -> list[str]:
+    """Return the names or the IP addresses of the load balancer of a Service, none without one."""
     status = (live.get("status") or {}).get("loadBalancer") or {}
     found = (each.get("hostname") or each.get("ip") for each in status.get("ingress") or ())
     return [host for host in found if host]

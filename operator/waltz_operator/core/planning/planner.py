@@ -5,7 +5,7 @@ The docstring of the package states the invariants of every plan.
 
 from __future__ import annotations
 
-from waltz_operator.core.adoption import adopted_parts, storages_elsewhere
+from waltz_operator.core.adoption import foreign_parts, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster, is_own
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.core.observed import (
@@ -23,7 +23,7 @@ from waltz_operator.core.planning.outside import plan_outside
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.rolls import plan_roll
 from waltz_operator.core.planning.rotation import plan_rotation
-from waltz_operator.core.planning.volume_sizes import plan_growth, plan_recreation
+from waltz_operator.core.planning.volume_sizes import plan_recreation, plan_volume_growth
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
 from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
 from waltz_operator.core.rebalance import volume_capacities
@@ -43,11 +43,12 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     if desired.deleting:
         # A paused cluster is deleted, too: otherwise its namespace could not be deleted.
         return plan_deletion(desired, observed)
-    rotation = plan_rotation(desired, observed)
+    rotation_plan = plan_rotation(desired, observed)
+    # The rotation without its step: the status still shows it.
+    shown_rotation = ClusterPlan(rotation=rotation_plan.rotation)
     if desired.cluster.spec.paused:
-        # The status still shows the rotation that is under way; its steps are not performed.
         paused = wait("the cluster is paused: set spec.paused to false to resume it")
-        return paused + ClusterPlan(rotation=rotation.rotation)
+        return paused + shown_rotation
     if FINALIZER not in desired.cluster.metadata.finalizers:
         # The finalizer comes before everything else: without it a deletion would leave objects and
         # znodes behind that no operator cleans up.
@@ -55,16 +56,16 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     pool_claims = _plan_pool_claims(desired)
     metadata, permissions = _plan_metadata(desired, observed)
     workloads = plan_workloads(desired, observed, permissions)
-    result = pool_claims + workloads + plan_growth(desired, observed) + metadata
+    result = pool_claims + workloads + plan_volume_growth(desired, observed) + metadata
     if not result.steps:
-        # A StatefulSet is deleted to be created again, or else a pod replaced, only when nothing
-        # else changes: the decision depends on objects, budgets and assignments that are as the
-        # plan wants them.
+        # A StatefulSet is deleted to be created again only when nothing else changes. The decision
+        # relies on objects, budgets and assignments that are as the plan wants them.
         result += plan_recreation(desired, observed)
     if not result.steps:
+        # The same holds for the replacement of a pod.
         result = plan_roll(desired, observed) + result
     # The certificate authority, too, is rotated only when nothing else changes.
-    result += ClusterPlan(rotation=rotation.rotation) if result.steps else rotation
+    result += shown_rotation if result.steps else rotation_plan
     # Nothing waits for the access from outside, whose steps may fail for a long time: the API
     # server may refuse a Service, for example because of a quota.
     return result + plan_outside(desired, observed)
@@ -122,9 +123,9 @@ def _plan_metadata(
             storages = plan_storages(desired, present)
             healed = healed_storages(desired, observed, present)
             capacities = volume_capacities(desired, observed)
-            adopted = adopted_parts(desired, observed, present)
+            foreign = foreign_parts(desired, observed, present)
             replicas, servers_may_start = plan_replicas(
-                desired, present, healed, capacities, adopted
+                desired, present, healed, capacities, foreign
             )
             permissions = StartPermissions(
                 storages=True,

@@ -4,7 +4,7 @@ A partition in which nothing was ever committed may get any number of replicas a
 plans them. The replicas of any other partition change only by the rule of
 `waltz.admin.core.replicas`: the replicas that stay must be healthy, and a quorum both of the old
 and of the new set. `planning.shape` plans these changes. The only other change of such a partition
-is planned here: a storage that took part in the last session gets its assignment again.
+is planned here: a storage that took part in the partition's last session is assigned to it again.
 
 A replica that was in a session and is lost is never created again by this module
 (test_lost_replica_is_a_problem_for_a_person). An empty replica in its place would count in a vote,
@@ -22,7 +22,7 @@ from waltz.admin.core.replicas import PartitionView, first_unhealthy_reason
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, SwitchOn
 from waltz.metadata.core.formats import NO_SESSION
 from waltz.metadata.core.storage_maps import ReplicaChange
-from waltz_operator.core.adoption import NOTHING_ADOPTED, AdoptedParts
+from waltz_operator.core.adoption import NO_FOREIGN_PARTS, ForeignParts
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape import plan_shape
@@ -40,23 +40,28 @@ def plan_replicas(
     present: ClusterPresent,
     healed: Set[str],
     capacities: Capacities,
-    adopted: AdoptedParts = NOTHING_ADOPTED,
+    foreign: ForeignParts = NO_FOREIGN_PARTS,
 ) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
 
     ``healed`` are the storages of `planning.healing.healed_storages`: their replicas are left to
-    that module. ``capacities`` are the sizes of the data volumes, by storage. ``adopted`` are
+    that module. ``capacities`` are the sizes of the data volumes, by storage. ``foreign`` are
     the storages and servers that the operator does not run.
 
-    A partition is opened for the first time only with a replica in every pool. A partition that was
-    open before needs its servers even if it lacks a replica, because a new replica catches up only
-    while the partition is open. A partition on foreign storages is always treated as open before.
-    If its metadata in ZooKeeper say that it was never open, they may be lost while the storages
-    still have its log: servers then do not open the partition, and it gets no empty replicas. No
-    server starts while a foreign storage does not answer the operator: servers may not reach it
-    either, and could not open the partitions that they take over from foreign servers.
+    These rules say whether servers may start:
+
+    * A partition is opened for the first time only with a replica in every pool.
+    * A partition that was open before does not keep servers from starting, even if it lacks a
+      replica: a new replica catches up only while the partition is open.
+    * A partition on foreign storages always counts as open before, so that it gets no empty
+      replicas. If its metadata in ZooKeeper say that it was never open, they may be lost while the
+      foreign storages still have its log. Then servers do not open the partition.
+    * No server starts while a foreign storage with partitions does not answer the operator. Servers
+      may not reach this storage either, and could not open the partitions that they take over from
+      foreign servers.
     """
     placement = _Placement(desired, present)
+    # The partitions that lack replicas, each with the storages that must get one.
     missing = []
     for view in _views(present):
         if new := placement.choose_storages(view):
@@ -64,13 +69,13 @@ def plan_replicas(
     all_pools_are_claimed = len(desired.wanted_pools) == len(desired.cluster.spec.pools)
     # Read after `choose_storages`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
-    plan = _plan_switches(present, healed, adopted.storages)
+    plan = _plan_switches(present, healed, foreign.storages)
     unused = {
         view.partition
         for view in _views(present)
-        if is_unused(view) and not view.replicas & adopted.storages
+        if is_unused(view) and not view.replicas & foreign.storages
     }
-    reassignment = plan_reassignment(present, adopted.storages)
+    reassignment = plan_reassignment(present, foreign.storages)
     without_copy = _plan_without_copy(present, missing, unused)
     # At most one of these three plans is followed now: each changes assignments.
     if not reassignment.done:
@@ -79,16 +84,17 @@ def plan_replicas(
         plan += without_copy
     elif not healed:
         # The shape does not change while a volume is replaced: one storage is away at a time.
-        plan += plan_shape(desired, present, missing, capacities, adopted)
+        plan += plan_shape(desired, present, missing, capacities, foreign)
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
     # A change that adds copies has this obstacle among its waits already.
-    if plan.change is None and desired.cluster.spec.pools and (text := adopted.servers_obstacle()):
-        plan += wait(text)
-    lacking = {view.partition for view, _ in missing}
-    servers_may_start = not unused or (pools_are_usable and lacking.isdisjoint(unused))
-    if adopted.unreached_storage(present.replicas) is not None:
+    obstacle = foreign.servers_obstacle()
+    if plan.change is None and desired.cluster.spec.pools and obstacle is not None:
+        plan += wait(obstacle)
+    without_replica = {view.partition for view, _ in missing}
+    servers_may_start = not unused or (pools_are_usable and without_replica.isdisjoint(unused))
+    if foreign.unreached_storage(present.replicas) is not None:
         servers_may_start = False
     return plan, servers_may_start
 
@@ -99,12 +105,14 @@ def is_unused(view: PartitionView) -> bool:
 
 
 class _Placement:
-    """Assigns partitions to storages: in each group to the storage with the fewest partitions.
+    """Chooses storages for partitions: in each group the storage with the fewest partitions.
 
-    A storage that had a replica in the partition's last session is preferred, because it has the
-    committed transactions; then one that holds a replica, which an interrupted addition has
-    created. ``lacks_storages`` is true if a pool has no group of its own, or if
-    `choose_storages` has found a pool without a registered storage for a replica.
+    Two kinds of storages are preferred: first a storage that had a replica in the partition's last
+    session, because it has the committed transactions; then a storage that holds a replica already,
+    because an interrupted addition has created it.
+
+    ``lacks_storages`` is true if a pool has no group of its own, or if `choose_storages` has found
+    a pool that has no registered storage for a replica.
     """
 
     def __init__(self, desired: DesiredCluster, present: ClusterPresent) -> None:
@@ -211,11 +219,14 @@ def _plan_without_copy(
 
     ``missing`` has the partitions that lack replicas, each with the storages that must get one.
     ``unused`` are the partitions in which nothing was ever committed. Two kinds of replicas need no
-    copy. The replicas of unused partitions are empty: all of them are planned together. A storage
-    that took part in a partition's last session has the transactions: if no unused partition lacks
-    a replica, one such storage is assigned to its partition again. This does not wait until the
-    other replicas are healthy: a new session needs a quorum of the last session's replicas, whether
-    this one is assigned or not.
+    copy:
+
+    * The replicas of unused partitions, which are empty. All of them are planned together, and
+      before those of the other kind.
+    * A replica on a storage that took part in the partition's last session, because it has the
+      transactions. One such storage is assigned to its partition again. This does not wait until
+      the other replicas are healthy: a new session needs a quorum of the last session's replicas,
+      whether this storage is assigned or not.
     """
     empty = [(view, new) for view, new in missing if view.partition in unused]
     if empty:
@@ -233,17 +244,17 @@ def _plan_additions(
 
     ``additions`` are partitions, each with the storages that get a replica of it.
 
-    The assignment is a plan of its own, because a server that read it earlier would open a session
+    The assignment is written only after the replicas exist: otherwise a server could open a session
     with replicas that do not exist yet.
     """
-    observed, result, changes = present.replicas, EMPTY_PLAN, []
+    replicas, result, changes = present.replicas, EMPTY_PLAN, []
     unreachable: dict[str, str] = {}
     for view, new in additions:
         for storage in sorted(new):
-            if reason := observed.storage_problem(storage):
+            if reason := replicas.storage_problem(storage):
                 unreachable[storage] = f"storage {storage} does not answer: {reason}"
                 continue
-            held = observed.held(storage, view.partition)
+            held = replicas.held(storage, view.partition)
             if held is None:
                 result += ClusterPlan((CreateReplicas(storage, (view.partition,)),))
             elif not held.available:

@@ -28,8 +28,8 @@ the current version fails. A storage that runs and has unhealthy replicas is rep
 replicas on the other storages are healthy and the partitions open without it.
 
 *ZooKeeper before storages, followers before the leader.* A restart of the leader interrupts
-ZooKeeper for an election, so there is only one. A storage whose replicas are healthy is stopped
-only when all members are current and ready.
+ZooKeeper for an election, so the leader is restarted only once, as the last member. A storage whose
+replicas are healthy is stopped only when all members are current and ready.
 
 The Deployment of the servers is rolled by Kubernetes: it starts a new server before it stops an old
 one, and a server hands its partitions over when it is stopped.
@@ -134,11 +134,11 @@ def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> Roll
     if members is None:
         return AllPodsCurrent()
     leader, outdated = observed.zookeeper_leader, members.outdated
-    several = len(members.pods) > 1
+    has_several_members = len(members.pods) > 1
 
     def obstacle(pod: SetPod) -> str | None:
         # `_roll_state` chooses failed members first. So all members are ready here.
-        if several and leader is None:
+        if has_several_members and leader is None:
             return "the leader of ZooKeeper is not known"
         if pod.name == leader and len(outdated) > 1:
             return f"pod {pod.name} is the leader of ZooKeeper and is replaced last"
@@ -155,8 +155,8 @@ def _members_obstacle(
     """Return why ZooKeeper's members forbid the replacement of a storage; None if they do not.
 
     ``members`` is the state of the members. It is `AllPodsCurrent` as soon as the last outdated
-    member was deleted. That member is normally the leader, so ZooKeeper elects a new one at that
-    time, and the storages wait until all members are ready again.
+    member was deleted. That member is normally the leader, so ZooKeeper elects a new leader at that
+    time. The storages wait until all members are ready again.
     """
     if members != AllPodsCurrent():
         return "the members of ZooKeeper are replaced before the storages"
@@ -175,7 +175,7 @@ def _storages_state(
     ``members_obstacle`` is the result of `_members_obstacle`.
     """
     pools_and_sets = _storage_sets(desired, observed)
-    addresses = {
+    address_by_pod = {
         pod.name: address_of(pool, pod.ordinal)
         for pool, pod_set in pools_and_sets
         for pod in pod_set.pods
@@ -185,7 +185,7 @@ def _storages_state(
         present = observed.metadata
 
     def can_be_repaired(pod: SetPod) -> bool:
-        storage = frozenset({addresses[pod.name]})
+        storage = frozenset({address_by_pod[pod.name]})
         # A storage that may be away is healthy: it needs no repair, and `obstacle` decides.
         return (
             present is not None
@@ -200,10 +200,10 @@ def _storages_state(
             return "the replicas of the storages are not observed"
         if reason := evictions_obstacle(desired, observed):
             return reason
-        # With a single copy, no session opens without its storage: every restart interrupts its
-        # partitions. Then the only question is whether all replicas are healthy, which is the
-        # answer for the empty set of storages.
-        away = frozenset({addresses[pod.name]} if desired.has_several_copies else ())
+        # With a single copy, no session of a partition opens without the storage that has the copy:
+        # every restart interrupts appends. So only the health of all replicas is required, which is
+        # the answer for the empty set of storages.
+        away = frozenset({address_by_pod[pod.name]} if desired.has_several_copies else ())
         return absence_obstacle(present, away)
 
     sets = [pod_set for _, pod_set in pools_and_sets]
@@ -273,11 +273,11 @@ def _is_ready(pod: SetPod) -> bool:
 
 
 def evictions_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
-    """Return why a storage must not be stopped yet: evictions are allowed. None if they are not.
+    """Return why a storage must not be stopped yet, None once evictions are forbidden.
 
     The budget, as it was observed, must allow no eviction. Otherwise the API server could allow an
     eviction at the moment at which the operator deletes another pod, and two copies would be away.
-    With a single copy there is no budget (`objects.protection.budgets`).
+    With a single copy there is no budget (`objects.protection.budgets`), and the result is None.
     """
     if not desired.has_several_copies:
         return None
@@ -293,8 +293,8 @@ def _storage_sets(
 ) -> list[tuple[StoragePool, PodSet]]:
     """Return the claimed pools whose StatefulSet exists, each with its pods.
 
-    A pod that must start again counts as outdated, so that its restart follows the same rules: a
-    file system of its volumes is resized only then (`volume_growth`).
+    A pod counts as outdated, too, if a file system of its volumes is resized only when the pod
+    starts again (`volume_growth.pods_to_restart`). So its restart follows the rules of a roll.
     """
     result = []
     restarts = pods_to_restart(desired, observed)

@@ -4,17 +4,18 @@ A rotation begins when a user requests it by an annotation of the WaltzCluster, 
 `ROTATION_DAYS` of the authority's validity are left. A request that arrives during a rotation is a
 new request: the next rotation begins after this one.
 
-Its phases are TRUST (all processes trust the old and the new authority), SIGN (all get certificates
-of the new one) and RETIRE (all trust the new one alone). Without a rotation, the phase is SETTLED.
-See `core.authority`.
+The phases of a rotation are TRUST (all processes trust the old and the new authority), SIGN (all
+get certificates of the new one) and RETIRE (all trust the new one alone). Without a rotation, the
+phase is SETTLED. See `core.authority`.
 
 Processes load changed certificates for new connections, and open connections stay, so no pod is
 replaced. The next phase begins only under these conditions:
 
 * Every pod of servers and storages has presented the certificate of this phase. A process loads its
   certificate together with the authorities that it trusts.
-* In TRUST and SIGN, clients have had `spec.tls.rotationStepSeconds` to load theirs, from the secret
-  of the processes or that of the clients. The operator does not see which ones they have loaded.
+* In TRUST and SIGN, clients have had `spec.tls.rotationStepSeconds` to load their certificates,
+  from the secret of the processes or that of the clients. The operator does not see which
+  certificates clients have loaded.
 * All replicas of all partitions are healthy, and no roll is under way. A failed storage or an
   outdated pod is repaired before another change begins.
 """
@@ -76,7 +77,8 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
 def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority) -> str | None:
     """Return why the certificates in use forbid the next step; None if they do not."""
     issued, to_clients = authority.issued, authority.to_clients
-    if issued is None or to_clients is None or not all(map(authority.secret_follows_phase, Holder)):
+    secrets_follow_phase = all(authority.secret_follows_phase(holder) for holder in Holder)
+    if issued is None or to_clients is None or not secrets_follow_phase:
         return "the certificates of this step are not issued yet"
     if issued.not_loaded:
         named = ", ".join(issued.not_loaded[:_MAX_NAMED_PODS])
@@ -88,7 +90,7 @@ def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority
     clients_must_load = authority.phase in (RotationPhase.TRUST, RotationPhase.SIGN)
     # Administrators, and Spark that reads replicas, use the certificate of the processes. So the
     # time counts from the issue of the younger of the two certificates.
-    youngest = min(issued.age_seconds, to_clients.age_seconds)
-    if clients_must_load and youngest < seconds:
+    age_of_younger = min(issued.age_seconds, to_clients.age_seconds)
+    if clients_must_load and age_of_younger < seconds:
         return f"clients have {seconds} s to load the certificates"
     return None

@@ -1,13 +1,13 @@
 """Plan changes of the cluster's shape: copies are added, copies are removed, partitions move. Pure.
 
 Every change of an assignment comes from an *order* of `waltz.admin`, which the command line uses,
-too: an order is a goal, such as a move, that returns the next step for the observed state. The
+too: an order has a goal, such as a move, and returns the next step for the observed state. The
 modules here decide which order is next, prepare it by empty replicas, and unregister empty storages
 after it:
 
 * `shape_growth` adds copies on pools that the spec names.
 * `shape_removal` removes the copies of pools that the spec does not name.
-* `shape_adoption` removes those of an adopted cluster's foreign groups.
+* `shape_adoption` removes the copies of an adopted cluster's foreign groups.
 * `shape_moves` moves partitions between the storages of a pool; `shape_rebalance` chooses moves by
   bytes if a user requests it.
 
@@ -20,11 +20,11 @@ the observation began (tests/unit/operator/test_operator_shape_properties.py).
 from __future__ import annotations
 
 from waltz.admin.core.replicas import PartitionView
-from waltz_operator.core.adoption import AdoptedParts
+from waltz_operator.core.adoption import ForeignParts
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_adoption import plan_foreign_groups
-from waltz_operator.core.planning.shape_growth import plan_growth
+from waltz_operator.core.planning.shape_growth import plan_added_copies
 from waltz_operator.core.planning.shape_moves import plan_moves
 from waltz_operator.core.planning.shape_rebalance import Capacities
 from waltz_operator.core.planning.shape_removal import plan_removal
@@ -39,19 +39,19 @@ def plan_shape(
     present: ClusterPresent,
     missing: Missing,
     capacities: Capacities,
-    adopted: AdoptedParts,
+    foreign: ForeignParts,
 ) -> ClusterPlan:
     """Return the plan of the change that comes first; the empty plan if there is none.
 
     ``capacities`` are the sizes of the data volumes, by storage.
     """
-    growth = plan_growth(desired, present, missing, adopted.servers_obstacle())
+    growth = plan_added_copies(desired, present, missing, foreign.servers_obstacle())
     if not growth.done:
         return growth
     removal = plan_removal(desired, present)
     if not removal.done:
         return removal
-    retirement = plan_foreign_groups(desired, present, adopted.storages)
+    retirement = plan_foreign_groups(desired, present, foreign.storages)
     if not retirement.done:
         return retirement
     return plan_moves(desired, present, capacities)

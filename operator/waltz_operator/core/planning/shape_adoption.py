@@ -34,9 +34,11 @@ def plan_reassignment(present: ClusterPresent, foreign: Set[str]) -> ClusterPlan
     only with the foreign replica. So this plan comes before all others. It does not depend on
     ``adopt.foreignGroups``, because a user may have changed that field in the meantime.
     """
+    if not foreign:
+        return EMPTY_PLAN
     views = [present.replicas.partitions[each] for each in sorted(present.replicas.partitions)]
     # A wait is left out: `Retirement` itself waits for sessions without these storages.
-    step = next_removal_step(present.replicas, views, frozenset(foreign)) if foreign else None
+    step = next_removal_step(present.replicas, views, frozenset(foreign))
     return ClusterPlan((step,)) if isinstance(step, ChangeAssignment) else EMPTY_PLAN
 
 

@@ -24,7 +24,7 @@ from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, Step
 
 
-def plan_growth(
+def plan_added_copies(
     desired: DesiredCluster,
     present: ClusterPresent,
     missing: Iterable[tuple[PartitionView, frozenset[str]]],
@@ -35,17 +35,16 @@ def plan_growth(
     ``missing`` are the partitions that lack replicas, in ascending order, each with the storages
     that must get one. ``obstacle`` is why no partition may get a replica now, None if it may.
     """
-    # The group of a storage says to which pool the storage belongs: `order_of_groups` has the
-    # groups in the order of the pools, whose names are in `names`.
+    # The group of a storage says to which pool the storage belongs.
     groups = groups_of(desired, present.maps)
-    names = [pool.metadata.name for pool in desired.wanted_pools if pool.metadata.name in groups]
-    order_of_groups = [groups[name] for name in names]
+    pools = [pool.metadata.name for pool in desired.wanted_pools if pool.metadata.name in groups]
+    order_of_groups = [groups[pool] for pool in pools]
     additions = [
         (view, _in_order_of_pools(present, order_of_groups, new)) for view, new in missing if new
     ]
     # The first storage of each partition is on the first pool that lacks a replica of it.
-    lacking = {_group(present, storages[0]) for _, storages in additions}
-    group = next((group for group in order_of_groups if group in lacking), None)
+    lacking_groups = {_group(present, storages[0]) for _, storages in additions}
+    group = next((group for group in order_of_groups if group in lacking_groups), None)
     if group is None:
         return EMPTY_PLAN
     chosen = [
@@ -53,7 +52,7 @@ def plan_growth(
         for view, storages in additions
         if _group(present, storages[0]) == group
     ]
-    return _plan_pool(present, names[order_of_groups.index(group)], chosen, obstacle)
+    return _plan_pool(present, pools[order_of_groups.index(group)], chosen, obstacle)
 
 
 def _num_at_once(view: PartitionView) -> int:

@@ -26,8 +26,8 @@ class PoolMembers:
     """The registered storages of a pool; ``assigned`` has the partitions of each of them.
 
     ``staying`` and ``drained`` are in the order of their ordinals. A storage of the spec that is
-    registered in another group or with another admin port is in neither: it gets no partitions.
-    ``record`` is how far the requests to rebalance the pool are.
+    registered in another group than the pool's, or with another admin port, is in neither of the
+    two: it gets no partitions. ``record`` is how far the requests to rebalance the pool are.
     """
 
     pool: StoragePool
@@ -49,17 +49,14 @@ class PoolMembers:
         }
         ordered = sorted(ordinals, key=lambda storage: ordinals[storage])
         count, port = pool.spec.storages, pool.spec.admin_port
-        return cls(
-            pool,
-            tuple(
-                storage
-                for storage in ordered
-                if ordinals[storage] < count and is_registered(present.maps, storage, group, port)
-            ),
-            tuple(storage for storage in ordered if ordinals[storage] >= count),
-            {storage: present.replicas.assigned(storage) for storage in ordered},
-            record,
+        staying = tuple(
+            storage
+            for storage in ordered
+            if ordinals[storage] < count and is_registered(present.maps, storage, group, port)
         )
+        drained = tuple(storage for storage in ordered if ordinals[storage] >= count)
+        assigned = {storage: present.replicas.assigned(storage) for storage in ordered}
+        return cls(pool, staying, drained, assigned, record)
 
     @property
     def request(self) -> str:
@@ -68,7 +65,7 @@ class PoolMembers:
 
     @property
     def is_spread_by_count(self) -> bool:
-        """Whether the numbers of partitions decide the moves, and not the sizes of partitions."""
+        """Whether the partitions are spread by their number, and not arranged by their bytes."""
         return not self.request and self.record.storages != self.pool.spec.storages
 
     def move(self, partition: int, source: str, destination: str) -> Move:

@@ -73,14 +73,16 @@ def _plan_pool(
     if not members.staying:
         return EMPTY_PLAN  # No storage can get a partition yet.
     move = _next_drain(members)
-    if move is None and members.is_spread_by_count:
-        move = _next_spread(members)
-    elif move is None:
-        move = next_recorded_move(present, members, capacities)
+    if move is None:
+        move = (
+            _next_spread(members)
+            if members.is_spread_by_count
+            else next_recorded_move(present, members, capacities)
+        )
     for begun in (*_half_done_moves(members), *_leftover_moves(present, members, move)):
         if (plan := _follow(present, members, begun)) is not None:
             return plan
-    if move is not None and not _is_unmovable(present, members, move):
+    if move is not None and not _is_skipped(present, members, move):
         return _begin(present, members, move)
     unregistered = tuple(map(UnregisterStorage, reversed(members.drained)))
     if not unregistered:
@@ -122,12 +124,12 @@ def _half_done_moves(members: PoolMembers) -> Iterator[Move]:
 def _leftover_moves(
     present: ClusterPresent, members: PoolMembers, move: Move | None
 ) -> Iterator[Move]:
-    """Yield a move for each *leftover*: a replica on a storage that it is not assigned to.
+    """Yield a move for each *leftover*: a replica whose partition is not assigned to its storage.
 
-    Such a move needs one more change: the storage drops the leftover. A leftover is at the source
-    of a move whose assignment has changed, or at the destination of an interrupted move that the
-    present spec does not want. The replica at the destination of the next ``move`` is no leftover,
-    although it is not assigned yet: it is being filled.
+    The only step that such a move still needs is that the storage drops the leftover. A leftover is
+    at the source of a move whose assignment has changed, or at the destination of an interrupted
+    move that the present spec does not want. ``move`` is the next move. The replica at its
+    destination is being filled, so it is no leftover, although it is not assigned yet.
     """
     assigned = _storages_by_partition(members)
     filled = None if move is None else (move.destination, move.partition)
@@ -158,11 +160,12 @@ def _next_spread(members: PoolMembers) -> Move | None:
     return members.move(min(members.assigned[source]), source, target)
 
 
-def _is_unmovable(present: ClusterPresent, members: PoolMembers, move: Move) -> bool:
+def _is_skipped(present: ClusterPresent, members: PoolMembers, move: Move) -> bool:
     """Whether a move that spreads the partitions is skipped, because it moves a single copy.
 
-    One copy is no quorum of the two during the move. A move that drains a storage is not skipped:
-    the order `Move` refuses it, and the refusal becomes a problem of the plan.
+    During the move there are two copies, and one copy is no quorum of two. A move that drains a
+    storage is not skipped: the order `Move` refuses it, and the refusal becomes a problem of the
+    plan.
     """
     view = present.replicas.partitions[move.partition]
     return len(view.replicas) == 1 and move.source in members.staying
@@ -182,14 +185,14 @@ def _follow(present: ClusterPresent, members: PoolMembers, move: Move) -> Cluste
 
 
 def _move_change(present: ClusterPresent, members: PoolMembers, move: Move) -> ShapeChange:
-    """Return the change of which ``move`` is the next part; its progress says how many are left."""
+    """Return the change of which ``move`` is the next part, with the number of moves left."""
     if (recorded := recorded_change(present, members, move)) is not None:
         return recorded
     num_to_drain = sum(len(members.assigned[each]) for each in members.drained)
     loads = sorted(len(members.assigned[each]) for each in members.staying)
     # A move counts until its source has dropped the replica, also when no partition has to move.
-    left = max(1, num_to_drain or _num_moves(loads))
-    what = f"{move_text(move)}, {left} left to move"
+    num_left = max(1, num_to_drain or _num_moves(loads))
+    what = f"{move_text(move)}, {num_left} left to move"
     return members.change(present, what, ShapeChangeKind.MOVING_PARTITIONS)
 
 

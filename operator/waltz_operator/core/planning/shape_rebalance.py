@@ -40,19 +40,19 @@ def next_recorded_move(
     A move that has begun comes first: its destination holds a replica that is not assigned yet. If
     the request was withdrawn, or the number of storages has changed, no other move follows.
     """
-    waiting_moves = []
+    remaining_moves = []
     for planned in members.record.moves:
         move = members.recorded_move(planned)
         if move is None or not _is_to_move(present, members, move):
             continue
         if present.replicas.held(move.destination, move.partition) is not None:
             return move
-        waiting_moves.append((planned, move))
-    if not waiting_moves or not _is_followed(members):
+        remaining_moves.append((planned, move))
+    if not remaining_moves or not _is_followed(members):
         return None
     uses = _volume_uses(present, members, capacities)
     return next(
-        (move for planned, move in waiting_moves if _is_still_improvement(uses, planned)), None
+        (move for planned, move in remaining_moves if _is_still_improvement(uses, planned)), None
     )
 
 
@@ -73,7 +73,7 @@ def plan_record(
         )
     if record.request:
         return _end(present, members, ended, record.request, RebalanceEnd.WITHDRAWN)
-    # 0: the partitions are spread by count already.
+    # The recorded number of storages is 0 if the partitions are spread by count already.
     if record.storages not in (0, storages):
         rescaled = replace(ended, storages=0)
         return _end(present, members, rescaled, record.answered, RebalanceEnd.RESCALED)
@@ -100,7 +100,7 @@ def _is_followed(members: PoolMembers) -> bool:
 
 
 def _is_to_move(present: ClusterPresent, members: PoolMembers, move: Move) -> bool:
-    """Whether the partition of a move is at its source only, and can move at all."""
+    """Whether the partition of a move is assigned only to its source, and can move at all."""
     assigned, partition = members.assigned, move.partition
     return (
         partition in assigned[move.source]

@@ -39,7 +39,7 @@ from waltz_operator.core.volume_replacement import is_replacing
 def template_sizes(live: LiveObject | None) -> Mapping[str, str]:
     """Return the sizes in the claim templates of a StatefulSet, by kind of volume.
 
-    The result is empty without a StatefulSet, or if its templates were edited into something else.
+    The result is empty without a StatefulSet, or if any of its templates has no size.
     """
     templates = () if live is None else live["spec"].get("volumeClaimTemplates") or ()
     try:
@@ -51,7 +51,7 @@ def template_sizes(live: LiveObject | None) -> Mapping[str, str]:
         return {}
 
 
-def plan_growth(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+def plan_volume_growth(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the requests for larger volumes, and the growths that are not complete."""
     growths, result = volume_growths(desired, observed), EMPTY_PLAN
     for pool in desired.wanted_pools:
@@ -98,8 +98,8 @@ def _outdated_set(
 ) -> LiveObject | None:
     """Return the StatefulSet of a pool if its templates must get the specified sizes now.
 
-    Otherwise None, also while the claim of a volume does not request its size: the templates change
-    after the claims.
+    Otherwise None, also while the claim of a volume does not request the specified size yet: the
+    templates change after the claims.
     """
     name = pool.metadata.name
     live = observed.objects.get(ObjectKey("StatefulSet", storage_set(name)))

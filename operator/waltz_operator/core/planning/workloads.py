@@ -77,21 +77,21 @@ def plan_workloads(
     desired: DesiredCluster, observed: ObservedCluster, permissions: StartPermissions
 ) -> ClusterPlan:
     """Return the steps that create or repair objects, and the reasons why others have to wait."""
-    tls = plan_processes_tls(desired, observed)
-    # A process without its certificates would restart in a loop, so TLS comes first.
-    is_tls_ready = tls == EMPTY_PLAN
+    processes_tls = plan_processes_tls(desired, observed)
+    # A process without its certificates would restart in a loop. So it starts after they exist.
+    is_tls_ready = processes_tls == EMPTY_PLAN
     wanted_objects = tuple(_unconditional_objects(desired, observed))
-    result = plan_objects(desired, observed, wanted_objects) + tls
-    result += plan_clients_tls(desired, observed, tls)
+    result = plan_objects(desired, observed, wanted_objects) + processes_tls
+    result += plan_clients_tls(desired, observed, processes_tls)
     result += _await_budgets(observed, wanted_objects)
     result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
     result += plan_released_objects(desired, observed)
     for pool in _pools(desired, observed):
         live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
-        # Pods without their StatefulSet run already: an operator was stopped while it enlarged
-        # their volumes (`volume_sizes`). Without a set, none of them would start again.
-        exists = live is not None or _pods_of_pool(pool, observed) > 0
-        if exists or (permissions.storages and is_tls_ready):
+        # Pods may run without their StatefulSet, if an operator was stopped while it enlarged their
+        # volumes (`volume_sizes`). Without a set, none of them would start again.
+        existed = live is not None or _num_replicas_of_pods(pool, observed) > 0
+        if existed or (permissions.storages and is_tls_ready):
             num_pods = _num_pods(pool, observed, permissions.registered)
             rendered = storage_set(desired.cluster, pool, num_pods, template_sizes(live))
             wanted = settle(RenderedWorkload(desired.cluster, rendered, pool), live)
@@ -114,7 +114,8 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     never changed.
     """
     pools = desired.own_pools
-    # The keys do not depend on the observed state.
+    # Whatever the observed state adds to these objects, such as the Service of a storage that
+    # leaves, exists already and has the labels of the cluster. So it is observed by its labels.
     unknown = ObservedCluster({}, ZooKeeperUnreachable("not observed"))
     keys = {manifest.key for manifest in _unconditional_objects(desired, unknown)}
     keys |= {manifest.key for manifest in wanted_services(desired, unknown)}
@@ -180,7 +181,7 @@ def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> i
 
 
 def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether empty ZooKeeper members may form an ensemble: complete metadata was never observed.
+    """Whether empty ZooKeeper members may form an ensemble: only before metadata was complete.
 
     Once False, the answer stays False, even while ZooKeeper does not answer. Members that lost
     their volumes would otherwise form an empty ensemble, in which the cluster seems not to exist
@@ -239,20 +240,24 @@ def _num_pods(
 
     It is at least large enough for the highest registered storage, because that storage may hold
     committed transactions (test_stateful_set_is_never_scaled_below_registered). While the
-    registered storages are unknown (``registered`` is None), the StatefulSet does not shrink, and
-    one that is created again has all pods that exist.
+    registered storages are unknown (``registered`` is None), an existing StatefulSet does not
+    shrink, and one that is created again keeps all pods that exist.
     """
     if registered is not None:
         ordinals = (ordinal_of(pool, storage) for storage in registered)
         return max([pool.spec.storages, *(n + 1 for n in ordinals if n is not None)])
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
     if live is None:
-        return max(pool.spec.storages, _pods_of_pool(pool, observed))
+        return max(pool.spec.storages, _num_replicas_of_pods(pool, observed))
     return max(pool.spec.storages, int(live["spec"].get("replicas", 0)))
 
 
-def _pods_of_pool(pool: StoragePool, observed: ObservedCluster) -> int:
-    """Return the number of replicas with which a StatefulSet keeps all pods of a pool."""
+def _num_replicas_of_pods(pool: StoragePool, observed: ObservedCluster) -> int:
+    """Return the replica count with which a StatefulSet keeps all existing pods of a pool.
+
+    It is 0 without pods, and larger than the number of pods if an ordinal below the highest is
+    missing.
+    """
     prefix = f"{names.storage_set(_name(pool))}-"
     ordinals = (
         pod["metadata"]["name"].removeprefix(prefix)
@@ -294,7 +299,7 @@ def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]
 
 
 def _servers_wait(desired: DesiredCluster) -> str:
-    """Return the sentence that says when servers start; `planning.replicas` forbids it now."""
+    """Return the sentence that says when servers start; `planning.replicas` forbids a start now."""
     if desired.cluster.spec.adopt is not None:
         return (
             "servers start when every storage of the adopted cluster answers the operator, and "

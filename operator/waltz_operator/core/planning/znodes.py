@@ -5,8 +5,8 @@ cluster that has never existed. If metadata was used and is incomplete, the plan
 problem, which a person must solve. A new cluster in its place would start with empty partitions
 while the storages still have transactions.
 
-The ``wanted_pools`` of a cluster are those that its spec names. Its ``own_pools`` are these and the
-pools that are leaving it, whose storages may still be registered.
+The ``wanted_pools`` of a cluster are the claimed pools that its spec names. Its ``own_pools`` are
+these and the pools that are leaving it, whose storages may still be registered.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class _RegisteredGroups(NamedTuple):
 
 
 def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether the cluster existed before and its znodes are gone.
+    """Whether the cluster existed before, and all or some of its znodes are gone.
 
-    New znodes would be those of an empty log. Servers would then cut the logs of the storages, and
-    all committed transactions would be lost
+    New znodes would be those of an empty log. Servers would then truncate the logs of the storages,
+    and all committed transactions would be lost
     (test_vanished_metadata_of_an_existing_cluster_is_never_created_again).
     """
     if not isinstance(observed.metadata, ClusterAbsent | ClusterIncomplete):
@@ -193,13 +193,15 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
 
 
 def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
-    """Return the id of each pool's group, by the registration of the pool's storages.
+    """Return the id of the group of each pool, by the pool's name.
+
+    The registration of the pool's storages decides:
 
     1. A pool with partitions has the group of its storages with partitions. It is omitted if these
        storages are in several groups, or in the group of an earlier pool.
     2. A pool without partitions has the group of one of its storages: the first group, in the order
        of the storages' ordinals, that is free. A group is free if it is not chosen for another
-       pool, has no partitions of any pool, and has no storage that is in no pool.
+       pool, has no partitions of any pool, and has no storage outside of the pools.
     3. If rule 2 finds no group, the pool without partitions gets the smallest free id.
 
     Two pools never get the same group, and no pool gets a group of another one's partitions,
@@ -214,12 +216,14 @@ def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
             (chosen[name],) = groups.with_partitions
     occupied = (groups.with_partitions for groups in registered.values())
     taken = _foreign_groups(desired, maps).union(*occupied)
-    empty = {name: groups for name, groups in registered.items() if not groups.with_partitions}
-    for name, groups in empty.items():
+    empty_pools = {
+        name: groups for name, groups in registered.items() if not groups.with_partitions
+    }
+    for name, groups in empty_pools.items():
         if free := [group for group in groups.without_partitions if group not in taken]:
             chosen[name] = free[0]
             taken.add(free[0])
-    for name in empty:
+    for name in empty_pools:
         if name not in chosen:
             chosen[name] = next(group for group in range(len(taken) + 1) if group not in taken)
             taken.add(chosen[name])

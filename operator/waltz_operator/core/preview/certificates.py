@@ -24,7 +24,7 @@ _NEW_AUTHORITY_DAYS = 3650.0
 """How many days an authority is valid that the simulated operator makes."""
 
 _NEW_AUTHORITY = "the new authority"
-"""Takes the place of the fingerprint of an authority that the simulated operator makes."""
+"""The name of an authority that the simulated operator makes, in place of a fingerprint."""
 
 
 def after_certificates_step(
@@ -59,7 +59,10 @@ def _after_issue(
     labels = names.labels(desired.name, names.Component.CLUSTER)
     parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
     is_for_clients = step.holder is Holder.CLIENTS
-    secret = (names.client_tls_secret if is_for_clients else names.tls_secret)(desired.name)
+    if is_for_clients:
+        secret = names.client_tls_secret(desired.name)
+    else:
+        secret = names.tls_secret(desired.name)
     secrets = {
         ObjectKey("Secret", name): {"metadata": {"name": name, "labels": labels}, "data": parts}
         for name in (names.authority_secret(desired.name), secret)
@@ -80,7 +83,7 @@ def _after_issue(
 
 
 def _in_phase(authority: ObservedAuthority, step: RotateAuthority) -> ObservedAuthority:
-    """Return the authority after a phase of its rotation has begun."""
+    """Return the authority after the phase ``step.to`` of its rotation has begun."""
     changed = replace(authority, phase=step.to)
     match step.to:
         case RotationPhase.TRUST:

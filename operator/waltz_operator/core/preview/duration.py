@@ -31,7 +31,7 @@ def estimate(rounds: Iterable[Round], megabytes_per_second: float) -> str | None
 
 
 def _text(seconds: float) -> str:
-    """Return a time in its unit, rounded up, such as ``1 minute`` or ``2.5 hours``."""
+    """Return a time in minutes, rounded up, or in hours if it is long, such as ``2.5 hours``."""
     minutes = math.ceil(seconds / 60)
     if minutes == 1:
         return "1 minute"

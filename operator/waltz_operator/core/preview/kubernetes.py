@@ -20,6 +20,7 @@ from waltz_operator.core.pod_templates import is_same_template, recorded_templat
 from waltz_operator.core.pods_of_sets import REVISION_LABEL, is_current, is_ready
 
 Objects = Mapping[ObjectKey, LiveObject]
+"""The objects of a cluster in Kubernetes, by kind and name."""
 
 _NODE_PORT = 30_000
 """The port of the nodes for each simulated Service; the real one is not known before."""
@@ -207,11 +208,13 @@ def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
     """Return whether an apply changes the template of the pods: existing pods are then outdated.
 
     An apply also removes the fields that only the earlier manifest had. `matches` does not find
-    them, because it compares only the fields that ``wanted`` has. The record of the applied
-    template has them, so it decides if it exists. Without a record, a live template that is equal
-    to the wanted one loses no field. Otherwise the digests of the earlier and the wanted manifest
-    decide: if they differ although every field of the wanted spec is live, a field is removed. It
-    is not known which field, so it counts as one of the template.
+    them, because it compares only the fields that ``wanted`` has. The following find them:
+
+    * The record of the applied template, if there is one.
+    * Without a record, a live template that is equal to the wanted one: it loses no field.
+    * Otherwise the digests of the earlier and the wanted manifest. If they differ although every
+      field of the wanted spec is live, a field is removed. It is not known which field, so it
+      counts as one of the template.
     """
     spec = wanted.body["spec"]
     if not matches(Manifest(wanted.key, {"spec": {"template": spec["template"]}}), live):

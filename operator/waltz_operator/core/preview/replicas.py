@@ -101,10 +101,10 @@ def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[
 def _has_all_replicas(
     replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
 ) -> bool:
-    """Return whether a server serves the partition with all its available replicas.
+    """Return whether a server serves the partition with exactly its available replicas.
 
     Then the partition needs no new session: exactly the ``available`` replicas take part in the
-    last one, and its metadata name exactly the assigned replicas.
+    last session, and the metadata name exactly the assigned replicas as its replicas.
     """
     return (
         view.server_problem is None
@@ -117,8 +117,8 @@ def _has_lagging_replica(
     replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
 ) -> bool:
     """Return whether an available replica lacks transactions."""
-    end = _end(replicas, view, available)
-    last_ids = (_last_id(replicas, storage, view.partition) for storage in available)
+    end = _last_id_of_partition(replicas, view, available)
+    last_ids = (_last_id_of_replica(replicas, s, view.partition) for s in available)
     return any(last_id < end for last_id in last_ids)
 
 
@@ -141,7 +141,7 @@ def _with_session(
     states = {s: view.metadata.replicas.get(s, _NOT_IN_SESSION) for s in view.replicas}
     states |= {s: ReplicaState(session, UNRESOLVED) for s in available}
     metadata = PartitionMetadata(view.metadata.generation, session, states)
-    end = _end(replicas, view, available)
+    end = _last_id_of_partition(replicas, view, available)
     size = size_of_partition(replicas, partition, available)
     storages = dict(replicas.storages)
     for storage in available:
@@ -162,18 +162,21 @@ def _with_session(
     return replace(replicas, partitions=partitions, storages=storages)
 
 
-def _end(replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]) -> int:
-    """Return the last id of a partition: that of the replicas that take part in the last session.
+def _last_id_of_partition(
+    replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
+) -> int:
+    """Return the highest last id of the available replicas that take part in the last session.
 
-    If none takes part, it is that of all ``available`` replicas. In both cases it is the commit
-    bound, if that is higher, because a healthy replica must reach it (see `unhealthy_reason`).
+    If none takes part, it is the highest last id of all ``available`` replicas. If the commit bound
+    is higher, the result is the commit bound, which a healthy replica must reach (see
+    `unhealthy_reason`).
     """
     up_to_date = available & _in_session(replicas, view)
-    ends = [_last_id(replicas, s, view.partition) for s in up_to_date or available]
-    return max([*ends, replicas.commit_bounds.get(view.partition, -1)])
+    last_ids = [_last_id_of_replica(replicas, s, view.partition) for s in up_to_date or available]
+    return max([*last_ids, replicas.commit_bounds.get(view.partition, -1)])
 
 
-def _last_id(replicas: ReplicaObservation, storage: str, partition: int) -> int:
+def _last_id_of_replica(replicas: ReplicaObservation, storage: str, partition: int) -> int:
     """Return the last id of a replica, -1 if it is empty, missing or not reported."""
     held = replicas.held(storage, partition)
     if held is None or held.max_transaction_id is None:

@@ -102,7 +102,7 @@ def _stages(rounds: Iterable[Round]) -> Iterator[str]:
         yield from (f"   {line}" for line in _stage(stage))
 
 
-def _title(planned: Round) -> str | None:
+def _title(performed: Round) -> str | None:
     """Return the title of a round's stage; None if the round continues the stage before it.
 
     The title is that of the round's change. It is that of the preparation if the round has no
@@ -110,11 +110,11 @@ def _title(planned: Round) -> str | None:
     """
     # A round that only changes existing objects may follow any step: many steps change the health
     # of replicas, and the operator then changes the disruption budgets.
-    if all(isinstance(step, ApplyObject) and not step.new for step in planned.steps):
+    if all(isinstance(step, ApplyObject) and not step.new for step in performed.steps):
         return None
-    if planned.change is None or all(isinstance(step, _PREPARING) for step in planned.steps):
+    if performed.change is None or all(isinstance(step, _PREPARING) for step in performed.steps):
         return _PREPARATION
-    return _TITLES[planned.change.kind].format(planned.change.pool)
+    return _TITLES[performed.change.kind].format(performed.change.pool)
 
 
 def _stage(rounds: Sequence[Round]) -> Iterator[str]:
@@ -224,11 +224,11 @@ def _totals(shown: Preview, megabytes_per_second: float) -> Iterator[str]:
     if (time := estimate(shown.rounds, megabytes_per_second)) is not None:
         yield f"time: {time}"
     if shown.spare_before is not None:
-        yield f"risk now: {_may_fail(shown.spare_before)}"
+        yield f"risk now: {_spare_text(shown.spare_before)}"
     yield f"risk during the plan: {_risk(shown.rounds)}"
     after = shown.rounds[-1].spare_after
     if after is not None:
-        yield f"risk afterwards: {_may_fail(after)}"
+        yield f"risk afterwards: {_spare_text(after)}"
 
 
 def _risk(rounds: Sequence[Round]) -> str:
@@ -239,11 +239,11 @@ def _risk(rounds: Sequence[Round]) -> str:
         return "not known, because the replicas are not observed"
     if worst >= between:
         # No moment within a round is worse than the moments after the rounds.
-        return _may_fail(worst)
-    return f"{_may_fail(between)}; briefly, {_may_fail(worst)}"
+        return _spare_text(worst)
+    return f"{_spare_text(between)}; briefly, {_spare_text(worst)}"
 
 
-def _may_fail(spare: int) -> str:
+def _spare_text(spare: int) -> str:
     """Return the text for a number of spare storages; see `replicas.spare_storages`."""
     if spare < 0:
         return "a partition has no quorum and takes no appends"

@@ -169,7 +169,7 @@ def _with_zookeeper(cluster: SimulatedCluster) -> ObservedCluster:
         # A new ZooKeeper is empty. Nothing is known about one that exists and does not answer.
         observed = replace(observed, metadata=ClusterAbsent())
     if observed.zookeeper_leader is None:
-        # Any member may lead. Which one does is observed only during a roll of ZooKeeper.
+        # Any member may lead. The real leader is observed only during a roll of ZooKeeper.
         observed = replace(observed, zookeeper_leader=f"{name}-0")
     return observed
 

@@ -13,7 +13,8 @@ from waltz_operator.core.resources.model import Model, checked, pattern_rule, ru
 _HOST = r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|[0-9a-fA-F]*:[0-9a-fA-F:.]*)?$"
 _BYTE, _WORD = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])", r"[0-9a-fA-F]{1,4}"
 _IPV4_RANGE = rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])"
-# The two colons stand for at least one word, so each form has at most seven others.
+# In an IPv6 address, `::` stands for at least one word. So at most seven words are written: up to
+# ``before`` words before it, and the others after it.
 _SHORT_IPV6 = "|".join(
     rf"({_WORD}:){{1,{before}}}(:{_WORD}){{1,{7 - before}}}" for before in range(1, 7)
 )
