@@ -23,6 +23,7 @@ def dashboard() -> str:
         left = height = 0
         for panel in row:
             if left + panel.width > _WIDTH:
+                # The page is full: the next panel begins a new line, below one of this height.
                 left, top = 0, top + height
             height = 4 if panel.shows_now else 8
             panels.append(
@@ -67,7 +68,7 @@ def _choice(name: str, query: str) -> dict[str, Any]:
         "type": "query",
         "datasource": _SOURCE,
         "query": {"query": query, "refId": name},
-        "refresh": 2,
+        "refresh": 2,  # The choices are read again when the time range changes.
         "includeAll": True,
         # The choice "All" also matches series that do not have this label.
         "allValue": ".*",
@@ -84,6 +85,7 @@ def _place(
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
+    """Return ``panel`` in Grafana's format, without its place."""
     field: dict[str, Any] = {"unit": panel.unit, "min": 0}
     if panel.alarm is not None:
         below, above = ("red", "green") if panel.low_is_bad else ("green", "red")

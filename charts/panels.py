@@ -55,7 +55,7 @@ def _quantiles(histogram: str) -> tuple[Line, ...]:
     )
 
 
-# The partitions of which a storage has a replica, except those that a server has open.
+# The number of partitions of which a storage has a replica, but which no server has open.
 _NOT_SERVED = (
     f"count(group by (namespace, waltz_cluster, partition) "
     f"(waltz_storage_partition_session_id{{{_CLUSTER}}}) "
@@ -192,12 +192,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 tuple(
                     Line(
                         "sum(waltz_server_partition_feeds_added_total"
-                        f'{{{_CLUSTER}, distance="{at}"}} '
+                        f'{{{_CLUSTER}, distance="{distance}"}} '
                         "- waltz_server_partition_feeds_removed_total"
-                        f'{{{_CLUSTER}, distance="{at}"}})',
-                        at,
+                        f'{{{_CLUSTER}, distance="{distance}"}})',
+                        distance,
                     )
-                    for at in ("near", "far")
+                    for distance in ("near", "far")
                 ),
                 width=12,
                 about="Clients that read a partition: at its end (near: the real-time feed), or "

@@ -64,7 +64,10 @@ def render(chart: Path) -> str:
 
 
 def _rows(values: str) -> Iterator[str]:
-    """Yield a row for every value with a comment; a group of values has no comment."""
+    """Yield a row for every value of values.yaml that has a comment.
+
+    A value without a comment is a group of values.
+    """
     lines = values.splitlines()
     root = yaml.compose(values)
     assert isinstance(root, yaml.MappingNode)

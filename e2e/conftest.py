@@ -56,7 +56,7 @@ _ON_SHARED_CLUSTER = (
 
 
 def _is_worker() -> bool:
-    """Whether this process is a worker of pytest-xdist, which has the lock and the images."""
+    """Whether this process is a worker of pytest-xdist, whose main process holds the lock."""
     return "PYTEST_XDIST_WORKER" in os.environ
 
 
@@ -65,7 +65,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if session.config.option.collectonly or _is_worker():
         return
 
-    def locked() -> bool:
+    def take_lock() -> bool:
         try:
             _DEFAULT("create", "configmap", _LOCK, f"--from-literal=by={os.getpid()}")
         except CommandFailed as failed:
@@ -78,7 +78,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         "the lock of these tests is free; another session of them runs, or was killed: if none "
         f"runs, kubectl delete configmap -n default {_LOCK}"
     )
-    until(locked, _LOCK_SECONDS, description)
+    until(take_lock, _LOCK_SECONDS, description)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -90,7 +90,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         _DEFAULT.delete("configmap", _LOCK)
 
 
-# Before pytest selects tests by their markers.
+# Runs before pytest selects tests by their markers.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set the timeout of tests on a real cluster; mark those that stop the operator."""
@@ -113,14 +113,20 @@ def _group(nodeid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FirstStart:
-    """The shared cluster, and the seconds from ``helm install`` until it was Ready."""
+    """The shared cluster, and the seconds from ``helm install`` until it was Ready.
+
+    ``seconds`` is 0 if an earlier session has kept the cluster.
+    """
 
     kubectl: Kubectl
     seconds: float
 
 
 def _keeps_cluster() -> bool:
-    """Whether the shared cluster is kept after this session, so that the next session uses it."""
+    """Whether the shared cluster is kept after this session, so that the next session uses it.
+
+    A worker of pytest-xdist always keeps it, because tests of other workers may still run.
+    """
     return _is_worker() or os.environ.get(KEEP) == "1"
 
 

@@ -1,10 +1,10 @@
-"""Run one operator after another, each killed by SIGKILL after a number of steps. Ends no others.
+"""Run one operator after another; end each by SIGKILL after a number of steps. Ends nothing else.
 
     python3 killed_operator.py STEPS
 
-Each operator is a process of its own, forked by this program, which imports the operator only once:
-that is most of an operator's start. With 0 steps an operator is never killed. A line ``killed``
-follows each operator.
+Each operator is a process of its own, forked by this program. So the operator's modules, whose
+import is most of an operator's start, are imported only once. With 0 steps an operator is never
+killed. The program prints a line ``killed`` after each operator.
 
 A ConfigMap mounts this program into the operator's own image, so that the product contains no fault
 injection. The image does not contain the package ``e2e``, so this program imports nothing from it.
@@ -29,8 +29,9 @@ class Performer(Protocol):
 
 
 def kill_after(steps: int, performer: type[Performer] = Executor) -> None:
-    """Change ``performer`` so that this process is killed after that number of steps."""
-    perform, performed = performer.perform, 0
+    """Change ``performer`` so that it kills this process after ``steps`` steps."""
+    perform = performer.perform
+    performed = 0
 
     async def perform_and_count(self: Performer, step: Any) -> None:
         nonlocal performed
@@ -48,7 +49,7 @@ def run_operator(steps: int) -> None:
     if child == 0:
         kill_after(steps)
         main()
-        # Without the cleanup of a process, which is that of the parent.
+        # os._exit runs no exit handlers: those of a forked process belong to its parent.
         os._exit(0)
     os.waitpid(child, 0)
 

@@ -30,7 +30,7 @@ _PROGRAM = Path(__file__).with_name("killed_operator.py")
 
 @dataclass(slots=True)
 class KilledOperators:
-    """How many operators were killed; known when they have all ended."""
+    """How many operators were killed; set at the end of the block of `killed_operators`."""
 
     count: int = 0
 
@@ -39,7 +39,7 @@ class KilledOperators:
 def killed_operators(operator: Operator, steps: int = 1) -> Iterator[KilledOperators]:
     """Run one operator after another, in place of ``operator``, until the block ends.
 
-    Each one is killed after ``steps`` steps, or never if that is 0.
+    Each one is killed after ``steps`` steps, or never if ``steps`` is 0.
     """
     killed = KilledOperators()
     start_killed_operators(operator.kubectl, steps)

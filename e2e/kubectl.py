@@ -51,9 +51,8 @@ class Kubectl:
 
     def find(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """Return the objects of a kind that ``selector`` selects by label, by default all."""
-        items: list[dict[str, Any]] = json.loads(self("get", kind, "-l", selector, "-o", "json"))[
-            "items"
-        ]
+        found = json.loads(self("get", kind, "-l", selector, "-o", "json"))
+        items: list[dict[str, Any]] = found["items"]
         return items
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
@@ -101,7 +100,7 @@ class Kubectl:
         run("kubectl", "delete", *arguments, seconds=seconds * PATIENCE)
 
     def describe(self) -> str:
-        """Return the state that a failed test prints: resources, statuses and events."""
+        """Return the state that a failed test prints: at most 40 lines of each query."""
         queries: Iterable[tuple[str, ...]] = (
             ("get", "waltzclusters,storagepools,pods,persistentvolumeclaims", "-o", "wide"),
             ("get", "waltzclusters", "-o", "jsonpath={.items[*].status}"),

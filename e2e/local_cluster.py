@@ -17,6 +17,7 @@ from e2e.kubectl import run
 from e2e.waiting import until
 
 ROOT = "/waltz"
+"""The root of the cluster in ZooKeeper."""
 _UP_SECONDS = 240.0
 _ENDED_SECONDS = 60.0
 _ANY_PORT = 9
@@ -56,7 +57,7 @@ class LocalCluster:
         return name, key
 
     def stop(self, kind: str) -> None:
-        """Stop all processes of a kind by SIGTERM, as an administrator does: storage, server."""
+        """Stop all processes of ``kind``, storage or server, by SIGTERM; return when they ended."""
         names = [name for name in self.processes if name.startswith(f"{kind}/")]
         for name in names:
             os.kill(self.processes[name]["pid"], signal.SIGTERM)
@@ -85,7 +86,7 @@ def local_cluster(directory: Path, partitions: int) -> Iterator[LocalCluster]:
 
 
 def address_for_pods() -> str:
-    """Return the address of this machine on the way to a node, which pods can dial, too.
+    """Return the address from which this machine reaches a node: pods can dial it, too.
 
     If a node runs on this machine itself, this is the address of the node.
     """

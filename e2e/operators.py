@@ -48,8 +48,6 @@ class Operator:
     def reconciles(self) -> float:
         """Return the number of reconciles that the leader has finished, 0 without a leader."""
         leader = self.leader()
-        return (
-            0.0
-            if leader is None
-            else self.metrics(leader).get("waltz_operator_reconciles_total", 0)
-        )
+        if leader is None:
+            return 0.0
+        return self.metrics(leader).get("waltz_operator_reconciles_total", 0)

@@ -67,15 +67,15 @@ class Prometheus:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Prometheus]:
-    """Run a Prometheus with the alerts of the chart, each of which fires without a delay."""
+    """Run a Prometheus, whose files are in ``folder``; the chart's alerts fire without a delay."""
     with _started(folder / "proxy.log", _SERVING, "kubectl", "proxy", "--port=0") as proxy:
-        command = _prometheus_command(folder, proxy)
+        command = _write_settings(folder, proxy)
         with _started(folder / "prometheus.log", _LISTENING, *command) as address:
             yield Prometheus(address)
 
 
-def _prometheus_command(folder: Path, proxy: str) -> tuple[str, ...]:
-    """Write the files of a Prometheus that scrapes through ``proxy``; return its command."""
+def _write_settings(folder: Path, proxy: str) -> tuple[str, ...]:
+    """Write the settings of a Prometheus that scrapes through ``proxy``; return its command."""
     monitors = _service_monitors()
     for monitor in monitors:
         found = json.dumps(targets(monitor, proxy))
@@ -98,7 +98,7 @@ def _prometheus_command(folder: Path, proxy: str) -> tuple[str, ...]:
 
 @contextmanager
 def _started(log: Path, listening: re.Pattern[str], *command: str) -> Iterator[str]:
-    """Run a program, and yield the address that it names in its output by ``listening``."""
+    """Run a program, and yield the address that ``listening`` finds in its output."""
 
     def address() -> str | None:
         found = listening.search(log.read_text())
@@ -132,9 +132,9 @@ def jobs(monitor: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def targets(monitor: Mapping[str, Any], proxy: str) -> list[dict[str, Any]]:
-    """Return the pods that a ServiceMonitor selects, in the format of Prometheus' files of targets.
+    """Return the pods that a ServiceMonitor selects, as targets that are scraped through ``proxy``.
 
-    They are scraped through ``proxy``.
+    The result has the format of Prometheus' files of targets.
     """
     spec = monitor["spec"]
     terms = [f"{label}={value}" for label, value in spec["selector"]["matchLabels"].items()]
@@ -145,7 +145,7 @@ def targets(monitor: Mapping[str, Any], proxy: str) -> list[dict[str, Any]]:
     everywhere = spec.get("namespaceSelector", {}).get("any", False)
     place = ("--all-namespaces",) if everywhere else ("-n", monitor["metadata"]["namespace"])
     found = run("kubectl", "get", "endpoints", *place, "-l", ", ".join(terms), "-o", "json")
-    ports = {endpoint["port"] for endpoint in spec["endpoints"]}
+    port_names = {endpoint["port"] for endpoint in spec["endpoints"]}
     return [
         {
             "targets": [proxy],
@@ -154,14 +154,15 @@ def targets(monitor: Mapping[str, Any], proxy: str) -> list[dict[str, Any]]:
         for endpoints in json.loads(found)["items"]
         for subset in endpoints.get("subsets", ())
         for port in subset["ports"]
-        if port.get("name") in ports
+        if port.get("name") in port_names
         for address in subset.get("addresses", ())
     ]
 
 
 def _labels(metadata: Mapping[str, Any], pod: str, port: int) -> dict[str, str]:
-    """Return the path through the proxy, the labels that the Prometheus operator adds, and those
-    that relabelings use.
+    """Return the labels of a target: those that the Prometheus operator adds or relabelings use.
+
+    The label ``__metrics_path__`` is the path of the pod's metrics below the proxy.
     """
     of_service = {
         f"__meta_kubernetes_service_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value

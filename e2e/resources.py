@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parents[1]
-EXAMPLE = HERE / "examples" / "kubernetes" / "log.yaml"
-CHART = HERE / "charts" / "waltz"
-ARCHIVES = HERE / "build" / "images"
+REPOSITORY = Path(__file__).parents[1]
+EXAMPLE = REPOSITORY / "examples" / "kubernetes" / "log.yaml"
+CHART = REPOSITORY / "charts" / "waltz"
+ARCHIVES = REPOSITORY / "build" / "images"
 
 _LOCKED_DOWN = {
     "allowPrivilegeEscalation": False,
@@ -20,7 +20,7 @@ _LOCKED_DOWN = {
 
 def version() -> str:
     """Return the version of the images."""
-    return str(tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["version"])
+    return str(tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"])
 
 
 def pool(name: str, **spec: Any) -> dict[str, Any]:
@@ -61,11 +61,11 @@ def client_pod(
 ) -> dict[str, Any]:
     """Return a pod that runs ``command`` as a client of a cluster.
 
-    ``secret`` has the certificates of the pod, an empty text means those of the processes.
-    ``zookeeper`` is the address of an external ZooKeeper; an empty text means the cluster's managed
-    ZooKeeper. Environment variables give the cluster's address to the command line ``waltz`` and to
-    programs. The pod can write to ``/work``; ``/programs`` has the files of the ConfigMap
-    ``programs``.
+    ``secret`` is the name of the secret with the certificates of the pod; an empty text means the
+    secret of the cluster's processes. ``zookeeper`` is the address of an external ZooKeeper; an
+    empty text means the cluster's managed ZooKeeper. Environment variables name the cluster: those
+    that begin with WALTZ to the command line ``waltz``, the others to programs. The pod can write
+    to ``/work``; ``/programs`` has the files of the ConfigMap ``programs``.
     """
     zookeeper = zookeeper or f"{cluster_name}-zookeeper.{namespace}.svc:2181"
     environment = {"ZOOKEEPER": zookeeper, "WALTZ_ZOOKEEPER": zookeeper}
@@ -102,7 +102,7 @@ def client_pod(
                     "image": f"waltz-server:{version()}",
                     "imagePullPolicy": "IfNotPresent",
                     "command": command,
-                    "env": [{"name": key, "value": each} for key, each in environment.items()],
+                    "env": [{"name": key, "value": value} for key, value in environment.items()],
                     "volumeMounts": mounts,
                     "securityContext": _LOCKED_DOWN,
                 }

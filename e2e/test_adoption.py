@@ -60,14 +60,14 @@ def adopt(namespace: Kubectl, old: LocalCluster) -> None:
 
 
 def await_servers(namespace: Kubectl, count: int) -> None:
-    """Return when ``count`` servers have joined."""
-    wanted = f"{count}/{_NEW_SERVERS}"
+    """Return when ``count`` servers have joined; the status also shows how many are wanted."""
+    expected = f"{count}/{_NEW_SERVERS}"
 
     def joined() -> bool:
         cluster = namespace.get("waltzcluster", "log")
-        return cluster is not None and cluster.get("status", {}).get("servers") == wanted
+        return cluster is not None and cluster.get("status", {}).get("servers") == expected
 
-    until(joined, _SERVERS_SECONDS, f"servers: {wanted}", show=namespace.describe)
+    until(joined, _SERVERS_SECONDS, f"servers: {expected}", show=namespace.describe)
 
 
 def stop_old_servers(namespace: Kubectl, old: LocalCluster) -> None:
@@ -79,7 +79,10 @@ def stop_old_servers(namespace: Kubectl, old: LocalCluster) -> None:
 
 
 def await_done(namespace: Kubectl, *, foreign: bool) -> None:
-    """Return when the present spec is reached, with or without foreign storages."""
+    """Return when the spec is reached.
+
+    ``foreign`` is whether storages of the local cluster are left then.
+    """
 
     def reached() -> bool:
         cluster = namespace.get("waltzcluster", "log")
@@ -94,7 +97,7 @@ def await_done(namespace: Kubectl, *, foreign: bool) -> None:
 
 
 def retire(namespace: Kubectl, old: LocalCluster) -> None:
-    """Ask for the retirement of the local cluster's groups."""
+    """Request that the local cluster's groups give up their copies."""
     name, _ = old.name_and_key()
     change = {"adopt": {"clusterName": name, "foreignGroups": "Retire"}}
     namespace.patch("waltzcluster", "log", {"spec": change})
@@ -167,6 +170,7 @@ def test_migration_with_operator_killed_after_every_step_loses_nothing(
     namespace: Kubectl, old: LocalCluster, no_other_operator: Operator
 ) -> None:
     witness = start_witness(namespace, old)
+    # The adoption begins with an operator that is not killed.
     with killed_operators(no_other_operator, steps=0):
         adopt(namespace, old)
     with killed_operators(no_other_operator) as killed:

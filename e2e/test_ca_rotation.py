@@ -16,13 +16,15 @@ from e2e.waiting import until
 from e2e.witnessing import Witness
 
 _READY_SECONDS = 240.0
-_ROTATED_SECONDS = 600.0
-"""Twice the time for clients, and three updates of mounted secrets."""
-
 _STEP_SECONDS = 120
-"""The time for clients. A kubelet updates a mounted secret after about a minute."""
+"""How long clients have in each of two phases to load their certificates.
 
-_REASONS = ["TrustingBoth", "SigningNew", "RetiringOld"]
+A kubelet updates a mounted secret after about a minute."""
+
+_ROTATED_SECONDS = 600.0
+"""Twice `_STEP_SECONDS`, and three updates of mounted secrets."""
+
+_REASONS_IN_ORDER = ["TrustingBoth", "SigningNew", "RetiringOld"]
 _SELECTOR = "waltz.dev/cluster=log,waltz.dev/component in (storage,server)"
 
 
@@ -66,17 +68,17 @@ def test_rotation_under_load_fails_no_append_and_restarts_no_process(namespace: 
     witness.start("log", secret="log-tls-client")
     old, before = parts(namespace, "log-authority"), processes(namespace)
     namespace("annotate", "waltzcluster", "log", "waltz.dev/rotate-ca=e2e")
-    seen: list[str] = []
+    reasons: list[str] = []
 
     def rotated() -> bool:
         witness.waltz("log", "append", "0", "by a new client")
         rotating = condition(namespace, "Rotating")
-        if rotating["status"] == "True" and rotating["reason"] not in seen:
-            seen.append(rotating["reason"])
+        if rotating["status"] == "True" and rotating["reason"] not in reasons:
+            reasons.append(rotating["reason"])
         return status(namespace).get("rotatedCa") == "e2e"
 
     until(rotated, _ROTATED_SECONDS, "the authority is rotated", show=namespace.describe)
-    assert [each for each in seen if each in _REASONS] == _REASONS
+    assert [each for each in reasons if each in _REASONS_IN_ORDER] == _REASONS_IN_ORDER
     assert processes(namespace) == before, "no process is restarted"
     new = parts(namespace, "log-authority")
     assert {*new} == {"tls.crt", "tls.key"}

@@ -23,7 +23,6 @@ _DELETED_SECONDS = 60.0
 _APART = Kubectl("apart")
 _ELSEWHERE = Kubectl("elsewhere")
 _ACCOUNT = "system:serviceaccount:apart:apart"
-_TINY = {"managed": {"members": 1}}
 
 
 def helm(*arguments: str, seconds: float = 120.0) -> str:
@@ -84,21 +83,21 @@ def test_example_cluster_is_created_once_and_survives_upgrade_and_uninstall(
     values = "exampleCluster.enabled=true,crds.install=false,watchNamespace=example,replicas=0"
     install = ("upgrade", "--install", "example", str(resources.CHART), "-n", example.namespace)
 
-    def made() -> dict[str, str]:
+    def existing_uids() -> dict[str, str]:
         found = [*example.find("waltzcluster"), *example.find("storagepool")]
         return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
     helm(*install, "--set", values)
-    first = made()
+    first = existing_uids()
     assert set(first) == {"log", "log-a", "log-b", "log-c"}
     helm(*install, "--set", values)
     helm("uninstall", "example", "-n", example.namespace, "--no-hooks")
     helm(*install, "--set", values)
-    assert made() == first
+    assert existing_uids() == first
 
     example.delete("storagepool", "log-b")
     helm(*install, "--set", values)
-    again = made()
+    again = existing_uids()
     assert again.pop("log-b") != first.pop("log-b")
     assert again == first
 
@@ -108,7 +107,7 @@ def apart(no_shared_operator: None) -> Iterator[Kubectl]:
     """A namespace with its own operator, which does not watch the namespace ``elsewhere``."""
     for each in (_APART, _ELSEWHERE):
         each.create_namespace()
-        each.apply(resources.pool("p"), resources.cluster("small", ["p"], zookeeper=_TINY))
+        each.apply(resources.pool("p"), resources.cluster("small", ["p"]))
     values = "watchNamespace=apart,crds.install=false,replicas=1"
     helm("install", "apart", str(resources.CHART), "-n", "apart", "--set", values)
     yield _APART
@@ -120,7 +119,7 @@ def apart(no_shared_operator: None) -> Iterator[Kubectl]:
 def test_operator_of_one_namespace_starts_a_cluster(apart: Kubectl) -> None:
     apart.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     logs = apart("logs", "deployment/apart")
-    assert "orbidden" not in logs
+    assert "forbidden" not in logs.lower()
 
 
 @pytest.mark.parametrize(
@@ -129,15 +128,15 @@ def test_operator_of_one_namespace_starts_a_cluster(apart: Kubectl) -> None:
 def test_operator_of_one_namespace_has_no_rights_in_other_namespaces(
     apart: Kubectl, resource: str
 ) -> None:
-    def may(namespace: Kubectl) -> bool:
+    def operator_may_list(namespace: Kubectl) -> bool:
         try:
             answer = namespace("auth", "can-i", "list", resource, f"--as={_ACCOUNT}")
         except CommandFailed:
             return False
         return answer.strip() == "yes"
 
-    assert may(apart)
-    assert not may(_ELSEWHERE)
+    assert operator_may_list(apart)
+    assert not operator_may_list(_ELSEWHERE)
 
 
 def test_operator_of_one_namespace_changes_nothing_in_other_namespaces(apart: Kubectl) -> None:
@@ -162,4 +161,5 @@ def test_log_takes_appends_after_the_operator_is_uninstalled(apart: Kubectl) -> 
 
 def test_namespace_with_a_cluster_can_be_deleted_after_uninstall(apart: Kubectl) -> None:
     apart.delete_namespace(_DELETED_SECONDS)
+    # The fixture ``apart`` deletes it at the end.
     apart.create_namespace()

@@ -15,8 +15,7 @@ _SECRET = "log-tls-client"
 
 
 def test_client_appends_and_reads_but_storages_refuse_it(namespace: Kubectl) -> None:
-    tiny = {"managed": {"members": 1}}
-    namespace.apply(resources.pool("p"), resources.cluster("log", ["p"], zookeeper=tiny))
+    namespace.apply(resources.pool("p"), resources.cluster("log", ["p"]))
     namespace.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
     witness = Witness(namespace)
     witness.start("log", secret=_SECRET)

@@ -38,7 +38,8 @@ sys.exit(answer.status != 200)
 def console(log: Kubectl, module_namespace: Kubectl) -> Iterator[str]:
     """The name of the console's Service; the console shows the shared cluster.
 
-    Its release has no pod of an operator. A pod with the label ``app=console-client`` may connect.
+    The release of the console has no pod of an operator. A pod with the label
+    ``app=console-client`` may connect.
     """
     values = {
         "crds.install": "false",
@@ -49,10 +50,10 @@ def console(log: Kubectl, module_namespace: Kubectl) -> Iterator[str]:
         "console.cluster.namespace": log.namespace,
         "console.networkPolicy.from[0].podSelector.matchLabels.app": _CLIENT,
     }
-    given = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+    settings = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
     place = ("-n", module_namespace.namespace)
     try:
-        run("helm", "install", _RELEASE, str(resources.CHART), *place, *given)
+        run("helm", "install", _RELEASE, str(resources.CHART), *place, *settings)
         log.await_condition(_DEPLOYMENT, "Available", _AVAILABLE_SECONDS)
         yield f"{_RELEASE}-console.{log.namespace}.svc"
     finally:
@@ -74,7 +75,7 @@ def client(log: Kubectl, console: str) -> Iterator[Kubectl]:
 
 
 def read(client: Kubectl, host: str, path: str, name: str) -> str:
-    """Return an answer of the console. Raises CommandFailed if it is no answer or an error."""
+    """Return an answer of the console. Raises CommandFailed without an answer, or for an error."""
     return client("exec", _CLIENT, "--", "python3", "-c", _READ, host, path, name)
 
 
@@ -87,11 +88,11 @@ def test_cluster_is_read_by_https_through_the_service(client: Kubectl, console: 
         except CommandFailed:
             return None
         totals = value["totals"]
-        answering = totals is not None and (
+        all_answer = totals is not None and (
             totals["answering_servers"] == totals["servers"] > 0
             and totals["answering_storages"] == totals["storages"] > 0
         )
-        return value if answering and value["problem"] is None else None
+        return value if all_answer and value["problem"] is None else None
 
     def logs() -> str:
         return client("logs", _DEPLOYMENT)

@@ -16,7 +16,7 @@ _DELETE = _KEEP | {"onDeletion": "Delete"}
 
 @pytest.fixture(scope="module", autouse=True)
 def without_zookeeper(module_namespace: Kubectl) -> Kubectl:
-    """The namespace of a deleted cluster whose ZooKeeper does not exist.
+    """The namespace of a cluster that is being deleted, and whose ZooKeeper does not exist.
 
     The deletion lasts a minute. The fixture starts it before the first test of the module, so that
     it runs while the other tests run.
@@ -41,7 +41,7 @@ def test_deletion_keeps_volumes_and_a_new_cluster_uses_them(namespace: Kubectl) 
     assert found is not None
     witness = Witness(namespace)
     witness.start("small")
-    num_read = witness.finish().read  # For each partition.
+    num_read = witness.finish().read  # One number for each partition.
 
     namespace.delete("waltzcluster", "small", wait=False)
     namespace.await_deleted("waltzcluster", "small", _DELETED_SECONDS)

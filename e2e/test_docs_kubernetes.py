@@ -1,4 +1,4 @@
-"""Run the commands of docs/kubernetes.md and of the tutorial, and compare output and pages."""
+"""Run the commands of docs/kubernetes.md and of the tutorial, and compare what they print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.docs.console import blocks
 from tests.docs.pages import ON_KUBERNETES, PAGES
 from tests.docs.reader import Reader
 
-_PAGE = resources.HERE / "docs" / "kubernetes.md"
+_PAGE = resources.REPOSITORY / "docs" / "kubernetes.md"
 _TUTORIAL = "docs/tutorial.md"
 _UNINSTALL = "Uninstall"
 
@@ -24,7 +24,7 @@ _UNINSTALL = "Uninstall"
 def reader(operator: Operator, tmp_path: Path) -> Iterator[Reader]:
     """A `Reader`, which runs the commands of a page, in a folder with the charts and examples."""
     for name in ("charts", "examples"):
-        (tmp_path / name).symlink_to(resources.HERE / name)
+        (tmp_path / name).symlink_to(resources.REPOSITORY / name)
     yield Reader(tmp_path, {}, {})
     Kubectl("orders").delete_namespace()
 

@@ -11,6 +11,11 @@ from e2e.waiting import until
 pytestmark = pytest.mark.alone
 
 _REPLACED_SECONDS = 15.0
+"""More than `LEASE_SECONDS` of the operator, after which the Lease of a killed leader expires."""
+
+_RELEASED_SECONDS = _REPLACED_SECONDS / 2
+"""Less than `LEASE_SECONDS`."""
+
 _SHUTDOWN_SECONDS = 60.0
 
 
@@ -39,7 +44,7 @@ def test_terminated_leader_is_replaced_before_its_lease_expires(operator: Operat
     operator.kubectl.delete("pod", first, wait=False)
     until(
         lambda: operator.leader() not in (None, first),
-        _REPLACED_SECONDS / 2,
+        _RELEASED_SECONDS,
         "another operator is the leader",
         show=operator.leader,
     )

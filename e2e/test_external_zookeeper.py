@@ -43,6 +43,7 @@ def test_two_clusters_share_one_external_zookeeper(log: Kubectl, namespace: Kube
     namespace.await_deleted("waltzcluster", "one", _DELETED_SECONDS)
     namespace.apply(clusters[0])
     namespace.await_condition("waltzcluster/one", "Ready", _READY_SECONDS)
+    # The deletion of one cluster has changed nothing of the other.
     append_and_read(namespace, clusters[1])
     for each in ("one", "two"):
         namespace.delete("waltzcluster", each, wait=False)

@@ -20,9 +20,9 @@ def test_client_pod_appends_and_reads(log: Kubectl) -> None:
     pod = resources.client_pod("client", "log", log.namespace, ["sh", "-c", script])
     log.apply(resources.programs("log", log.namespace), pod)
     try:
-        until(lambda: _ended(log), 60, "the client ends", show=log.describe)
+        until(lambda: _final_phase(log), 60, "the client ends", show=log.describe)
         printed = log("logs", "client")
-        assert _ended(log) == "Succeeded", printed
+        assert _final_phase(log) == "Succeeded", printed
         assert "hello, log" in printed
     finally:
         log.delete("pod", "client", now=True)
@@ -31,6 +31,7 @@ def test_client_pod_appends_and_reads(log: Kubectl) -> None:
 def test_kubectl_get_shows_readiness_and_counts_in_columns(log: Kubectl) -> None:
     table = log("get", "waltzclusters,storagepools").splitlines()
     rows = {row.split()[0]: row.split() for row in table if "/" in row}
+    # Ready, and the numbers of partitions, storages and servers.
     assert rows["waltzcluster.waltz.dev/log"][1:5] == ["True", "4/4", "3/3", "2/2"]
     for pool in ("a", "b", "c"):
         assert rows[f"storagepool.waltz.dev/{pool}"][1:3] == ["True", "log"]
@@ -50,7 +51,8 @@ def test_conditions_of_a_started_cluster_are_true_for_the_current_generation(log
         assert each["observedGeneration"] == cluster["metadata"]["generation"]
 
 
-def _ended(log: Kubectl) -> str | None:
+def _final_phase(log: Kubectl) -> str | None:
+    """Return the phase of the pod ``client`` if it has ended, otherwise None."""
     pod = log.get("pod", "client")
     phase = None if pod is None else pod["status"]["phase"]
     return phase if phase in ("Succeeded", "Failed") else None

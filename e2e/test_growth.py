@@ -42,8 +42,11 @@ def fixed_class(namespace: Kubectl) -> Iterator[str]:
     run("kubectl", "delete", "storageclass", name, "--ignore-not-found")
 
 
-def started(namespace: Kubectl, **data: str) -> dict[str, tuple[str, int]]:
-    """Start a cluster of three pools; return its pods as `pods` does."""
+def start_cluster(namespace: Kubectl, **data: str) -> dict[str, tuple[str, int]]:
+    """Start a cluster of three pools; ``data`` are fields of their data volumes.
+
+    Returns the pods of the storages, as `pods` does.
+    """
     volumes = {"data": {"size": "1Gi"} | data}
     namespace.apply(
         *(resources.pool(name, volumes=volumes) for name in _POOLS),
@@ -68,7 +71,7 @@ def enlarge(namespace: Kubectl, pool: str, size: str) -> None:
     namespace.patch("storagepool", pool, {"spec": {"volumes": {"data": {"size": size}}}})
 
 
-def resized(namespace: Kubectl, pool: str) -> dict[str, Any]:
+def resized_condition(namespace: Kubectl, pool: str) -> dict[str, Any]:
     """Return the condition Resized of a pool."""
     live = namespace.get("storagepool", pool)
     assert live is not None
@@ -90,7 +93,7 @@ def await_size(namespace: Kubectl, size: str) -> None:
         return (
             {each["status"].get("capacity", {}).get("storage") for each in claims} == {size}
             and templates == [size] * len(_POOLS)
-            and all(resized(namespace, pool).get("status") == "True" for pool in _POOLS)
+            and all(resized_condition(namespace, pool).get("status") == "True" for pool in _POOLS)
         )
 
     until(reached, _GROWTH_SECONDS, f"all volumes have {size}", show=namespace.describe)
@@ -99,10 +102,11 @@ def await_size(namespace: Kubectl, size: str) -> None:
 
 @pytest.fixture
 def running(namespace: Kubectl) -> dict[str, tuple[str, int]]:
-    """The pods of a started cluster; used before the operator is stopped, which starts it."""
-    return started(namespace)
+    """The pods of a started cluster; requested before ``no_other_operator`` stops the operator."""
+    return start_cluster(namespace)
 
 
+# A string, which pytest evaluates when the test is due: `default_class` needs the Kubernetes.
 @pytest.mark.skipif("not default_class().get('allowVolumeExpansion')", reason="volumes cannot grow")
 def test_volumes_grow_under_load_with_operator_killed_after_every_step(
     namespace: Kubectl, running: dict[str, tuple[str, int]], no_other_operator: Operator
@@ -132,15 +136,15 @@ def test_volumes_grow_under_load_with_operator_killed_after_every_step(
 def test_class_that_cannot_grow_restarts_nothing_and_the_size_is_taken_back(
     namespace: Kubectl, fixed_class: str
 ) -> None:
-    before = started(namespace, storageClassName=fixed_class)
+    before = start_cluster(namespace, storageClassName=fixed_class)
     enlarge(namespace, "x", "2Gi")
     until(
-        lambda: resized(namespace, "x").get("reason") == "ResizeRefused",
+        lambda: resized_condition(namespace, "x").get("reason") == "ResizeRefused",
         _GROWTH_SECONDS,
         "the pool reports that its volumes cannot grow",
         show=namespace.describe,
     )
-    message = resized(namespace, "x")["message"]
+    message = resized_condition(namespace, "x")["message"]
     assert "add a StoragePool with 2Gi to spec.pools, wait until it has its copy" in message
     assert "back, as 3, 4, 3" in message
     cluster = namespace.get("waltzcluster", "log")

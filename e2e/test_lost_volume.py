@@ -1,7 +1,7 @@
 """Test that lost volumes are replaced while a witness appends and reads.
 
-A claim is deleted under load, then a second one while the first storage is rebuilt. The same with
-an operator that is killed after every step.
+A claim is deleted under load, then a second one while the first storage is rebuilt. One claim is
+replaced by operators that are killed after every step.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from e2e.witnessing import Witness
 _READY_SECONDS = 180.0
 _HEALED_SECONDS = 420.0
 _SOON_SECONDS = 60.0
+_PARTITIONS = 4
 _RECORD = "waltz.dev/volume-replacement"
 """The annotation of a pool that records the replacement under way."""
 
@@ -50,17 +51,19 @@ def pool(namespace: Kubectl, name: str) -> dict[str, Any]:
 
 
 def is_being_replaced(namespace: Kubectl, name: str) -> bool:
-    """Whether a pool has the record of a replacement, which it loses when all is compared."""
+    """Whether a pool has the record of a replacement: until all replicas have been compared."""
     return _RECORD in pool(namespace, name)["metadata"].get("annotations", {})
 
 
 def await_replaced(namespace: Kubectl, old: dict[str, str], *names: str) -> None:
+    """Return when the claims ``names`` are replaced; fails if another claim of ``old`` is, too."""
+
     def replaced() -> bool:
         now = claims(namespace)
         return (
             now.keys() == old.keys()
             and all(now[name] != old[name] for name in names)
-            and not any(is_being_replaced(namespace, name) for name in "xyz")
+            and not any(is_being_replaced(namespace, each) for each in "xyz")
             and is_healthy(namespace)
         )
 
@@ -72,7 +75,7 @@ def await_replaced(namespace: Kubectl, old: dict[str, str], *names: str) -> None
 
 def compare(witness: Witness) -> None:
     """Compare the replicas of all partitions by ``waltz``; it fails if any record differs."""
-    for partition in range(4):
+    for partition in range(_PARTITIONS):
         witness.waltz("storage", "compare", str(partition))
 
 
@@ -80,7 +83,7 @@ def compare(witness: Witness) -> None:
 def cluster(namespace: Kubectl) -> Iterator[tuple[Kubectl, Witness]]:
     volumes = {"data": {"size": "1Gi"}, "onLoss": "Replace", "lossDelaySeconds": 0}
     pools = [resources.pool(name, volumes=volumes) for name in "xyz"]
-    namespace.apply(*pools, resources.cluster("log", list("xyz"), partitions=4))
+    namespace.apply(*pools, resources.cluster("log", list("xyz"), partitions=_PARTITIONS))
     namespace.await_condition("waltzcluster/log", "Healthy", _READY_SECONDS)
     witness = Witness(namespace)
     witness.start("log")

@@ -23,6 +23,7 @@ def pod_uid(namespace: Kubectl) -> str | None:
 
 
 def kill(namespace: Kubectl) -> None:
+    """Kill the pod; return when a new one exists."""
     old = pod_uid(namespace)
     namespace.delete("pod", _POD, now=True)
     until(lambda: pod_uid(namespace) not in (None, old), _START_SECONDS, "a new pod exists")

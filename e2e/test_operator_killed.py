@@ -18,7 +18,7 @@ _MIN_STEPS = 20
 def start_cluster(namespace: Kubectl, operator: Operator, steps: int) -> int:
     """Start a cluster with operators that are killed; return the number of killed operators.
 
-    Each operator is killed after ``steps`` steps, or never if that is 0.
+    Each operator is killed after ``steps`` steps, or never if ``steps`` is 0.
     """
     pools = [resources.pool(name) for name in "xyz"]
     namespace.apply(*pools, resources.cluster("log", list("xyz")))
@@ -49,12 +49,13 @@ def test_roll_with_operator_killed_after_every_step_replaces_every_storage(
 
     def replaced() -> bool:
         now = {pod["metadata"]["uid"] for pod in namespace.find("pod", selector)}
+        num_pods = len(now) + 1  # One server.
         cluster = namespace.get("waltzcluster", "log")
         assert cluster is not None
         return (
             len(now) == len(old)
             and not now & old
-            and cluster["status"]["updated"] == f"{len(now) + 1}/{len(now) + 1}"
+            and cluster["status"]["updated"] == f"{num_pods}/{num_pods}"
         )
 
     with killed_operators(no_other_operator) as killed:

@@ -1,7 +1,8 @@
 """Test that an upgrade of the operator, and its rollback, restart no pod of the cluster unasked.
 
-The pods that an operator of another version would have specified are made by hand: the template of
-two workloads and its record get one more environment variable, in the operator's name.
+The tests make pods as an operator of another version would specify them: they add an environment
+variable to the pod template of two workloads, and to the record of this template, as the field
+manager of the operator.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _ROLL_SECONDS = 300.0
 _SOON_SECONDS = 90.0
 _WORKLOADS = (("statefulset", "c-storage"), ("deployment", "log-server"))
 _RECORD = "waltz.dev/pod-template"
+"""The annotation in which the operator records the pod template of a workload."""
+
 _VARIABLE = {"name": "OTHER_OPERATOR", "value": "1"}
 
 
@@ -38,7 +41,7 @@ def uids(log: Kubectl) -> dict[str, str]:
     return {name: pod["metadata"]["uid"] for name, pod in pods(log).items()}
 
 
-def of_other_operator(log: Kubectl) -> set[str]:
+def workloads_of_other_operator(log: Kubectl) -> set[str]:
     """Return the workloads whose pods have the variable."""
     return {
         "c-storage" if name.startswith("c-storage-") else "log-server"
@@ -76,7 +79,7 @@ def await_pods(log: Kubectl, wanted: set[str]) -> None:
     def reached() -> bool:
         conditions = {condition(log, kind)["status"] for kind in ("Updated", "Healthy")}
         all_run = all(is_running(pod) for pod in pods(log).values())
-        return of_other_operator(log) == wanted and all_run and conditions == {"True"}
+        return workloads_of_other_operator(log) == wanted and all_run and conditions == {"True"}
 
     until(reached, _ROLL_SECONDS, f"pods of the other operator: {wanted}", show=log.describe)
 
@@ -109,9 +112,12 @@ def replace_operator(log: Kubectl, operator: Operator, *helm: str) -> None:
         return not before & {*operator.pods()} and operator.reconciles() >= 1
 
     until(replaced, _SOON_SECONDS, "the operator is replaced", show=operator.leader)
-    done = operator.reconciles()
+    # The reconciles may be those of other clusters: one of this cluster is requested.
+    before_request = operator.reconciles()
     log("annotate", "waltzcluster", "log", "--overwrite", f"waltz.dev/resync={time.time_ns()}")
-    until(lambda: operator.reconciles() > done, _SOON_SECONDS, "the cluster is reconciled")
+    until(
+        lambda: operator.reconciles() > before_request, _SOON_SECONDS, "the cluster is reconciled"
+    )
 
 
 def test_upgrade_and_rollback_of_the_operator_restart_no_pod_until_a_user_asks(
@@ -140,7 +146,9 @@ def test_upgrade_and_rollback_of_the_operator_restart_no_pod_until_a_user_asks(
     await_pods(log, set())
     now = uids(log)
     changed = {name for name in old if now.get(name) != old[name]}
-    assert changed == {n for n in old if n == "c-storage-0" or n.startswith("log-server")}
+    assert changed == {
+        name for name in old if name == "c-storage-0" or name.startswith("log-server")
+    }
     until(
         lambda: condition(log, "UpdateAvailable")["status"] == "False",
         _SOON_SECONDS,

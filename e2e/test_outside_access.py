@@ -50,7 +50,7 @@ class HostWitness:
         return counts
 
     def await_progress(self, kubectl: Kubectl, seconds: float, appends: int = 10) -> None:
-        """Return when ``appends`` more transactions of every partition were read."""
+        """Return when each count has passed the largest count at the call by ``appends``."""
         before = self.read_counts() or [0]
 
         def advanced() -> bool:
@@ -71,9 +71,9 @@ class HostWitness:
 
 @contextmanager
 def running_witness(folder: Path, **environment: str) -> Iterator[HostWitness]:
-    """Run the witness in this environment; kill it at the end if it still runs."""
+    """Run the witness with the variables ``environment``; kill it at the end if it still runs."""
     program = str(Path(__file__).with_name("witness.py"))
-    variables = {**os.environ, "PYTHONPATH": str(resources.HERE), **environment}
+    variables = {**os.environ, "PYTHONPATH": str(resources.REPOSITORY), **environment}
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, program, str(folder)],
@@ -141,7 +141,10 @@ def presents_name(host: str, port: int, folder: Path) -> bool:
 
 
 def server_ports(namespace: Kubectl) -> dict[str, int]:
-    """Return the port of the nodes for each slot that a pod of a server has."""
+    """Return the port of the nodes by which clients reach each server, by the slot of its pod.
+
+    A slot is the number of the Service that leads to the pod.
+    """
     slots = {
         pod["metadata"]["labels"].get("waltz.dev/slot") for pod in namespace.find("pod", _SERVERS)
     }
@@ -153,7 +156,7 @@ def server_ports(namespace: Kubectl) -> dict[str, int]:
     return ports
 
 
-def labelled_pods(namespace: Kubectl) -> list[str]:
+def pods_with_slot(namespace: Kubectl) -> list[str]:
     return [pod["metadata"]["name"] for pod in namespace.find("pod", "waltz.dev/slot")]
 
 
@@ -203,7 +206,7 @@ def test_client_outside_works_through_a_roll_and_the_access_is_removed_without_a
         witness.finish()
     namespace.patch("waltzcluster", "log", {"spec": {"access": {"outside": None}}})
     until(
-        lambda: not namespace.find("service", _OUTSIDE) and not labelled_pods(namespace),
+        lambda: not namespace.find("service", _OUTSIDE) and not pods_with_slot(namespace),
         _SOON_SECONDS,
         "the Services and the labels are removed",
         show=namespace.describe,

@@ -31,7 +31,7 @@ def scraping(log: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield found
 
 
-def pods_of(log: Kubectl, component: str) -> int:
+def count_pods(log: Kubectl, component: str) -> int:
     return len(log.find("pods", f"waltz.dev/component={component}"))
 
 
@@ -40,14 +40,15 @@ def test_prometheus_scrapes_each_process_once(
 ) -> None:
     of_cluster = f'{{namespace="{log.namespace}", waltz_cluster="log"}}'
     expected = {
-        f"count(waltz_server_healthy{of_cluster} == 1)": pods_of(log, "server"),
-        f"count(waltz_storage_healthy{of_cluster} == 1)": pods_of(log, "storage"),
+        f"count(waltz_server_healthy{of_cluster} == 1)": count_pods(log, "server"),
+        f"count(waltz_storage_healthy{of_cluster} == 1)": count_pods(log, "storage"),
         f"count by (waltz_pool) (waltz_storage_healthy{of_cluster} == 1) == 1": 1,
         "sum(waltz_operator_is_leader)": 1,
         "min(up)": 1,
     }
 
     def values() -> dict[str, float]:
+        """Return the value of the first sample of each expression that has samples."""
         samples = {expression: scraping.query(expression) for expression in expected}
         return {expression: found[0][1] for expression, found in samples.items() if found}
 

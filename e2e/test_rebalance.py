@@ -20,7 +20,7 @@ _STORAGE = "x-storage-{}.x-storage."
 
 @pytest.fixture
 def served(namespace: Kubectl) -> Kubectl:
-    """A cluster of three pools that is Healthy; the pool x has two storages."""
+    """The namespace of a Healthy cluster of three pools; the pool x has two storages."""
     namespace.apply(
         resources.pool("x", storages=2),
         *(resources.pool(name) for name in "yz"),
@@ -39,7 +39,7 @@ def assigned(witness: Witness, ordinal: int) -> list[int]:
 
 
 def fill(witness: Witness, partitions: list[int]) -> None:
-    """Append so much to these partitions that the others are small."""
+    """Append so much to ``partitions`` that the others are small in comparison."""
     # Text, because the witness decodes what it reads.
     program = f"open('/work/blob', 'w').write('x' * {_BLOB_BYTES})"
     witness.kubectl("exec", "witness", "--", "python3", "-c", program)
@@ -48,7 +48,7 @@ def fill(witness: Witness, partitions: list[int]) -> None:
             witness.waltz("log", "append", str(partition), "--from", "/work/blob")
 
 
-def request(namespace: Kubectl, value: str | None) -> None:
+def request_rebalance(namespace: Kubectl, value: str | None) -> None:
     annotations = {"waltz.dev/rebalance": value}
     namespace.patch("storagepool", "x", {"metadata": {"annotations": annotations}})
 
@@ -74,16 +74,17 @@ def test_pool_is_rebalanced_by_bytes_under_load_and_goes_back_to_a_spread_by_cou
     large, small = assigned(witness, 0), assigned(witness, 1)
     assert (len(large), len(small)) == (2, 2)
     fill(witness, large)
-    request(served, "first")
+    request_rebalance(served, "first")
     await_answer(served, "first")
     kept, grown = assigned(witness, 0), assigned(witness, 1)
     assert len(kept) == 1, f"of the large partitions {large}, one has moved, and nothing else"
     assert {*kept, *grown} == {*large, *small}
-    # The value is answered, so it is not answered again.
-    request(served, None)
-    request(served, "first")
+    # A value that was answered before is no new request.
+    request_rebalance(served, None)
+    request_rebalance(served, "first")
     witness.await_progress(60)
     assert assigned(witness, 0) == kept
+    # Without the record of the rebalance, the operator spreads the partitions by count.
     annotations = {"waltz.dev/rebalance": None, "waltz.dev/rebalanced": None}
     served.patch("storagepool", "x", {"metadata": {"annotations": annotations}})
     until(

@@ -61,6 +61,7 @@ def limited(requests: str, limits: str) -> Body:
 
 
 def external(address: str, **more: Any) -> Body:
+    """Return a part of a spec: an external ZooKeeper, and ``more`` fields of `zookeeper`."""
     return {"external": {"connectString": address}} | more
 
 
@@ -71,12 +72,14 @@ def outside(**fields: Any) -> Body:
 
 
 def external_with(**fields: Any) -> Body:
+    """Return a part of a spec: an external ZooKeeper, with ``fields`` of `zookeeper.external`."""
     return {"external": {"connectString": "zk:2181"} | fields}
 
 
 def adopting(**spec: Any) -> Body:
-    taken = {"clusterKey": _KEY, "adopt": {"clusterName": "old"}}
-    return cluster(**{"zookeeper": external("zk:2181")} | taken | spec)
+    """Return a cluster that takes another one over; ``spec`` overrides fields of its spec."""
+    adoption = {"clusterKey": _KEY, "adopt": {"clusterName": "old"}}
+    return cluster(**{"zookeeper": external("zk:2181")} | adoption | spec)
 
 
 INVALID: dict[str, tuple[Body, str]] = {
@@ -478,9 +481,9 @@ def test_larger_size_is_accepted_and_taken_back_only_until_a_claim_requests_it(
 
 
 def test_valid_resource_is_accepted(refused: Kubectl) -> None:
-    dry = ("apply", "--dry-run=server", "-f")
-    printed = refused(*dry, str(resources.EXAMPLE))
-    assert printed.count("created") == 4
+    dry_run = ("apply", "--dry-run=server", "-f")
+    printed = refused(*dry_run, str(resources.EXAMPLE))
+    assert printed.count("created") == 4, "a cluster and three pools"
     for body in (
         cluster(zookeeper=external("zk-0.zk:2181,zk-1.zk:2181", root="/waltz/orders")),
         cluster(tls={"mode": "CertManager", "issuerRef": {"name": "x", "kind": "ClusterIssuer"}}),
@@ -513,4 +516,4 @@ def test_valid_resource_is_accepted(refused: Kubectl) -> None:
         cluster(access=outside(openZooKeeper=False), zookeeper=external("zk:2181")),
         sized("1.5Ti"),
     ):
-        assert "created" in refused(*dry, "-", given=json.dumps(body))
+        assert "created" in refused(*dry_run, "-", given=json.dumps(body))

@@ -1,7 +1,7 @@
 """Test rolling changes on the shared cluster while a witness appends and reads.
 
-A change replaces the pods of storages and of ZooKeeper one at a time. A version that does not start
-stops at one pod.
+A change replaces the pods of storages and of ZooKeeper one at a time. A roll to a version that does
+not start stops at the first pod.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _MEMBERS = ("log-zookeeper-0", "log-zookeeper-1", "log-zookeeper-2")
 _MISSING_IMAGE = "localhost/waltz-storage:missing"
 """No registry listens on localhost, so the pull fails at once on every Kubernetes cluster."""
 
-_SRVR = "exec 3<> /dev/tcp/127.0.0.1/2181; printf srvr >&3; cat <&3"
+_PRINT_STATE = "exec 3<> /dev/tcp/127.0.0.1/2181; printf srvr >&3; cat <&3"
+"""Prints the answer of a ZooKeeper member to its command `srvr`, which has the member's mode."""
 
 
 def status(log: Kubectl) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def status(log: Kubectl) -> dict[str, Any]:
 
 
 def condition(log: Kubectl, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(e for e in status(log)["conditions"] if e["type"] == kind)
+    found: dict[str, Any] = next(each for each in status(log)["conditions"] if each["type"] == kind)
     return found
 
 
@@ -65,21 +66,25 @@ def await_replaced(log: Kubectl, old: dict[str, str], names: tuple[str, ...]) ->
         for group in (_STORAGES, _MEMBERS):
             away = [name for name in group if not is_running(found.get(name))]
             assert len(away) <= 1, f"pods are away at the same time: {away}\n{log.describe()}"
-        return all(
+        all_replaced = all(
             name in found and found[name]["metadata"]["uid"] != old[name] for name in names
-        ) and {condition(log, kind)["status"] for kind in ("Updated", "Healthy")} == {"True"}
+        )
+        statuses = {condition(log, kind)["status"] for kind in ("Updated", "Healthy")}
+        return all_replaced and statuses == {"True"}
 
     until(replaced, _ROLL_SECONDS, f"{', '.join(names)} are replaced", show=log.describe)
 
 
-def created(log: Kubectl) -> dict[str, str]:
+def creation_times(log: Kubectl) -> dict[str, str]:
     return {name: pod["metadata"]["creationTimestamp"] for name, pod in pods(log).items()}
 
 
 def leader(log: Kubectl) -> str:
     """Return the member that leads ZooKeeper."""
     (found,) = (
-        name for name in _MEMBERS if "Mode: leader" in log("exec", name, "--", "bash", "-c", _SRVR)
+        name
+        for name in _MEMBERS
+        if "Mode: leader" in log("exec", name, "--", "bash", "-c", _PRINT_STATE)
     )
     return found
 
@@ -98,12 +103,13 @@ def evict(log: Kubectl, pod: str) -> None:
 def test_restart_replaces_every_pod_one_at_a_time_and_the_leader_of_zookeeper_last(
     log: Kubectl, witness: Witness
 ) -> None:
-    old, last = uids(log), leader(log)
+    old, old_leader = uids(log), leader(log)
     log.patch("waltzcluster", "log", {"spec": {"restartedAt": "2026-01-31T12:00:00Z"}})
     await_replaced(log, old, (*_MEMBERS, *_STORAGES))
-    times = created(log)
-    assert max(_MEMBERS, key=times.__getitem__) == last
+    times = creation_times(log)
+    assert max(_MEMBERS, key=times.__getitem__) == old_leader
     assert max(times[name] for name in _MEMBERS) <= min(times[name] for name in _STORAGES)
+    # Three members, three storages and two servers.
     assert status(log)["updated"] == "8/8"
 
 
@@ -154,5 +160,6 @@ def test_storage_is_ready_only_when_its_replicas_take_part(log: Kubectl, witness
         each["storage"]: {held["partition"]: held["session"] for held in each["partitions"]}
         for each in listed
     }
+    # Every replica that takes part has the session of its partition's other replicas.
     (of_b,) = (held for storage, held in sessions.items() if storage.startswith("b-storage-0."))
     assert all(of_b == held for held in sessions.values())

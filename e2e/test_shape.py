@@ -17,7 +17,7 @@ _CHANGE_SECONDS = 420.0
 
 @pytest.fixture
 def served(namespace: Kubectl) -> Kubectl:
-    """A cluster of three pools that is Ready."""
+    """The namespace of a Healthy cluster of three pools."""
     namespace.apply(
         *(resources.pool(name) for name in "xyz"),
         resources.cluster("log", list("xyz"), partitions=_PARTITIONS),
@@ -27,14 +27,14 @@ def served(namespace: Kubectl) -> Kubectl:
 
 
 def await_shape(namespace: Kubectl, pools: str, storages: int) -> None:
-    """Return when the cluster is Healthy with these pools, registered with all their storages."""
+    """Return when the cluster is Healthy, has just these ``pools``, and ``storages`` answer."""
 
     def reached() -> bool:
         cluster = namespace.get("waltzcluster", "log")
         assert cluster is not None
         status = cluster["status"]
         conditions = {each["type"]: each["status"] for each in status["conditions"]}
-        claimed = {
+        pools_of_cluster = {
             pool["metadata"]["name"]
             for pool in namespace.find("storagepool", "waltz.dev/cluster=log")
         }
@@ -42,14 +42,14 @@ def await_shape(namespace: Kubectl, pools: str, storages: int) -> None:
             status["observedGeneration"] == cluster["metadata"]["generation"]
             and conditions["Changing"] == "False"
             and conditions["Healthy"] == "True"
-            and claimed == set(pools)
+            and pools_of_cluster == set(pools)
             and status["storages"] == f"{storages}/{storages}"
         )
 
     until(reached, _CHANGE_SECONDS, f"the pools are {pools}", show=namespace.describe)
 
 
-def sets(namespace: Kubectl) -> dict[str, int]:
+def replicas_by_set(namespace: Kubectl) -> dict[str, int]:
     """Return the number of pods of each StatefulSet of storages."""
     found = namespace.find("statefulset", "waltz.dev/component=storage")
     return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
@@ -71,7 +71,7 @@ def replace_pool(namespace: Kubectl) -> None:
 def check_replaced(namespace: Kubectl, witness: Witness) -> None:
     """Check the cluster in which `replace_pool` is complete."""
     await_shape(namespace, "xyw", 3)
-    assert sets(namespace) == {"x-storage": 1, "y-storage": 1, "w-storage": 1}
+    assert replicas_by_set(namespace) == {"x-storage": 1, "y-storage": 1, "w-storage": 1}
     assert "data-z-storage-0" not in claims(namespace)
     witness.await_progress(60)
     witness.finish()
@@ -90,7 +90,7 @@ def test_pool_reverted_half_way_returns_to_the_old_copies(served: Kubectl) -> No
     until(begun, 120, "partitions are added to the pool w", show=served.describe)
     served.patch("waltzcluster", "log", {"spec": {"pools": ["x", "y", "z"]}})
     await_shape(served, "xyz", 3)
-    assert sets(served) == {"x-storage": 1, "y-storage": 1, "z-storage": 1}
+    assert replicas_by_set(served) == {"x-storage": 1, "y-storage": 1, "z-storage": 1}
     assert "data-w-storage-0" in claims(served), "the volume of w is kept"
     witness.await_progress(60)
     witness.finish()
@@ -103,7 +103,7 @@ def test_pool_scaled_up_and_down_under_load_loses_nothing(served: Kubectl) -> No
     await_shape(served, "xyz", 4)
     served.patch("storagepool", "x", {"spec": {"storages": 1}})
     await_shape(served, "xyz", 3)
-    assert sets(served)["x-storage"] == 1
+    assert replicas_by_set(served)["x-storage"] == 1
     assert "data-x-storage-1" in claims(served), "the volume is kept"
     witness.await_progress(60)
     witness.finish()
@@ -117,4 +117,4 @@ def test_replaced_pool_with_operator_killed_after_every_step_loses_nothing(
     replace_pool(served)
     with killed_operators(no_other_operator) as killed:
         check_replaced(served, witness)
-    assert killed.count >= 2 * _PARTITIONS
+    assert killed.count >= 2 * _PARTITIONS, "each partition gets a replica and loses one"

@@ -17,8 +17,10 @@ from e2e.kubectl import Kubectl
 from e2e.waiting import until
 from tests.docs.console import blocks
 
-PAGE = resources.HERE / "docs" / "spark.md"
+PAGE = resources.REPOSITORY / "docs" / "spark.md"
 PAGE_NAMESPACE = "orders"
+SPARK = resources.REPOSITORY / "examples" / "kubernetes" / "spark"
+ACCOUNT = SPARK / "account.yaml"
 FILL = """
 import asyncio, json, os, ssl
 from pathlib import Path
@@ -40,6 +42,7 @@ async def fill():
 
 asyncio.run(fill())
 """
+"""Appends to every partition; prints the number of transactions by partition."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def counts(log: Kubectl) -> Iterator[dict[str, int]]:
     """
     pod = resources.client_pod("fill", "log", log.namespace, ["python3", "-c", FILL])
     log.apply(pod)
-    phase = until(lambda: ended(log, "fill"), 120, "the log is filled", show=log.describe)
+    phase = until(lambda: final_phase(log, "fill"), 120, "the log is filled", show=log.describe)
     printed = log("logs", "fill")
     log.delete("pod", "fill")
     assert phase == "Succeeded", printed
@@ -60,11 +63,8 @@ def counts(log: Kubectl) -> Iterator[dict[str, int]]:
     log("delete", "pod", "-l", "spark-role", "--ignore-not-found")
 
 
-SPARK = resources.HERE / "examples" / "kubernetes" / "spark"
-ACCOUNT = SPARK / "account.yaml"
-
-
-def ended(kubectl: Kubectl, pod: str) -> str | None:
+def final_phase(kubectl: Kubectl, pod: str) -> str | None:
+    """Return the phase of a pod that has ended, otherwise None."""
     found = kubectl.get("pod", pod)
     phase = None if found is None else found["status"]["phase"]
     return phase if phase in ("Succeeded", "Failed") else None
@@ -82,7 +82,7 @@ def run_commands(commands: str) -> str:
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", commands],
-        cwd=resources.HERE,
+        cwd=resources.REPOSITORY,
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,

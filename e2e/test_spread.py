@@ -15,7 +15,7 @@ _SOON_SECONDS = 60.0
 _COPIES = 3
 
 
-def schedulable_nodes() -> int:
+def count_schedulable_nodes() -> int:
     """Return the number of nodes on which pods may be started."""
     nodes = json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
     return sum(not node["spec"].get("unschedulable", False) for node in nodes)
@@ -26,7 +26,7 @@ def pods_by_node(log: Kubectl, component: str) -> Counter[str]:
     return Counter(pod["spec"]["nodeName"] for pod in found if pod["spec"].get("nodeName"))
 
 
-def spread(log: Kubectl) -> dict[str, str]:
+def spread_condition(log: Kubectl) -> dict[str, str]:
     cluster = log.get("waltzcluster", "log")
     assert cluster is not None
     (found,) = (each for each in cluster["status"]["conditions"] if each["type"] == "Spread")
@@ -35,7 +35,7 @@ def spread(log: Kubectl) -> dict[str, str]:
 
 
 def test_copies_and_members_run_on_different_nodes_where_there_are_enough(log: Kubectl) -> None:
-    expected = min(schedulable_nodes(), _COPIES)
+    expected = min(count_schedulable_nodes(), _COPIES)
     for component in ("storage", "zookeeper"):
         assert len(pods_by_node(log, component)) == expected, component
 
@@ -46,12 +46,12 @@ def test_spread_is_true_only_if_no_node_has_two_copies(log: Kubectl) -> None:
     shared = [node for node in {*storages, *members} if max(storages[node], members[node]) > 1]
     expected = "False" if shared else "True"
     until(
-        lambda: spread(log)["status"] == expected,
+        lambda: spread_condition(log)["status"] == expected,
         _SOON_SECONDS,
         f"Spread is {expected}",
         show=log.describe,
     )
-    message = spread(log)["message"]
+    message = spread_condition(log)["message"]
     assert all(f"node {node} has" in message for node in shared)
     assert bool(message) is bool(shared)
 

@@ -117,7 +117,7 @@ def test_log_loses_no_append_when_all_pods_are_killed_at_once(
     witness.await_progress(2 * _START_SECONDS)
 
 
-# The reconciles that it counts are those of this cluster.
+# The test counts reconciles, which must all be those of this cluster.
 @pytest.mark.alone
 def test_paused_cluster_is_not_repaired(log: Kubectl, witness: Witness, operator: Operator) -> None:
     log.patch("waltzcluster", "log", {"spec": {"paused": True}})

@@ -18,8 +18,6 @@ _READY_SECONDS = 120.0
 _RENEWED_SECONDS = 150.0
 """A kubelet updates a mounted secret after about a minute."""
 
-_TINY = {"managed": {"members": 1}}
-
 AUTHORITY = make_authority("users-own")
 
 
@@ -30,8 +28,8 @@ def secured(module_namespace: Kubectl) -> Kubectl:
     module_namespace.apply(
         secret(certificate(module_namespace, days=5)),
         *(resources.pool(name) for name in ("p", "q")),
-        resources.cluster("small", ["p"], zookeeper=_TINY, tls=own),
-        resources.cluster("plain", ["q"], zookeeper=_TINY, tls={"mode": "None"}),
+        resources.cluster("small", ["p"], tls=own),
+        resources.cluster("plain", ["q"], tls={"mode": "None"}),
     )
     return module_namespace
 

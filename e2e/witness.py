@@ -4,7 +4,7 @@
 
 The program runs in a pod while a test changes the cluster, and reports every committed transaction
 that is lost, reordered or duplicated. Touches the log and FOLDER: the program writes its counters
-to the file ``progress``, and creates the file ``started`` when it has read an append in every
+to the file ``progress``, and creates the file ``started`` when it has read a transaction of every
 partition.
 """
 
@@ -32,7 +32,7 @@ _LAST_CHECK_S = 120.0
 class Partition:
     """The transactions that this run has appended to one partition and read from it.
 
-    Every append of this run has a number, counted from 0.
+    The appends of this run are counted from 0: ``count`` is the number of an append.
     """
 
     first: int
@@ -42,13 +42,13 @@ class Partition:
     """The number of acknowledged appends."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
-    """The acknowledged transaction id by the number of the append."""
+    """The acknowledged transaction ids by ``count``."""
 
     read: list[tuple[int, bytes]] = field(default_factory=list)
     """The id and data of every transaction that was read, including those of other clients."""
 
     ids_read: dict[int, int] = field(default_factory=dict)
-    """The transaction id that was read, by the number of this run's append."""
+    """The ids of this run's transactions that were read, by ``count``."""
 
 
 class Witness:
@@ -80,7 +80,7 @@ class Witness:
                 while not (self.folder / "stop").exists():
                     appends.check_running()
                     if reading.done():
-                        reading.result()
+                        reading.result()  # Raises the error that has ended the reading.
                     self._write_progress(appends)
                     await asyncio.sleep(0.2)
         async with asyncio.timeout(_LAST_CHECK_S):
@@ -132,12 +132,12 @@ class Witness:
         """Read everything again with a new client, and compare it with the first reading."""
         async with connect() as client:
             for number, partition in self.partitions.items():
-                end = await client.high_water_mark(number)
-                stream = client.stream(number, after=partition.first - 1, until=end, data=True)
-                now = [(each.id, each.data) async for each in stream]
-                if now[: len(partition.read)] != partition.read:
+                mark = await client.high_water_mark(number)
+                stream = client.stream(number, after=partition.first - 1, until=mark, data=True)
+                records = [(each.id, each.data) async for each in stream]
+                if records[: len(partition.read)] != partition.read:
                     self._report_violation(number, "a transaction that was read has changed")
-                by_id = dict(now)
+                by_id = dict(records)
                 for count, transaction_id in partition.acknowledged.items():
                     if by_id.get(transaction_id) != f"{self.run} {count}".encode():
                         self._report_violation(
@@ -149,6 +149,7 @@ class Witness:
         self.violations.append(f"partition {number}: {sentence}")
 
     def _write_progress(self, appends: ContinuousAppends) -> None:
+        """Write the file ``progress``; create ``started`` if every partition was read."""
         every = self.partitions.values()
         pauses = [appends.longest_pause(number, self.started) for number in self.partitions]
         progress = {
@@ -165,12 +166,16 @@ class Witness:
 
 
 def connect() -> waltz.client.opening.Opening[waltz.Client]:
-    """Return a client of the cluster that the environment variables name."""
+    """Return a client of the cluster that environment variables name.
+
+    ZOOKEEPER and ROOT are the address. If TLS_NAME is set, even to an empty text, the folder TLS
+    has the certificates. ACCESS is ``outside`` for a client outside of Kubernetes.
+    """
     tls = waltz.PLAINTEXT
     if (name := os.environ.get("TLS_NAME")) is not None:
         files = (Path(os.environ["TLS"]) / part for part in ("tls.crt", "tls.key", "ca.crt"))
         certificate, key, ca = files
-        # Without a name, the host of each connection is verified.
+        # With an empty name, the host of each connection is verified.
         tls = TlsConfig(certificate=certificate, key=key, ca=ca, server_name=name or None)
     # On a busy machine, pods that were killed all at once take longer than the default timeout.
     return waltz.connect(

@@ -41,10 +41,10 @@ class Witness:
         root: str = "/waltz",
         node: str = "",
     ) -> None:
-        """Start the pod; return when it has read an append in every partition.
+        """Start the pod; return when it has read a transaction of every partition.
 
-        ``secret`` has its certificates, an empty text means those of the processes. With an empty
-        ``node``, Kubernetes chooses the node.
+        The parameters are those of `resources.client_pod`. With an empty ``node``, Kubernetes
+        chooses the node.
         """
         namespace = self.kubectl.namespace
         command = ["python3", "/programs/witness.py", "/work"]
@@ -82,27 +82,31 @@ class Witness:
         return progress
 
     def await_progress(self, seconds: float, appends: int = 10) -> Progress:
-        """Return when the witness has read ``appends`` more appends in every partition."""
-        wanted = [count + appends for count in self.progress().appended]
+        """Return when the witness has appended and read ``appends`` more in every partition."""
+        targets = [count + appends for count in self.progress().appended]
 
         def advanced() -> Progress | None:
             now = self.progress()
-            lists = (now.appended, now.read)
-            ahead = all(a >= b for each in lists for a, b in zip(each, wanted, strict=True))
-            return now if ahead else None
+            reached = all(
+                count >= target
+                for counts in (now.appended, now.read)
+                for count, target in zip(counts, targets, strict=True)
+            )
+            return now if reached else None
 
         return until(advanced, seconds, "every partition takes appends", show=self.kubectl.describe)
 
     def finish(self) -> Progress:
         """Stop the witness after a check of all transactions; fails if there is a violation."""
         self.kubectl("exec", _POD, "--", "touch", "/work/stop")
-        phase = until(self._ended, 150, "the witness has ended", show=self.kubectl.describe)
+        phase = until(self._final_phase, 150, "the witness has ended", show=self.kubectl.describe)
         log = self.kubectl("logs", _POD)
         assert phase == "Succeeded", log
         self.kubectl.delete("pod", _POD)
         return Progress(**json.loads(log.strip().splitlines()[-1]))
 
-    def _ended(self) -> str | None:
+    def _final_phase(self) -> str | None:
+        """Return the phase of the pod if it has ended, otherwise None."""
         pod = self.kubectl.get("pod", _POD)
         phase = None if pod is None else pod["status"]["phase"]
         return phase if phase in ("Succeeded", "Failed") else None

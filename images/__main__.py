@@ -1,7 +1,8 @@
 """Build images by ``python -m images [COMPONENT ...]``. Touches the disk, starts programs.
 
-Without COMPONENT the program builds all images. It uses Docker, or layers if the environment
-variable WALTZ_IMAGE_TOOL is set. The archives of the images are written to ``build/images``.
+Without COMPONENT the program builds all images. It uses `images.layers` if the environment
+variable WALTZ_IMAGE_TOOL is set, otherwise Docker. The archives of the images are written to
+``build/images``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def main() -> None:
         archives = docker.build(images, _FOLDER, _arguments)
     else:
         archives = builder.build(images)
+    # Both kinds of ``archives`` are generators: this loop builds one image after the other.
     begun = time.monotonic()
     for image, archive in zip(images, archives, strict=True):
         size = archive.stat().st_size >> 20

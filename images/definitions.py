@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 """The root of the repository."""
 
-_OF_SPARK = ROOT / "images" / "spark"
+_SPARK_FILES = ROOT / "images" / "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +41,27 @@ class Image:
         return f"waltz-{self.component}:{version()}"
 
 
-_PYTHON = ("PYTHONPATH=/app", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1")
+_PYTHON_ENVIRONMENT = ("PYTHONPATH=/app", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1")
 _PROGRAMS = ROOT / "images" / "bin"
 
 
 def _python(component: str, *extras: str, programs: tuple[str, ...] = ()) -> Image:
     """Return the image of a component whose process is Python code.
 
-    Its own program and ``programs`` are on the PATH. They are files of this repository, because the
-    programs that pip installs name the interpreter of the image in which pip ran.
+    The program of the component and ``programs`` are on the PATH. All are files of this repository,
+    because a program that pip installs names the interpreter of the image in which pip ran.
     """
-    own = (*programs, f"waltz-{component}")
+    on_path = (*programs, f"waltz-{component}")
     return Image(
         component,
         (component, *extras),
         ("python3", "-m", f"waltz_{component}"),
-        _PYTHON,
-        files={f"/usr/local/bin/{name}": _PROGRAMS / name for name in own},
+        _PYTHON_ENVIRONMENT,
+        files={f"/usr/local/bin/{name}": _PROGRAMS / name for name in on_path},
     )
 
 
-_SPARK = (
+_SPARK_ENVIRONMENT = (
     "SPARK_HOME=/app/pyspark",
     "PYSPARK_PYTHON=python3",
     "HOME=/tmp",
@@ -79,9 +79,9 @@ IMAGES = (
         "spark",
         ("spark",),
         ("/opt/spark/start",),
-        (*_PYTHON, *_SPARK),
+        (*_PYTHON_ENVIRONMENT, *_SPARK_ENVIRONMENT),
         java=True,
-        files={"/opt/spark/start": _OF_SPARK / "start", "/etc/passwd": _OF_SPARK / "passwd"},
+        files={"/opt/spark/start": _SPARK_FILES / "start", "/etc/passwd": _SPARK_FILES / "passwd"},
     ),
 )
 

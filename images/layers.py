@@ -3,9 +3,12 @@
 The program that the environment variable WALTZ_IMAGE_TOOL names joins layers into an image in the
 format of ``docker save``. It is called like this::
 
-    TOOL -o IMAGE -t NAME:TAG -l LAYER --add HOSTPATH=INPATH --entrypoint JSON -e K=V -u USER
+    TOOL -o IMAGE -t NAME:TAG -l LAYER --add SOURCE=PATH --entrypoint JSON -e NAME=VALUE -u USER
 
-Dependencies are a separate layer, which is built again only when the locked versions change.
+PATH is the place of the file or folder SOURCE in the image.
+
+Dependencies are a separate layer, which is built again only when the dependencies or their locked
+versions change.
 """
 
 from __future__ import annotations
@@ -45,32 +48,33 @@ class LayerBuilder:
     def build(self, images: Iterable[Image]) -> Iterator[Path]:
         """Build images one after the other; yield the archive of each image."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-            code, home = _code(Path(scratch)), _zookeeper(Path(scratch))
+            code = _make_code_folder(Path(scratch))
+            zookeeper = _make_zookeeper_folder(Path(scratch))
             for image in images:
                 base = self.java_base if image.java else self.python_base
                 if image.extras:
-                    added = {code: "/app", **{file: at for at, file in image.files.items()}}
-                    layers = [base, self._dependencies(image.extras)]
+                    added = {code: "/app"} | {file: path for path, file in image.files.items()}
+                    layers = [base, self._dependency_layer(image.extras)]
                     yield self._join(image, layers, added)
                 else:
-                    yield self._join(image, [base], {home: "/opt/zookeeper"})
+                    yield self._join(image, [base], {zookeeper: "/opt/zookeeper"})
 
     def _join(self, image: Image, layers: list[Path], added: dict[Path, str]) -> Path:
-        """Join layers into an image; ``added`` has the paths in the image of further files."""
+        """Join layers into an image; ``added`` are further files, with their paths in the image."""
         archive = self.folder / f"waltz-{image.component}.tar"
         command = [*self.tool.split(), "-o", str(archive), "-t", f"docker.io/library/{image.tag}"]
         for layer in layers:
             command += ["-l", str(layer)]
-        for source, place in added.items():
-            command += ["--add", f"{source}={place}"]
+        for source, path in added.items():
+            command += ["--add", f"{source}={path}"]
         for setting in image.environment:
             command += ["-e", setting]
         command += ["--entrypoint", json.dumps(image.entrypoint), "-u", _USER]
         subprocess.run(command, check=True)
         return archive
 
-    def _dependencies(self, extras: tuple[str, ...]) -> Path:
-        """Return a layer with the dependencies of the extras, in locked versions."""
+    def _dependency_layer(self, extras: tuple[str, ...]) -> Path:
+        """Return a layer with the dependencies of the extras; build it unless it exists."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         # All extras, because an extra may include others.
         wanted = [extras, project["dependencies"], project["optional-dependencies"]]
@@ -89,13 +93,13 @@ class LayerBuilder:
                 "requirements.lock",
                 f".[{','.join(extras)}]",
             )
-            # pip has installed the distribution itself, too; `_code` provides its code.
+            # pip has installed the distribution itself, too; `_make_code_folder` provides its code.
             for own in (*site.glob("waltz*"), site / "bin"):
                 shutil.rmtree(own, ignore_errors=True)
             _compile(site)
             part = layer.with_suffix(".part")
             with tarfile.open(part, "w") as archive:
-                archive.add(site, "app", filter=_of_root)
+                archive.add(site, "app", filter=_owned_by_root)
             part.rename(layer)
         return layer
 
@@ -110,8 +114,8 @@ def has_this_python(base: Path) -> bool:
         return any(member.name.removeprefix("./") == wanted for member in archive)
 
 
-def _code(scratch: Path) -> Path:
-    """Return a folder with the Python code of the distribution."""
+def _make_code_folder(scratch: Path) -> Path:
+    """Make a folder with the Python code of the distribution, below ``scratch``."""
     _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
     [wheel] = scratch.glob("waltz_log-*.whl")
     code = scratch / "code"
@@ -121,8 +125,8 @@ def _code(scratch: Path) -> Path:
     return code
 
 
-def _zookeeper(scratch: Path) -> Path:
-    """Return a folder with ZooKeeper and the scripts that start and probe it."""
+def _make_zookeeper_folder(scratch: Path) -> Path:
+    """Make a folder with ZooKeeper and the scripts that start and probe it, below ``scratch``."""
     home = scratch / "zookeeper"
     pyspark = find_spec("pyspark")
     assert pyspark is not None
@@ -146,7 +150,8 @@ def _compile(folder: Path) -> None:
     subprocess.run([sys.executable, *command], check=True)
 
 
-def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return ``member`` as a file of root without a time, so that equal layers have equal bytes."""
     member.uid = member.gid = 0
     member.uname = member.gname = "root"
     member.mtime = 0

@@ -1,4 +1,4 @@
-"""A drained node takes one copy away, and no second drain begins; a dead node loses no append.
+"""Test that a drained node takes one copy away, and that a dead node loses no append.
 
 The witness runs on a node that stays. It appends and reads all the time, and checks the whole log
 at the end.
@@ -68,6 +68,7 @@ def nodes(log: Kubectl) -> Nodes:
         for node in json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
         if "node-role.kubernetes.io/control-plane" in node["metadata"]["labels"]
     }
+    # First a node of the control plane, on which the witness runs: it must not be stopped.
     used = sorted(set(storage_nodes(log).values()), key=lambda node: (node not in control, node))
     assert len(used) >= 3, f"the storages share nodes: {storage_nodes(log)}"
     return Nodes(*used[:3])

@@ -90,7 +90,7 @@ def _positive(text: str) -> float:
 
 
 def _read_file(file: str | None) -> str | None:
-    """Return the content of ``file``, of standard input for ``-``; None without a file.
+    """Return the content of ``file`` or, if it is ``-``, of standard input; None without a file.
 
     Raises RequestRefused.
     """
@@ -116,7 +116,7 @@ async def _run(options: argparse.Namespace, text: str | None) -> list[str]:
             try:
                 resources = [] if text is None else read_resources(text, namespace)
                 requested = await merge_resources(kube, resources)
-                chosen = await _chosen(kube, requested, namespace, options.cluster)
+                chosen = await _clusters_to_plan(kube, requested, namespace, options.cluster)
                 return await plan_lines(
                     kube,
                     environment,
@@ -129,7 +129,7 @@ async def _run(options: argparse.Namespace, text: str | None) -> list[str]:
                 await environment.close()
 
 
-async def _chosen(
+async def _clusters_to_plan(
     kube: Kube, requested: Requested, namespace: str, cluster: str | None
 ) -> list[tuple[str, str]]:
     """Return the namespace and name of each cluster to preview.

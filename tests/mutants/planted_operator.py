@@ -316,7 +316,7 @@ OPERATOR_BUGS = (
         "a lease is renewed from the time of the answer",
         Package.OPERATOR,
         "await self._write(lease, holder=self._identity)\n"
-        "self._deadline = requested + RENEW_DEADLINE_SECONDS\n",
+        "self._deadline = requested_at + RENEW_DEADLINE_SECONDS\n",
         "await self._write(lease, holder=self._identity)\n"
         "self._deadline = self._clock() + RENEW_DEADLINE_SECONDS\n",
         "A leader acts after another operator has taken the Lease.",
@@ -347,7 +347,7 @@ OPERATOR_BUGS = (
     Planted(
         "a renewal lasts beyond the deadline",
         Package.OPERATOR,
-        "self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested))",
+        "self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested_at))",
         "self._try_lease(_ATTEMPT_SECONDS)",
         "A leader whose request hangs acts after the Lease has expired.",
         nodes(
@@ -408,7 +408,7 @@ OPERATOR_BUGS = (
     Planted(
         "certificates are valid from now on only",
         Package.OPERATOR,
-        ".not_valid_before(now - _EARLIER)\n",
+        ".not_valid_before(now - _BACKDATING)\n",
         ".not_valid_before(now)\n",
         "Pods on nodes whose clocks are slow refuse new certificates.",
         nodes(

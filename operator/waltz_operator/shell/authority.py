@@ -1,4 +1,4 @@
-"""Read and change the secrets of the cluster's own certificate authority. Touches random numbers.
+"""Decode and form the secrets of the cluster's own certificate authority. Touches random numbers.
 
 The phases of a rotation: TRUST (all processes trust the old and the new authority), SIGN (all get
 certificates of the new one), RETIRE (all trust the new one alone), and SETTLED without a rotation.
@@ -46,66 +46,69 @@ class AuthorityUnusable(ValueError):
 
 
 def read_authority(
-    authority: LiveObject | None,
-    certificates: LiveObject | None,
-    to_clients: LiveObject | None,
+    authority_secret: LiveObject | None,
+    process_secret: LiveObject | None,
+    client_secret: LiveObject | None,
     now: datetime.datetime,
 ) -> ObservedAuthority | None:
     """Return what the secrets of the authority, of the processes and of the clients say.
 
-    ``authority``, ``certificates`` and ``to_clients`` are these secrets, in this order. Each is
-    None if it does not exist. The result is None without a usable authority.
+    A secret is None if it does not exist. The result is None without a usable authority.
     """
-    if authority is None:
+    if authority_secret is None:
         return None
-    parts = _parts(authority)
+    parts = _parts(authority_secret)
     phase = phase_of(parts)
     try:
         signing = parts["tls.crt"]
         other = parts[_OTHER_PARTS[phase]] if phase in _OTHER_PARTS else None
-        known = [signing] if other is None else [signing, other]
-        metadata = authority["metadata"]
+        authorities = [signing] if other is None else [signing, other]
+        metadata = authority_secret["metadata"]
         return ObservedAuthority(
             phase,
-            metadata.get("resourceVersion") or "",
-            fingerprint(signing),
-            None if other is None else fingerprint(other),
-            days_left(signing, now),
-            (metadata.get("annotations") or {}).get(ROTATE_CA_ANNOTATION, ""),
-            _issued(certificates, known, now),
-            _issued(to_clients, known, now),
+            version=metadata.get("resourceVersion") or "",
+            signing=fingerprint(signing),
+            other=None if other is None else fingerprint(other),
+            days=days_left(signing, now),
+            rotated_for=(metadata.get("annotations") or {}).get(ROTATE_CA_ANNOTATION, ""),
+            issued=_issued(process_secret, authorities, now),
+            to_clients=_issued(client_secret, authorities, now),
         )
     except (KeyError, ValueError):
         return None
 
 
 def _issued(
-    certificates: LiveObject | None, authorities: list[bytes], now: datetime.datetime
+    secret: LiveObject | None, authorities: list[bytes], now: datetime.datetime
 ) -> IssuedCertificates | None:
     """Return what the secret of processes or clients says.
 
     None if the secret does not exist or cannot be decoded.
     ``authorities`` are those that may have signed the certificate.
     """
-    parts = {} if certificates is None else _parts(certificates)
+    if secret is None:
+        return None
+    parts = _parts(secret)
     try:
         leaf = parts["tls.crt"]
         signers = (fingerprint(each) for each in authorities if was_signed_by(leaf, each))
         return IssuedCertificates(
-            next(signers, None),
-            fingerprints(parts["ca.crt"]),
-            age_seconds(leaf, now),
-            days_left(leaf, now),
+            signer=next(signers, None),
+            trusted=fingerprints(parts["ca.crt"]),
+            age_seconds=age_seconds(leaf, now),
+            days=days_left(leaf, now),
             names=names_of(leaf),
         )
     except (KeyError, ValueError):
         return None
 
 
-def serial_of_processes(certificates: LiveObject | None) -> int | None:
+def serial_of_processes(process_secret: LiveObject | None) -> int | None:
     """Return the serial number of the certificate of the processes, None if it is unknown."""
+    if process_secret is None:
+        return None
     try:
-        return None if certificates is None else serial_number(_parts(certificates)["tls.crt"])
+        return serial_number(_parts(process_secret)["tls.crt"])
     except (KeyError, ValueError):
         return None
 

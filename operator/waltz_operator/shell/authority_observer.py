@@ -48,14 +48,14 @@ async def observe_authority(
     """
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
         return None
-    certificates = objects.get(ObjectKey("Secret", names.tls_secret(desired.name)))
-    to_clients = objects.get(ObjectKey("Secret", names.client_tls_secret(desired.name)))
-    secret = objects.get(ObjectKey("Secret", names.authority_secret(desired.name)))
-    authority = read_authority(secret, certificates, to_clients, now)
+    authority_secret = objects.get(ObjectKey("Secret", names.authority_secret(desired.name)))
+    process_secret = objects.get(ObjectKey("Secret", names.tls_secret(desired.name)))
+    client_secret = objects.get(ObjectKey("Secret", names.client_tls_secret(desired.name)))
+    authority = read_authority(authority_secret, process_secret, client_secret, now)
     if authority is None or authority.issued is None or authority.phase is RotationPhase.SETTLED:
         return authority
     processes = list(_processes(desired, objects))
-    serial = serial_of_processes(certificates)
+    serial = serial_of_processes(process_secret)
     presented = await asyncio.gather(
         *(_presented_serial(desired, environment, process) for process in processes)
     )
@@ -86,7 +86,7 @@ async def _presented_serial(
 def _processes(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
 ) -> Iterator[_Process]:
-    """Yield the servers and storages, also those that stop or do not run yet."""
+    """Yield the pods of servers and storages that have not ended, also those not started yet."""
     admin_ports = {pool.metadata.name: pool.spec.admin_port for pool in desired.own_pools}
     for key, live in sorted(objects.items(), key=lambda item: item[0]):
         labels = live["metadata"].get("labels") or {}
@@ -101,7 +101,7 @@ def _processes(
             yield _Process(key.name, Component.SERVER, host, desired.cluster.spec.servers.port)
         elif component == Component.STORAGE:
             port = admin_ports.get(labels.get(POOL_LABEL, ""))
-            # The port of a pool that the operator does not see is unknown, but its storages run:
-            # without a host they count as processes that do not answer.
+            # If the operator does not see the pool, its storages run, but their port is unknown.
+            # Without a host they count as processes that do not answer.
             known_host = "" if port is None else host
             yield _Process(key.name, Component.STORAGE, known_host, port or 0)

@@ -37,30 +37,31 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
     namespace, name = desired.namespace, desired.name
     # Both secrets are read before the authority: when certificates of a later phase are written
     # after this read, their secret gets another version, and the write below fails.
-    in_use = await kube.get("Secret", namespace, names.tls_secret(name))
-    to_clients = await kube.get("Secret", namespace, names.client_tls_secret(name))
-    authority = await _authority(kube, desired, is_in_use=in_use is not None)
+    process_secret = await kube.get("Secret", namespace, names.tls_secret(name))
+    client_secret = await kube.get("Secret", namespace, names.client_tls_secret(name))
+    authority = await _read_or_create_authority(kube, desired, is_in_use=process_secret is not None)
+    now = datetime.datetime.now(datetime.UTC)
     # None if the authority's secret cannot be used: `issued_parts` raises the error then.
-    known = read_authority(authority, in_use, to_clients, datetime.datetime.now(datetime.UTC))
-    if known is not None and not known.may_issue:
+    observed = read_authority(authority, process_secret, client_secret, now)
+    if observed is not None and not observed.may_issue:
         raise KubeError(
             f"the secret {names.authority_secret(name)} has changed since it was observed"
         )
     match step.holder:
         case Holder.PROCESSES:
-            secret, live = names.tls_secret(name), in_use
-            certified = names.tls_name(name, namespace)
+            secret, live = names.tls_secret(name), process_secret
+            certified_name = names.tls_name(name, namespace)
         case Holder.CLIENTS:
-            secret, live = names.client_tls_secret(name), to_clients
-            certified = names.client_tls_name(name, namespace)
+            secret, live = names.client_tls_secret(name), client_secret
+            certified_name = names.client_tls_name(name, namespace)
     try:
-        parts = issued_parts(authority, certified, step.holder, step.outside)
+        parts = issued_parts(authority, certified_name, step.holder, step.outside)
     except AuthorityUnusable as unusable:
         raise KubeError(
             f"the secret {names.authority_secret(name)} cannot be used: {unusable}: restore or "
             "delete the secret"
         ) from unusable
-    body = _secret(desired.cluster, secret, encoded(parts))
+    body = _secret_body(desired.cluster, secret, encoded(parts))
     if live is None:
         await kube.create(body)
     else:
@@ -89,11 +90,13 @@ async def rotate_authority(kube: Kube, desired: DesiredCluster, step: RotateAuth
     await kube.patch("Secret", desired.namespace, name, {"metadata": metadata, "data": data})
 
 
-async def _authority(kube: Kube, desired: DesiredCluster, *, is_in_use: bool) -> Mapping[str, Any]:
-    """Return the secret of the authority, which is created if it does not exist.
+async def _read_or_create_authority(
+    kube: Kube, desired: DesiredCluster, *, is_in_use: bool
+) -> Mapping[str, Any]:
+    """Return the secret of the authority; create the secret if it does not exist.
 
-    ``is_in_use`` is whether processes have certificates that it signed. Raises KubeError if it does
-    not exist, but is in use.
+    ``is_in_use`` is whether processes have certificates of an authority. Raises KubeError, also if
+    they have some and the secret of the authority does not exist.
     """
     name, in_use_name = names.authority_secret(desired.name), names.tls_secret(desired.name)
     live = await kube.get("Secret", desired.namespace, name)
@@ -108,12 +111,12 @@ async def _authority(kube: Kube, desired: DesiredCluster, *, is_in_use: bool) ->
     authority = make_authority(desired.name)
     data = encoded({"tls.crt": authority.certificate, "tls.key": authority.key})
     request = desired.cluster.metadata.annotations.get(ROTATE_CA_ANNOTATION, "")
-    created = _secret(desired.cluster, name, data, request)
+    created = _secret_body(desired.cluster, name, data, request)
     await kube.create(created)
     return created
 
 
-def _secret(
+def _secret_body(
     cluster: WaltzCluster, name: str, data: Mapping[str, str | None], request: str = ""
 ) -> Mapping[str, Any]:
     """Return the body of a secret that belongs to the cluster.

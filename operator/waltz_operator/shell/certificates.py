@@ -29,7 +29,7 @@ _USAGES = {
     Holder.PROCESSES: (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
     Holder.CLIENTS: (ExtendedKeyUsageOID.CLIENT_AUTH,),
 }
-"""What a certificate is valid for. A peer that dials refuses a certificate without SERVER_AUTH."""
+"""What a certificate is valid for. A program that dials accepts only a peer with SERVER_AUTH."""
 
 _LONGEST_COMMON_NAME = 64
 """The most characters of a common name (RFC 5280, ub-common-name)."""
@@ -38,7 +38,7 @@ _AUTHORITY_SUFFIX = " authority"
 has: so the name of an authority differs from that of every certificate that it signs. A certificate
 whose issuer and subject are equal counts as self-signed (RFC 5280 section 6.1)."""
 
-_EARLIER = datetime.timedelta(hours=1)
+_BACKDATING = datetime.timedelta(hours=1)
 """How long before its issue a certificate becomes valid, because the clocks of nodes differ."""
 
 
@@ -57,7 +57,7 @@ def make_authority(name: str) -> KeyPair:
     certificate = (
         _builder(subject, subject, key.public_key(), _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -75,7 +75,7 @@ def issue(
     """Return a certificate for ``name``, with the usages of ``holder``, signed by ``authority``.
 
     The certificate is valid for the names and IP addresses ``also``, too. Raises ValueError if
-    ``authority`` cannot be decoded, or has another kind of key.
+    ``authority`` cannot be decoded, or its key is not a key of an elliptic curve.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     try:
@@ -88,7 +88,7 @@ def issue(
     certificate = (
         _builder(_name(name), issuer.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(_USAGES[holder]), critical=False)
         .add_extension(
             x509.SubjectAlternativeName(
@@ -120,7 +120,7 @@ def age_seconds(certificate: bytes, now: datetime.datetime) -> float:
     Raises ValueError if the certificate cannot be decoded.
     """
     begins = x509.load_pem_x509_certificate(certificate).not_valid_before_utc
-    return (now - begins - _EARLIER).total_seconds()
+    return (now - begins - _BACKDATING).total_seconds()
 
 
 def names_of(certificate: bytes) -> frozenset[str]:
@@ -189,12 +189,12 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
+        .not_valid_before(now - _BACKDATING)
         .not_valid_after(now + datetime.timedelta(days=days))
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

@@ -86,8 +86,8 @@ class ReplicaAccess(Protocol):
     async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
         """Perform one change of storages or replicas.
 
-        A copy ends early when ``may_continue`` returns False; it is called before each part. Raises
-        errors of connections, storages and metadata, and TimeoutError.
+        Before each part of a copy, ``may_continue`` is called: the copy ends early when it returns
+        False. Raises errors of connections, storages and metadata, and TimeoutError.
         """
 
     async def compare(
@@ -307,7 +307,7 @@ class NetworkEnvironment:
     async def _write_secret(
         self, desired: DesiredCluster, name: str, parts: tuple[str, ...]
     ) -> dict[str, Path]:
-        """Write the values of a secret to files; return the files. Raises SecretUnusable."""
+        """Write the ``parts`` of a secret to files; return the files. Raises SecretUnusable."""
         try:
             secret = await self._kube.get("Secret", desired.namespace, name)
         except KubeError as problem:
@@ -345,8 +345,8 @@ class _SecretTls(TlsConfig):
     @override
     def dialing_context(self) -> ssl.SSLContext | None:
         """See TlsConfig. Raises DialFailed instead of TlsConfigError."""
-        # Not by `super()`, which fails in a dataclass with slots: that is another class than the
-        # one in which this method is compiled.
+        # Not by `super()`, which names the class as it was before the decorator: `dataclass` makes
+        # a new class for slots, so `super()` fails.
         try:
             return TlsConfig.dialing_context(self)
         except TlsConfigError as unusable:

@@ -88,7 +88,7 @@ class KubeEventRecorder:
         """
         uid = cluster.metadata.uid
         # Called also without steps: it forgets a change that has ended.
-        posted = self._posted_reasons(uid, change)
+        posted = self._track_change(uid, change)
         if not steps:
             return
         self.steps += len(steps)
@@ -105,8 +105,8 @@ class KubeEventRecorder:
             if self._enqueue(cluster.metadata, "Normal", reason, message):
                 posted.add(reason)
 
-    def _posted_reasons(self, uid: str, change: ShapeChange | None) -> set[str]:
-        """Return the reasons of the events that were posted about ``change``.
+    def _track_change(self, uid: str, change: ShapeChange | None) -> set[str]:
+        """Note that ``change`` is under way; return the reasons of the events posted about it.
 
         The caller adds the reasons that it posts to the set. Without a change, or with another one
         than before, the set is empty, and the reasons of the change before are forgotten.

@@ -2,15 +2,17 @@
 
 `waltz_operator.shell.fencing` refuses the writes of an operator that may have lost the Lease. A
 write that such an operator sent while it held the Lease may still arrive later. So a write that a
-later plan could not correct is conditional: clusters and pools are patched by compare-and-set of
-their versions, objects are deleted by the uid that was observed, the storage maps are changed by
-compare-and-set, as are the secrets of the certificates, and znodes are deleted only if the
-cluster's name, its key and whether it is complete are still as observed. All other objects are
-applied without a condition, because the next plan applies them again if they are outdated. For the
-same reason, the label of a pod is written and the outside addresses are deleted without a
-condition. A storage that drops replicas checks no condition: directly before the request, the
-executor reads the assignment again (`_check_unassigned`) or records the step in the pool
-(`EmptyVolume`).
+later plan could not correct is conditional:
+
+* Clusters, pools, volume claims, secrets of certificates, storage maps and outside addresses are
+  changed by compare-and-set.
+* Objects are deleted by the uid that was observed.
+* Znodes are deleted only if the cluster's name, its key and whether it is complete are as observed.
+
+All other objects are applied, the label of a pod is written and outside addresses are deleted
+without a condition, because the next plan corrects them. A storage that drops replicas checks no
+condition, either: directly before the request, the executor reads the assignment again
+(`_check_unassigned`) or records the step in the pool (`EmptyVolume`).
 test_unreliable_api_server_delays_start_and_deletion_only shows that failed and repeated writes do
 no harm.
 """
@@ -152,10 +154,9 @@ class Executor:
                         if isinstance(step, DropReplicas):
                             await _check_unassigned(cluster, step)
                         replicas = await self._environment.replica_access(self._desired, cluster)
-                        end = asyncio.get_running_loop().time() + _COPY_SECONDS
-                        await replicas.perform(
-                            step, lambda: asyncio.get_running_loop().time() < end
-                        )
+                        clock = asyncio.get_running_loop().time
+                        pause_at = clock() + _COPY_SECONDS
+                        await replicas.perform(step, lambda: clock() < pause_at)
         except _TRANSIENT as problem:
             limit = _time_limit(step)
             in_time = "in time" if limit is None else f"within {limit:g} s"
@@ -164,6 +165,7 @@ class Executor:
             raise StepFailed(f"{step}: {reason}") from problem
 
     async def _cluster(self) -> Cluster:
+        """Return access to the cluster's metadata in ZooKeeper. Raises StoreError."""
         return Cluster(await self._environment.metadata_store(self._desired), self._desired.root)
 
     async def _perform_in_zookeeper(self, step: MetadataStep) -> None:
@@ -208,12 +210,14 @@ class Executor:
                 await self._kube.delete("StatefulSet", namespace, workload, uid, orphan=True)
             case AddFinalizer():
                 finalizers = [*metadata.finalizers, FINALIZER]
-                await _patch(self._kube, "WaltzCluster", metadata, finalizers)
+                await _patch_metadata(self._kube, "WaltzCluster", metadata, finalizers)
             case RemoveFinalizer():
                 # `Reconciler.reconcile` disconnects, too, when it finds that the cluster is gone.
                 # But a watch that fails may report the deletion much later.
                 await self._environment.disconnect(namespace, metadata.name)
-                await _patch(self._kube, "WaltzCluster", metadata, _other_finalizers(metadata))
+                await _patch_metadata(
+                    self._kube, "WaltzCluster", metadata, _other_finalizers(metadata)
+                )
             case ClaimPool(pool) | ReleasePool(pool):
                 await perform_on_pool(self._kube, self._pool(pool), step)
             case RecordReplacement() | BeginRebalance() | EndRebalance():
@@ -313,12 +317,14 @@ async def perform_on_pool(kube: Kube, pool: ObjectMeta, step: PoolStep) -> None:
     others = _other_finalizers(pool)
     match step:
         case ClaimPool(_, cluster):
-            await _patch(kube, "StoragePool", pool, [*others, FINALIZER], {CLUSTER_LABEL: cluster})
+            await _patch_metadata(
+                kube, "StoragePool", pool, [*others, FINALIZER], {CLUSTER_LABEL: cluster}
+            )
         case ReleasePool():
-            await _patch(kube, "StoragePool", pool, others, {CLUSTER_LABEL: None})
+            await _patch_metadata(kube, "StoragePool", pool, others, {CLUSTER_LABEL: None})
 
 
-async def _patch(
+async def _patch_metadata(
     kube: Kube,
     kind: str,
     metadata: ObjectMeta,

@@ -169,13 +169,14 @@ async def watch_owned(
     some minutes, so a watch that makes no progress for longer is stuck.
 
     A watch that ends or fails is started again after ``pause`` seconds. A new watch yields all
-    existing objects first. Those that have not changed since the watch before cause no reconcile.
+    existing objects first: those that have not changed since the earlier watch cause no reconcile.
     An object that was deleted between two watches causes a reconcile when the second watch ends.
     """
-    before: dict[str, _SeenObject] = {}
+    # The objects by uid: ``known`` from earlier watches, ``yielded`` by the present one.
+    known: dict[str, _SeenObject] = {}
     while True:
         progress(kind)
-        seen: dict[str, _SeenObject] = {}
+        yielded: dict[str, _SeenObject] = {}
         try:
             async for live in kube.changes(kind, namespace, {MANAGER_LABEL: MANAGER}):
                 metadata = live.get("metadata") or {}
@@ -185,15 +186,15 @@ async def watch_owned(
                     continue
                 uid = metadata["uid"]
                 current = _SeenObject(metadata["resourceVersion"], metadata["namespace"], cluster)
-                if current != before.get(uid):
+                if current != known.get(uid):
                     queue.enqueue(current.namespace, current.cluster)
-                seen[uid] = current
-            for uid, earlier in before.items():
-                if uid not in seen:
+                yielded[uid] = current
+            for uid, earlier in known.items():
+                if uid not in yielded:
                     queue.enqueue(earlier.namespace, earlier.cluster)
-            before = seen
+            known = yielded
         except KubeError as problem:
             log.warning("watch of %s failed, restarting in %g s: %s", kind, pause, problem)
             # The watch may have ended before it yielded all existing objects.
-            before |= seen
+            known |= yielded
         await asyncio.sleep(pause)

@@ -46,7 +46,7 @@ assert 2 * RENEW_SECONDS + _ATTEMPT_SECONDS <= RENEW_DEADLINE_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class LeaseSighting:
-    """The version of the Lease that was read last, and the time at which it was first seen.
+    """The version of the Lease that was read last; ``since`` is when it was first seen.
 
     ``since`` is in seconds of this candidate's clock.
     """
@@ -111,17 +111,18 @@ class LeaderElection:
 
     async def renew_until_lost(self) -> None:
         """Renew the Lease that was acquired; return when this candidate is no longer the leader."""
-        # The time of the request by which the Lease was acquired: `_try_lease` counts from there.
-        requested = self._deadline - RENEW_DEADLINE_SECONDS
+        # The time of the request that acquired the Lease: `_try_lease` counts the deadline from it.
+        requested_at = self._deadline - RENEW_DEADLINE_SECONDS
         while (now := self._clock()) < self._deadline:
             # The pause counts from the request of the last attempt. Otherwise an attempt without an
             # answer would leave no time for a second one.
-            await asyncio.sleep(min(requested + self._renew_seconds, self._deadline) - now)
-            requested = self._clock()
+            next_attempt_at = min(requested_at + self._renew_seconds, self._deadline)
+            await asyncio.sleep(next_attempt_at - now)
+            requested_at = self._clock()
             # An attempt never lasts beyond the deadline. Otherwise a leader whose request hangs
             # would continue after another candidate may take the Lease. Shown by
             # test_leader_whose_request_hangs_stops_at_the_deadline.
-            await self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested))
+            await self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested_at))
             if self._replaced:
                 break
         self.is_leader = False
@@ -150,13 +151,13 @@ class LeaderElection:
         The deadline counts from the request, not from its answer. The Lease was renewed at some
         moment in between, and other candidates count from that moment.
         """
-        requested = self._clock()
+        requested_at = self._clock()
         try:
             async with asyncio.timeout(seconds):
                 lease = await self._kube.get("Lease", self._namespace, self._name)
                 if lease is None:
-                    await self._kube.create(self._new())
-                    self._deadline = requested + RENEW_DEADLINE_SECONDS
+                    await self._kube.create(self._new_lease())
+                    self._deadline = requested_at + RENEW_DEADLINE_SECONDS
                     return True
                 version, now = lease["metadata"].get("resourceVersion", ""), self._clock()
                 if self._sighting is None or self._sighting.version != version:
@@ -168,7 +169,7 @@ class LeaderElection:
                 if self._replaced or not may_take(lease, self._identity, self._sighting, now):
                     return False
                 await self._write(lease, holder=self._identity)
-                self._deadline = requested + RENEW_DEADLINE_SECONDS
+                self._deadline = requested_at + RENEW_DEADLINE_SECONDS
                 return True
         except Conflict:
             # Another candidate has written the Lease since it was read.
@@ -198,7 +199,7 @@ class LeaderElection:
         }
         await self._kube.patch("Lease", self._namespace, self._name, change)
 
-    def _new(self) -> dict[str, Any]:
+    def _new_lease(self) -> dict[str, Any]:
         return {
             "apiVersion": API_VERSIONS["Lease"],
             "kind": "Lease",

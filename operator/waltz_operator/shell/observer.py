@@ -70,7 +70,7 @@ _CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
 A cluster whose creation was interrupted has no other ones.
 """
 _OPTIONAL_ZNODES = {"access", "transport", "outside"}
-"""The znodes below the root: access rules, what servers declare about TLS, outside addresses."""
+"""Znodes that may be added below the root: access rules, TLS of servers, outside addresses."""
 
 
 async def observe(
@@ -149,7 +149,10 @@ def _unready_zookeeper(
 
 
 async def _metadata(desired: DesiredCluster, environment: Environment) -> ClusterMetadata:
-    """Return the metadata at the cluster's root; ZooKeeperUnreachable after an error or timeout."""
+    """Return the metadata at the cluster's root; ZooKeeperUnreachable after an error or timeout.
+
+    Raises KubeError.
+    """
     try:
         async with asyncio.timeout(_ZOOKEEPER_SECONDS):
             store = await environment.metadata_store(desired)
@@ -257,7 +260,7 @@ def _of_objects_only(objects: Mapping[ObjectKey, LiveObject]) -> ObservedCluster
 
 
 def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:
-    """Return an object without the data of a secret, of which only the names of its parts stay."""
+    """Return an object; if it is a secret, only the names of its parts, without their contents."""
     if key.kind != "Secret":
         return live
     redacted: dict[str, Any] = dict(live)
@@ -295,21 +298,21 @@ async def _growth_refusals(
     """Return the volume claims that the API server would not enlarge, each with the reason.
 
     The API server is asked before the plan is made, because a step that fails would delay all
-    steps after it.
-    The answer covers the StorageClass, which an operator of one namespace may not read, and quotas.
+    steps after it. The answer covers quotas, and the StorageClass, which an operator of one
+    namespace may not read.
     """
-    asked = growths_to_ask_about(growths)
+    doubtful = growths_to_ask_about(growths)
     answers = await asyncio.gather(
         *(
             kube.patch_refusal(
                 "PersistentVolumeClaim", desired.namespace, each.claim, size_request(each.wanted)
             )
-            for each in asked
+            for each in doubtful
         )
     )
     return {
         each.claim: reason
-        for each, reason in zip(asked, answers, strict=True)
+        for each, reason in zip(doubtful, answers, strict=True)
         if reason is not None
     }
 

@@ -207,7 +207,7 @@ class Reconciler:
         executor = Executor(desired, self._kube, self._environment)
         succeeded: list[Step] = []
         try:
-            failure = await self._perform_until_failure(desired, executor, plan, succeeded)
+            failure = await self._perform_each(desired, executor, plan, succeeded)
         finally:
             # Also after an unexpected exception, because these steps were performed. Recorded
             # before the failure, because a recorded step removes the failures before it.
@@ -216,16 +216,16 @@ class Reconciler:
             self._recorder.record_failed_step(desired.cluster, failure)
         return failure
 
-    async def _perform_until_failure(
+    async def _perform_each(
         self,
         desired: DesiredCluster,
         executor: Executor,
         plan: ClusterPlan,
         succeeded: list[Step],
     ) -> str | None:
-        """Perform the steps as `_perform`, and append those that succeed to ``succeeded``."""
+        """Do what `_perform` says, and append the steps that succeed to ``succeeded``."""
         failed_steps: list[Step] = []
-        reason: str | None = None
+        first_reason: str | None = None
         for step in plan.steps:
             if any(stops(failed_step, step) for failed_step in failed_steps):
                 continue
@@ -239,11 +239,11 @@ class Reconciler:
                     failed,
                 )
                 failed_steps.append(step)
-                reason = reason or str(failed)
+                first_reason = first_reason or str(failed)
                 continue
             log.info("cluster %s/%s: step done: %s", desired.namespace, desired.name, step)
             succeeded.append(step)
-        return reason
+        return first_reason
 
     async def _write_statuses(
         self,

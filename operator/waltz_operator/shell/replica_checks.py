@@ -21,7 +21,8 @@ async def compare_next_part(replicas: ReplicaAccess, step: CompareReplica) -> Re
     if a transaction differs, or if the replica of ``step.storage`` cannot be compared now, and the
     errors of `ReplicaAccess.compare`.
     """
-    clock, at = asyncio.get_running_loop().time, step.at
+    at = step.at
+    clock = asyncio.get_running_loop().time
     end = clock() + _COMPARE_SECONDS
     result = await replicas.compare(at.partition, at.next_id, lambda: clock() < end)
     # Why the replica of a storage cannot be compared to the end, by storage.

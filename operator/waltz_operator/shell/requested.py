@@ -48,13 +48,13 @@ def read_resources(text: str, namespace: str) -> list[LiveObject]:
         items = document.get("items") if is_list else [document]
         if not isinstance(items, list):
             raise RequestRefused("the List of the file has no items: add WaltzClusters or pools")
-        resources += [_checked(item, namespace) for item in items]
+        resources += [_check_resource(item, namespace) for item in items]
     if not resources:
         raise RequestRefused("the file has no resource: give a WaltzCluster or a StoragePool")
     return resources
 
 
-def _checked(item: object, namespace: str) -> LiveObject:
+def _check_resource(item: object, namespace: str) -> LiveObject:
     """Return ``item`` as a resource with a namespace. Raises RequestRefused if it is none."""
     resource = item if isinstance(item, dict) else {}
     kind, metadata = resource.get("kind"), resource.get("metadata")
@@ -92,9 +92,9 @@ async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Reques
 def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
     """Return a resource with the spec, the annotations and the labels of ``requested``.
 
-    Its other metadata and its status are those of ``live``. Annotations and labels are kept
-    if only ``live`` has them: it is not known here which of them an earlier apply has set, and a
-    later one would remove.
+    Its other metadata and its status are those of ``live``. Annotations and labels that only
+    ``live`` has are kept. An apply removes those of them that an earlier apply has set, but which
+    ones these are is not known here.
     """
     if live is None:
         return {**requested, "metadata": {"uid": _NEW_UID, **requested["metadata"]}}
@@ -139,8 +139,8 @@ class RequestedKube:
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
         """See Kube.
 
-        Resources of the file are found by their labels there, also those that do not exist yet. An
-        existing one is not found if the file changes a label to another value.
+        Resources of the file are found by their labels in the file, even if they do not exist yet,
+        and not by the labels that they have at the API server.
         """
         objects = {
             (live["metadata"].get("namespace", namespace), live["metadata"]["name"]): live
