@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ClientBase(abc.ABC, Generic[DataT]):
-    """The base of `LogClient`, which has the public methods; `Client` implements the others."""
+    """The base of `LogClient`. The public methods are there; `Client` has the abstract ones."""
 
     def __init__(
         self,

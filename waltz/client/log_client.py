@@ -334,9 +334,7 @@ class LogClient(ClientBase[DataT]):
         of a later append of the same client, or one of a later generation of the partition. Without
         this proof it returns None: the append is not in the log so far, and may still get there.
 
-        Raises:
-            AnswerLate: ``timeout`` passed.
-            ClientAhead: The log ends before ``after``. The errors of `mount` are raised, too.
+        Raises ClientAhead if the log ends before ``after``, and the errors of `mount`.
         """
         check_req_id(req_id)
         self._check(req_id.partition)

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _SESSION_MS = 30_000
 """The timeout of the session with ZooKeeper."""
 _ANSWER_SECONDS = 10.0
-"""How long a storage may take to connect and answer before another one is requested."""
+"""How long a storage may take to connect and answer before the next one gets the request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class StreamRanges:
         share = _BYTES_OF_ALL_RANGES // max(len(after), 1)
         self._limits = RangeLimits(limits.records, min(max(share, _MIN_RANGE_BYTES), limits.size))
         self._partitions = {
-            partition: _StreamPartition(begin) for partition, begin in after.items()
+            partition: _StreamPartition(position) for partition, position in after.items()
         }
         self._arrived: deque[ArrivedRange] = deque()
         self._ended = False
@@ -234,8 +234,8 @@ def decode_transactions(
 ) -> Iterator[list[Transaction[Any]]]:
     """Yield the transactions of a range in lists of up to `BATCH_TRANSACTIONS`.
 
-    Raises the DataUnreadable of ``deserializer`` after the transactions before it, so that the
-    application gets them before the error.
+    The transactions before an unreadable one are yielded first; then the DataUnreadable of
+    ``deserializer`` is raised.
     """
     rows = _rows(records)
     for first in range(0, len(rows), BATCH_TRANSACTIONS):
