@@ -36,7 +36,7 @@ MAX_IN_FLIGHT_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class _PartitionState:
-    """A partition in use. ``link`` is the link to its server, None while it is not connected."""
+    """A partition in use. ``link`` leads to its server, None while there is no connection."""
 
     appends: PartitionAppends
     in_flight: InFlightLimit
@@ -153,7 +153,7 @@ class Appender:
             state.appends.give_up(req_id)
             self._perform(state)
 
-    async def settled(self, req_id: ReqId) -> bool:
+    async def wait_for_outcome(self, req_id: ReqId) -> bool:
         """Wait until an append of this client has an outcome; see `wait_until_settled`."""
         state = await self._partition(req_id.partition)
         state.appends.flush()

@@ -221,8 +221,8 @@ class Client(LogClient[DataT]):
         await self._request_client.check_mark(partition, mark)
 
     @override
-    async def _settled(self, req_id: ReqId) -> bool:
-        return await self._appender.settled(req_id)
+    async def _wait_for_outcome(self, req_id: ReqId) -> bool:
+        return await self._appender.wait_for_outcome(req_id)
 
     @override
     def _problems(self) -> str:

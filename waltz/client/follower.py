@@ -142,7 +142,7 @@ class StateFollower(Generic[T]):
             )
 
         async with TimeLimit(timeout, late_error):
-            await followed.applied(transaction_id)
+            await followed.wait_until_applied(transaction_id)
 
     async def caught_up(
         self,
@@ -188,9 +188,9 @@ class StateFollower(Generic[T]):
         followed = self._of(partition)
 
         async def decide(attempt: Attempt) -> Draft[T] | None:
-            await followed.started()
+            await followed.wait_until_started()
             if attempt.conflict is not None:
-                await followed.applied(attempt.conflict)
+                await followed.wait_until_applied(attempt.conflict)
             # Read the mark before `build` is called. The state may advance during the call: then
             # `build` may have decided by the older state, and the newer mark would hide a conflict.
             mark = followed.mark
@@ -279,13 +279,13 @@ class _Followed(Generic[T]):
         if self._stream is not None:
             await self._stream.aclose()
 
-    async def started(self) -> None:
+    async def wait_until_started(self) -> None:
         """Wait until the mark of the state was read. Raises the error that ended `run`."""
         while not self._started:
             await self._wait_for_change()
         self._check_running()
 
-    async def applied(self, transaction_id: int) -> None:
+    async def wait_until_applied(self, transaction_id: int) -> None:
         """Wait until the state contains a transaction. Raises the error that ended `run`."""
         while self.mark < transaction_id:
             await self._wait_for_change()

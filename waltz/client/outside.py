@@ -85,7 +85,7 @@ class OutsideNetwork:
         self._changes = 0
         """How many changes of the znode ZooKeeper has reported."""
         self._changes_read: int | None = None
-        """The value of ``_changes`` before the last read; None before the first."""
+        """The value of ``_changes`` when the last successful read began; None before the first."""
         self._failure: str | None = None
         """Why the last read failed; None if it did not."""
         self._failed_at = 0.0
@@ -164,7 +164,7 @@ class OutsideNetwork:
             if self._changes_read == self._changes:
                 return self._addresses
             if self._failure is not None:
-                # The read that this call has waited for has failed: the call fails with it.
+                # The first read failed while this call waited for it, so the call fails, too.
                 if self._changes_read is None and begun <= self._failed_at:
                     raise DialFailed(f"the outside addresses cannot be read: {self._failure}")
                 # While ZooKeeper does not answer, not every connection waits for another read.
