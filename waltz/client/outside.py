@@ -132,9 +132,12 @@ class OutsideNetwork:
         # A server refuses requests for the partitions of another one; a storage does not say which
         # storage it is. So one storage would answer for two: its replicas would be counted twice,
         # or compared with themselves.
-        if spec.name != CLIENT_SERVER.name and (sharing := addresses.sharing(registered)):
+        is_of_server = spec.name == CLIENT_SERVER.name
+        sharing = () if is_of_server else addresses.sharing(registered)
+        if sharing:
             storages = await self._storages()
-            if others := [each for each in sharing if each in storages]:
+            others = [each for each in sharing if each in storages]
+            if others:
                 raise DialFailed(
                     f"{registered} and {', '.join(others)} have the same outside address "
                     f"{outside}, so it is unknown which storage answers; set the right one of each "

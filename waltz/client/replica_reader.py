@@ -189,5 +189,7 @@ def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[s
     distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
-    turn = hash((wanted.partition, wanted.last_id)) % max(1, len(taking_part))
-    return taking_part[turn:] + taking_part[:turn]
+    if not taking_part:
+        return []
+    first = hash((wanted.partition, wanted.last_id)) % len(taking_part)
+    return taking_part[first:] + taking_part[:first]

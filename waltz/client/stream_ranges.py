@@ -55,10 +55,12 @@ _SKIP_CHECKSUM = "4x"
 Every record ends with a checksum. In disk form, another checksum precedes the data."""
 
 _BYTES_OF_ALL_RANGES = 32 << 20
-"""The most bytes of one range of every partition together. Each partition has an equal share."""
+"""The most bytes of the ranges of a stream, counting one of each partition.
+
+The partitions have equal shares."""
 
 _MIN_RANGE_BYTES = 16 << 10
-"""The least share of a partition in `_BYTES_OF_ALL_RANGES`, even if the shares exceed the sum."""
+"""The least share of a partition, even if the shares together exceed `_BYTES_OF_ALL_RANGES`."""
 
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
@@ -127,8 +129,8 @@ class StreamRanges:
         self._request_client = request_client
         self._until = until
         self._wake = wake
-        share = _BYTES_OF_ALL_RANGES // max(len(after), 1)
-        self._limits = RangeLimits(limits.records, min(max(share, _MIN_RANGE_BYTES), limits.size))
+        share = max(_BYTES_OF_ALL_RANGES // max(len(after), 1), _MIN_RANGE_BYTES)
+        self._limits = RangeLimits(limits.records, min(share, limits.size))
         self._partitions = {
             partition: _StreamPartition(position) for partition, position in after.items()
         }

@@ -126,8 +126,9 @@ class MemoryZooKeeper:
         """Bring the client's follower up to date; call the watches of the changes it has missed."""
         with self._lock:
             follower, client._follower = client._follower, None
-            for changed, child_lists in [] if follower is None else follower.missed:
-                client._notify(changed, child_lists)
+            if follower is not None:
+                for changed, child_lists in follower.missed:
+                    client._notify(changed, child_lists)
 
     def end_session(self, session_id: int) -> None:
         """Delete the ephemeral nodes of a session, such as that of an abandoned client."""
@@ -364,10 +365,7 @@ class MemoryStore:
     def _call_watches(self, watches: list[OnChange]) -> None:
         delay = self._zookeeper.watch_delay
         for on_change in watches:
-            if delay:
-                self._soon(partial(_call_later, delay, on_change))
-            else:
-                self._soon(on_change)
+            self._soon(partial(_call_later, delay, on_change) if delay else on_change)
 
     def _soon(self, call: Callable[[], object]) -> None:
         """Call in a later iteration of the session's event loop; callable on any thread."""

@@ -169,9 +169,8 @@ class PartitionAppends:
             if transaction_id != mark + 1:
                 continue
             mark = transaction_id
-            if client_id != own_id or seq not in in_doubt:
-                continue
-            if in_doubt[seq].req_id.generation == generation:
+            may_be_own = client_id == own_id and seq in in_doubt
+            if may_be_own and in_doubt[seq].req_id.generation == generation:
                 self._sent.commit(seq, transaction_id)
         self.mount.advance(mark)
         self._sent.settle_up_to_mark(mark)
