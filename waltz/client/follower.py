@@ -268,9 +268,8 @@ class _Followed(Generic[T]):
                 )
                 failures += 1
                 await self._pause(delay)
-        self._end_error = (
-            self._end_error or ClientClosed()
-        )  # Without an error, `stop` has ended the loop.
+        if self._end_error is None:
+            self._end_error = ClientClosed()  # Without an error, `stop` has ended the loop.
         self._notify()
 
     async def stop(self) -> None:

@@ -1,9 +1,9 @@
 """Send the appends of one client to one partition, and return their outcomes. Pure.
 
 `SentAppends` determines the outcome of each append that was sent. An append is never sent twice
-with the same request id. The caller may send it again, with a new request id, only after an outcome
-by which it is not in the log and never will be, such as `Outcome.ABSENT`. Otherwise a transaction
-could be in the log twice (tests/unit/client/test_client_appends.py, tests/sim).
+with the same request id. The caller sends it again, with a new request id, only after an outcome
+that says "not in the log", such as `Outcome.ABSENT`. Otherwise a transaction could be in the log
+twice (tests/unit/client/test_client_appends.py, tests/sim).
 """
 
 from __future__ import annotations
@@ -80,14 +80,9 @@ class PartitionAppends:
 
     @property
     def idle(self) -> bool:
-        """Whether `tick` has nothing to do.
-
-        That is so if no append waits or is in doubt, and the partition is mounted or detached.
-        """
-        return not (self._sent.in_doubt or self._waiting) and self.mount.phase in (
-            Phase.MOUNTED,
-            Phase.DETACHED,
-        )
+        """Whether `tick` has nothing to do: no append is open, and no mount is under way."""
+        has_open_appends = bool(self._sent.in_doubt) or bool(self._waiting)
+        return not has_open_appends and self.mount.phase in (Phase.MOUNTED, Phase.DETACHED)
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
@@ -144,7 +139,7 @@ class PartitionAppends:
             self.effects.results.append(sent.uncertain())
 
     def is_in_doubt(self, req_id: ReqId) -> bool:
-        """Whether the append ``req_id`` was sent and has no outcome yet."""
+        """Whether the append ``req_id`` was sent, and may be in the log or not."""
         sent = self._sent.in_doubt.get(req_id.seq)
         return sent is not None and sent.req_id == req_id
 
