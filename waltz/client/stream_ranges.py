@@ -184,14 +184,9 @@ class StreamRanges:
         count = self._limits.records
         if partition in self._until:
             count = min(count, self._until[partition] - state.position)
-        if (
-            state.open_request is not None
-            or state.held >= _HELD_RANGES
-            or count <= 0
-            or self._ended
-            or self.unsupported is not None
-            or self.failure is not None
-        ):
+        is_stopped = self._ended or self.unsupported is not None or self.failure is not None
+        has_room = state.open_request is None and state.held < _HELD_RANGES
+        if is_stopped or not has_room or count <= 0:
             return
 
         def on_answer(answer: Answer | None) -> None:

@@ -109,7 +109,7 @@ def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
     Each record must have the checksum that the storage wrote, and its data the checksum that the
     client sent. Raises RecordsDamaged.
     """
-    # This is done first, so that the memory that `are_right` needs is free before columns are made.
+    # `are_right` is called first, so that its memory is free before columns are made.
     right = are_right(records, partition, first_id) if records.count else None
     split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
