@@ -160,9 +160,8 @@ class MemoryZooKeeper:
 class MemoryStore:
     """A client of a MemoryZooKeeper, with one session at a time; implements MetadataStore.
 
-    `MemoryZooKeeper.connect` creates it. After its session has expired, it can get a new session.
-    ``operation_timeout`` is the number of seconds after which an operation without an answer raises
-    OperationTimedOut.
+    `MemoryZooKeeper.connect` creates it. An operation without an answer raises OperationTimedOut
+    after ``operation_timeout`` seconds.
     """
 
     def __init__(
@@ -365,7 +364,10 @@ class MemoryStore:
     def _call_watches(self, watches: list[OnChange]) -> None:
         delay = self._zookeeper.watch_delay
         for on_change in watches:
-            self._soon(partial(_call_later, delay, on_change) if delay else on_change)
+            if delay:
+                self._soon(partial(_call_later, delay, on_change))
+            else:
+                self._soon(on_change)
 
     def _soon(self, call: Callable[[], object]) -> None:
         """Call in a later iteration of the session's event loop; callable on any thread."""
