@@ -22,9 +22,9 @@ program that calls `LogClient.append` must pass the mark itself: without it, loc
 decision.
 
 * `waltz.sync`: the same without asyncio
-* `waltz.StateFollower`: a state that follows the log
+* `waltz.StateFollower`: keeps a state up to date with the log
 * `waltz.sync.callbacks`: an application that applies every transaction to a state
-* `waltz.state`: such a state in an SQL database
+* `waltz.state`: a state that follows the log, in an SQL database
 * `waltz.testing`: a whole cluster in one process, for tests
 
 Connections use TLS unless the argument ``tls``, the environment, a ``cluster.json`` or the servers'

@@ -129,8 +129,8 @@ CLIENT_BUGS = (
     Planted(
         "another client's transaction settles an append",
         Package.CLIENT,
-        "if client == own and seq in in_doubt and",
-        "if seq in in_doubt and",
+        "may_be_own = client_id == own_id and seq in in_doubt\n",
+        "may_be_own = seq in in_doubt\n",
         "An append is reported committed as another client's transaction.",
     ),
     Planted(

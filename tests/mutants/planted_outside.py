@@ -91,8 +91,8 @@ OUTSIDE_BUGS = (
     Planted(
         "one storage answers for two that have its outside address",
         Package.CLIENT,
-        "if others := [each for each in sharing if each in storages]:\n",
-        "if others := [each for each in sharing if False]:\n",
+        "others = [each for each in sharing if each in storages]\n",
+        "others = [each for each in sharing if False]\n",
         "A rescue fences one storage twice and another never.",
         nodes(
             _SHARED + "test_storages_with_one_outside_address_are_both_not_dialed",

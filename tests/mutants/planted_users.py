@@ -48,8 +48,8 @@ USER_BUGS = (
     Planted(
         "a follower does not wait for the conflicting transaction",
         Package.CLIENT,
-        "await followed.applied(attempt.conflict)\n",
-        "await followed.started()\n",
+        "await followed.wait_until_applied(attempt.conflict)\n",
+        "await followed.wait_until_started()\n",
         "A decision is repeated by the same outdated state.",
         nodes(
             "unit/client/test_client_follower.py::test_decision_is_checked_against_the_state_it_was_made_by"

@@ -2,8 +2,9 @@
 
 * `log_client`, `log_bulk`: the interface of clients, which `Client` implements; `client_base`: the
   operations behind the interface
-* `client`, `bulk`, `stream`, `batch_stream`: `Client`, which `connecting`, `opening` and `settings`
-  open; `location` finds the cluster, and `tls_check` compares the TLS settings
+* `client`, `bulk`, `stream`, `batch_stream`: `Client` and its streams
+* `connecting`, `opening`: open a `Client`; `settings`: reads its options from a file; `location`:
+  finds the cluster; `tls_check`: compares the TLS settings of client and servers
 * `outside`: dials the outside addresses of a cluster's processes
 * `core`: the decisions about one partition, and the values, without any input or output
 * `appender`, `request_client`, `stream_ranges`, `stream_data`: send the messages that `core`
@@ -14,7 +15,7 @@
   finds the outcome of an append in doubt; `in_flight`: the limit of appends without an outcome
 * `follower`: `StateFollower`, which keeps a state up to date with the log
 * `submitting`: the retries of `LogClient.submit`
-* `deadlines`, `ticker`: timeouts, and regular calls of the decisions that wait for time to pass
+* `deadlines`: timeouts; `ticker`: regular calls by which the decisions in `core` notice timeouts
 * `options`: the options of a client
 * `replica_reader`: reads committed records directly from storages, for Spark
 """

@@ -17,30 +17,32 @@ from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 class AppendCall:
     """A call that appends to ``partition``: one append, or a batch.
 
-    A single append is sent again after the outcome ABSENT; a batch is not. Both are sent again
-    after AHEAD, which says that the log ends before the mark. ``num_ahead`` counts the outcomes
-    AHEAD: only several of them are certain (`append_errors.is_ahead`). ``seconds`` is the timeout
-    of the call (None: no timeout), and ``late`` tells whether the timeout has passed. ``mark`` is
-    the last transaction that the caller's decision takes into account, None if the caller has named
-    none. ``attempts`` counts the calls of `begin`.
+    ``mark`` is the last transaction that the caller's decision takes into account, None if the
+    caller has named none. ``seconds`` is the timeout of the call (None: no timeout), and
+    ``timed_out`` tells whether it has passed.
+
+    ``attempts`` counts the calls of `begin`. After the outcome ABSENT, a single append is sent
+    again; a batch is not. After the outcome AHEAD, which says that the log ends before the mark,
+    both are sent again. ``num_ahead`` counts the outcomes AHEAD: a single one may be wrong
+    (`append_errors.is_ahead`).
     """
 
     __slots__ = (
-        "_ended", "_num_open", "_tokens", "attempts", "late", "mark", "num_ahead", "partition",
-        "seconds",
+        "_all_settled", "_num_open", "_tokens", "attempts", "mark", "num_ahead", "partition",
+        "seconds", "timed_out",
     )  # fmt: skip
 
     def __init__(self, partition: int, seconds: float | None, mark: int | None) -> None:
         self.mark = mark
         self.partition = partition
         self.seconds = seconds
-        self.late = False
+        self.timed_out = False
         self.attempts = 0
         self.num_ahead = 0
         self._tokens: list[AppendToken] = []
         self._num_open = 0
-        """The number of appends of the present attempt without an outcome."""
-        self._ended: asyncio.Future[None]
+        """How many appends of the present attempt have no outcome yet."""
+        self._all_settled: asyncio.Future[None]
         """Done when every append of the present attempt has an outcome; `begin` creates it."""
 
     def begin(self, count: int) -> list[AppendToken]:
@@ -52,16 +54,16 @@ class AppendCall:
         self._tokens = [AppendToken(self) for _ in range(count)]
         self._num_open = count
         self.attempts += 1
-        self._ended = asyncio.get_running_loop().create_future()
+        self._all_settled = asyncio.get_running_loop().create_future()
         return self._tokens
 
-    async def ended(self) -> None:
+    async def wait_for_outcomes(self) -> None:
         """Wait until every append of the present attempt has an outcome."""
-        await self._ended
+        await self._all_settled
 
     @property
     def without_outcome(self) -> list[AppendToken]:
-        """The tokens of the appends without an outcome."""
+        """The tokens of those appends of the present attempt that have no outcome yet."""
         return [token for token in self._tokens if token.result is None]
 
     @property
@@ -70,12 +72,12 @@ class AppendCall:
         return [token.result for token in self._tokens if token.result is not None]
 
     def count_outcome(self) -> None:
-        """Count one more outcome. After the last one, `ended` returns."""
+        """Count one more outcome. After the last one, `wait_for_outcomes` returns."""
         self._num_open -= 1
-        # The future is done before the last outcome if `ended` was cancelled: the appends that are
+        # If `wait_for_outcomes` was cancelled, the future is cancelled, too. The appends that are
         # withdrawn afterwards still get outcomes.
-        if not self._num_open and not self._ended.done():
-            self._ended.set_result(None)
+        if not self._num_open and not self._all_settled.done():
+            self._all_settled.set_result(None)
 
 
 class AppendToken:
@@ -97,7 +99,7 @@ class AppendToken:
 def batch_outcome(result: AppendResult) -> BatchOutcome | None:
     """Return the outcome of an append of a batch as a public value.
 
-    Return None for every other outcome: it makes the whole call raise an error.
+    Return None for an outcome that makes the whole call raise an error.
     """
     match result.outcome:
         case Outcome.COMMITTED:

@@ -20,27 +20,27 @@ from waltz.client.core.mount import AHEAD_CONFIRMATIONS
 def append_error(
     call: AppendCall,
     appends: PartitionAppends | None,
-    ended: Exception | None,
+    end_error: Exception | None,
     result: AppendResult | None,
     outcomes: tuple[BatchOutcome | None, ...],
     problems: str = "",
 ) -> Exception:
     """Return the error for the caller of ``call``, which did not succeed.
 
-    ``appends`` are those of the call's partition, None if the partition was never used. ``ended``
-    is the error of a closed or failed client, None while the client is open. ``result`` is the
-    outcome that causes the error, None if no append has an outcome. ``outcomes`` are those of a
-    batch, None where `append_call.batch_outcome` returns it; empty for a single append.
-    ``problems`` says which servers are not connected: it ends the text of the error if no server
-    accepted the append.
+    ``appends`` are those of the call's partition, None if the partition was never used.
+    ``end_error`` is the error of a closed or failed client, None while the client is open.
+    ``result`` is the outcome that causes the error, None if no append has an outcome. ``outcomes``
+    has what `append_call.batch_outcome` returned for each append of a batch; it is empty for a
+    single append. ``problems`` says which servers are not connected: the text of the error ends
+    with it if no server accepted the append.
     """
     if result is not None:
         assert appends is not None, "an append has an outcome, so its partition was used"
-        error = _outcome_error(call, appends, ended, result, outcomes)
+        error = _outcome_error(call, appends, end_error, result, outcomes)
         if error is not None:
             return error
-    if ended is not None:
-        return ended
+    if end_error is not None:
+        return end_error
     # The timeout passed while the append waited to be sent for the first time, or to be sent again.
     # It is sent again only after ABSENT or AHEAD, so no earlier attempt is in the log.
     assert call.seconds is not None, "without a timeout, the call would still wait"
@@ -68,14 +68,14 @@ def is_ahead(call: AppendCall, appends: PartitionAppends) -> bool:
 def _outcome_error(
     call: AppendCall,
     appends: PartitionAppends,
-    ended: Exception | None,
+    end_error: Exception | None,
     result: AppendResult,
     outcomes: tuple[BatchOutcome | None, ...],
 ) -> Exception | None:
     """Return the error that an outcome stands for.
 
-    Return None for the outcomes UNSENT, ABSENT and a doubtful AHEAD: the append is not in the log,
-    and may be sent again.
+    Return None for UNSENT, ABSENT, and an AHEAD that is not certain (`is_ahead`): the append is not
+    in the log, and may be sent again.
     """
     partition = call.partition
     match result.outcome:
@@ -96,17 +96,19 @@ def _outcome_error(
             return ServerTooOld(partition, result.number, feature)
         case Outcome.UNCERTAIN:
             assert result.req_id is not None
-            return AppendUncertain(partition, result.req_id, _why(call, appends, ended), outcomes)
+            return AppendUncertain(
+                partition, result.req_id, _why_uncertain(call, appends, end_error), outcomes
+            )
         case _:
             return None
 
 
-def _why(call: AppendCall, appends: PartitionAppends, ended: Exception | None) -> str:
+def _why_uncertain(call: AppendCall, appends: PartitionAppends, end_error: Exception | None) -> str:
     """Return, for the text of AppendUncertain, why the outcome is unknown."""
-    if call.late:
+    if call.timed_out:
         return f"no outcome within {call.seconds:g} s"
-    if ended is not None:
-        return str(ended)
+    if end_error is not None:
+        return str(end_error)
     if appends.mount.log_mark_behind is not None:
         return "the log is shorter than before"
     return "the client stopped waiting before the outcome was known"

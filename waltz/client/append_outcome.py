@@ -39,8 +39,9 @@ async def search_log(
 ) -> Appended | Absent | None:
     """Return what ``stream`` shows about the append ``req_id``.
 
-    ``stream`` has the transactions of the append's partition, and an end. With ``is_settled``, the
-    append is in the stream, or it never will be in the log. None: the outcome is not known yet.
+    ``stream`` has the transactions of the append's partition, and an end. ``is_settled`` says that
+    the append is in the stream or never will be in the log. Returns None if the outcome is not
+    known yet.
     """
     search = AppendSearch(req_id)
     async with stream:

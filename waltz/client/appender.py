@@ -36,7 +36,7 @@ MAX_IN_FLIGHT_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class _PartitionState:
-    """A partition in use. ``link`` is the link to its server, None while it is not connected."""
+    """A partition in use. ``link`` leads to its server, None while there is no connection."""
 
     appends: PartitionAppends
     in_flight: InFlightLimit
@@ -72,13 +72,13 @@ class Appender:
         """For each partition a lock, which `_enter` and `_partition` acquire in the order of calls.
 
         The locks are separate, so that a partition without a server does not delay the others."""
-        self._calls = 0
-        """The number of append calls so far. It is also the number of the last call."""
+        self._last_call = 0
+        """The number of the last append call; calls are numbered from 1."""
         self._open_calls: dict[int, None] = {}
         """The numbers of the open calls, in ascending order."""
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
         """For each waiting `flush`: the last call that it waits for, and its future."""
-        self._ended: ErrorFactory | None = None
+        self._end_error: ErrorFactory | None = None
 
     @property
     def pending(self) -> int:
@@ -101,7 +101,7 @@ class Appender:
         return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
-        """Begin to mount a partition not used before, after ``mark`` (None: its high-water mark).
+        """Begin to mount a partition after ``mark`` (None: high-water mark), if it is not in use.
 
         Returns the largest id that this client knows to be in the log.
         """
@@ -153,7 +153,7 @@ class Appender:
             state.appends.give_up(req_id)
             self._perform(state)
 
-    async def settled(self, req_id: ReqId) -> bool:
+    async def wait_for_outcome(self, req_id: ReqId) -> bool:
         """Wait until an append of this client has an outcome; see `wait_until_settled`."""
         state = await self._partition(req_id.partition)
         state.appends.flush()
@@ -165,7 +165,7 @@ class Appender:
         if not self._open_calls:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._flushers.append((self._calls, future))
+        self._flushers.append((self._last_call, future))
         for state in self._partitions.values():
             state.appends.flush()
             self._perform(state)
@@ -178,16 +178,16 @@ class Appender:
         were sent raise AppendUncertain. All others raise the error that ``why`` returns. Only the
         first call has an effect.
         """
-        if self._ended is not None:
+        if self._end_error is not None:
             return
-        self._ended = why
+        self._end_error = why
         self._ticker.stop()
         self._links.end()
         for state in self._partitions.values():
             state.link = None
             state.appends.close()
             self._perform(state)
-            state.in_flight.unbound()  # The calls that wait there continue, and fail in `_check`.
+            state.in_flight.remove_limits()  # Calls that wait in `_enter` continue, and fail.
 
     async def close(self) -> None:
         """Make all appends fail with ClientClosed, unless `end` was called. Close the links."""
@@ -225,25 +225,25 @@ class Appender:
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work`` as an open call. If its timeout passes, cancel it; set ``call.late``."""
-        self._calls += 1
-        number = self._calls
+        """Await ``work`` as an open call. If its timeout passes, cancel it; set ``timed_out``."""
+        self._last_call += 1
+        number = self._last_call
         self._open_calls[number] = None
-        bound = asyncio.timeout(call.seconds)
+        limit = asyncio.timeout(call.seconds)
         try:
-            async with bound:
+            async with limit:
                 await work
         except TimeoutError:
-            if not bound.expired():
-                raise  # An error of ``work``, not of ``bound``.
-            call.late = True
+            if not limit.expired():
+                raise  # An error of ``work``, not of ``limit``.
+            call.timed_out = True
         finally:
             del self._open_calls[number]
             if self._flushers:
                 self._wake_flushers()
 
     async def _append(self, call: AppendCall, append: Append) -> None:
-        """Append, and append again as long as the outcome is ABSENT or a doubtful AHEAD."""
+        """Append; append again while the outcome is ABSENT, or an AHEAD that may be wrong."""
         size = len(append.data)
         while True:
             state = await self._enter(call, 1, size)
@@ -259,7 +259,7 @@ class Appender:
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
-        """Append a batch, and append it again as long as its outcome is a doubtful AHEAD."""
+        """Append a batch; append it again while its outcome is an AHEAD that may be wrong."""
         count, size = len(appends), sum(len(append.data) for append in appends)
         while True:
             state = await self._enter(call, count, size)
@@ -277,7 +277,7 @@ class Appender:
 
         Calls leave this method in the order in which they entered it, so that the first attempts of
         a client's appends are sent in the order of its calls. Without the lock, a call that begins
-        just when `_begin_mount` has returned overtakes those that wait for it.
+        just when `_begin_mount` has returned would overtake the calls that wait for the mount.
 
         Raises ClientAhead if the log ends before the mark of the call. A server from
         `APPEND_ANSWERS_SINCE` on checks the mark itself, with the outcome AHEAD.
@@ -291,12 +291,11 @@ class Appender:
             return state
 
     async def _retry_ahead(self, state: _PartitionState, call: AppendCall) -> bool:
-        """Whether to send an append or a batch again whose outcome is AHEAD; wait before that.
+        """If the outcome is an AHEAD that may be wrong, wait and return true: append again.
 
-        AHEAD means that the log ends before the mark, and that the append is not in the log. One
-        such answer can be wrong: a server that has lost the partition to another server, and does
-        not know it yet, has an old end of the log. It answers AHEAD to a mark that is right. So the
-        outcome is final only after `AHEAD_CONFIRMATIONS` answers (`core.mount`).
+        AHEAD means that the log ends before the mark, and that the append is not in the log. It is
+        final only after `AHEAD_CONFIRMATIONS` answers (`core.mount`): a server that has lost the
+        partition, and does not know it yet, answers AHEAD to a mark that is right.
         """
         if call.outcomes[0].outcome is not Outcome.AHEAD:
             return False
@@ -313,7 +312,7 @@ class Appender:
         """
         self._perform(state)
         try:
-            await call.ended()
+            await call.wait_for_outcomes()
         except asyncio.CancelledError:
             if tokens := call.without_outcome:
                 _settle(state.appends.withdraw(tokens))
@@ -331,7 +330,7 @@ class Appender:
             return self._partitions.get(number) or await self._begin_mount(number, mark)
 
     async def _begin_mount(self, number: int, mark: int | None = None) -> _PartitionState:
-        """Begin to mount a partition. The caller has its lock of ``_entering``."""
+        """Begin to mount a partition. The caller holds the partition's lock in ``_entering``."""
         self._check()
         if mark is None:
             mark = await self._request_client.read_mark(number)
@@ -350,18 +349,19 @@ class Appender:
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> Exception:
         """Return the error for the caller of ``call``; see `append_error`."""
-        appends = state.appends if (state := self._partitions.get(call.partition)) else None
-        ended = None if self._ended is None else self._ended()
+        state = self._partitions.get(call.partition)
+        appends = None if state is None else state.appends
+        end_error = None if self._end_error is None else self._end_error()
         problems = self._request_client.problems()
-        return append_error(call, appends, ended, result, outcomes, problems)
+        return append_error(call, appends, end_error, result, outcomes, problems)
 
     def _check(self) -> None:
         """Raise the error of `end`, if `end` was called."""
-        if self._ended is not None:
-            raise self._ended()
+        if self._end_error is not None:
+            raise self._end_error()
 
     def _perform(self, state: _PartitionState) -> None:
-        """Send the messages that a partition's appends have produced; record their outcomes."""
+        """Send the messages and record the outcomes that a partition's appends have produced."""
         effects = state.appends.effects
         messages = effects.take_messages()
         if messages and state.link is not None:  # Without a link, drop them: see `core.effects`.
@@ -382,11 +382,11 @@ class Appender:
 
     def _wake_flushers(self) -> None:
         """End each `flush` that waits only for calls that have ended."""
-        oldest_open = next(iter(self._open_calls), self._calls + 1)
-        for last, future in self._flushers:
-            if oldest_open > last:
+        oldest_open = next(iter(self._open_calls), self._last_call + 1)
+        for last_call, future in self._flushers:
+            if last_call < oldest_open:
                 _wake(future)
-        self._flushers = [(last, future) for last, future in self._flushers if not future.done()]
+        self._flushers = [(call, future) for call, future in self._flushers if not future.done()]
 
 
 def _settle(results: Iterable[AppendResult]) -> None:

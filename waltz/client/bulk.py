@@ -50,10 +50,10 @@ class ClientBulk(LogBulk):
     async def records_in_any_form(
         self, partition: int, first_id: int, max_records: int, max_bytes: int
     ) -> tuple[RecordBatch | StoredBatch, int]:
-        """Return what `records` returns, in the form in which the server has it, and the mark.
+        """Return records as the server sends them, in wire or disk form, and the high-water mark.
 
-        The client has verified the records in both forms. Raises the errors of `records` except
-        AnswerLate: there is no timeout.
+        The client has verified the records. Raises the errors of `records` except AnswerLate: there
+        is no timeout.
         """
         self._check(partition)
         request = ReadRecords(first_id, max_records, max_bytes, stored=True)

@@ -103,9 +103,10 @@ class Client(LogClient[DataT]):
 
         With ``owns_store``, closing the client closes the metadata store. ``spec`` has the protocol
         versions that the client offers to servers; tests offer fewer versions to act as an older
-        client. ``network`` opens the connections, with ``options.access`` ``outside`` those to the
-        outside addresses. Without ``options.tls`` the client uses TLS unless the servers have
-        declared plaintext. Raises ClusterNotFound or ClusterUnreachable.
+        client. ``network`` opens the connections: to the outside addresses of servers if
+        ``options.access`` is ``"outside"``, otherwise to the registered ones. Without
+        ``options.tls`` the client uses TLS unless the servers have declared plaintext. Raises
+        ClusterNotFound or ClusterUnreachable.
         """
         try:
             async with asyncio.timeout(options.connect_timeout):
@@ -220,8 +221,8 @@ class Client(LogClient[DataT]):
         await self._request_client.check_mark(partition, mark)
 
     @override
-    async def _settled(self, req_id: ReqId) -> bool:
-        return await self._appender.settled(req_id)
+    async def _wait_for_outcome(self, req_id: ReqId) -> bool:
+        return await self._appender.wait_for_outcome(req_id)
 
     @override
     def _problems(self) -> str:
@@ -236,7 +237,7 @@ class Client(LogClient[DataT]):
         try:
             return await self._cluster.next_client_id()
         except StoreError as error:
-            self._check()  # If the client was closed meanwhile, this is the cause of the error.
+            self._check()  # If the client was closed meanwhile, closing it has caused the error.
             raise ClusterUnreachable(
                 f"ZooKeeper assigned no client id to a stream: {error}; check that a majority of "
                 "its servers is running"

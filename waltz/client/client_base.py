@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ClientBase(abc.ABC, Generic[DataT]):
-    """The base of `LogClient`, which has the public methods; `Client` implements the others."""
+    """The base of `LogClient`. The public methods are there; `Client` has the abstract ones."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ClientBase(abc.ABC, Generic[DataT]):
         """Raise ClientAhead if the log of a partition ends before ``mark``."""
 
     @abc.abstractmethod
-    async def _settled(self, req_id: ReqId) -> bool:
+    async def _wait_for_outcome(self, req_id: ReqId) -> bool:
         """Wait until an append of this client has an outcome; see `wait_until_settled`."""
 
     @abc.abstractmethod

@@ -101,7 +101,8 @@ def connect(
             ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
         waltz.net.TlsConfigError: A certificate or key file cannot be used.
-        waltz.runtime.configuration.ConfigError: The file that ``WALTZ_TLS`` names cannot be used.
+        waltz.runtime.configuration.ConfigError: The file of TLS settings that ``WALTZ_TLS`` or the
+            profile names cannot be used.
     """
     _check_place(zookeeper, root)
     checked = client_options(serializer, options)
@@ -142,8 +143,8 @@ async def _open_at(
     ``options.tls`` and ``options.access`` override the place's settings.
     """
     location = find_cluster(place, root, options.tls, access=options.access)
-    found = replace(options, tls=location.tls, access=location.access)
-    return await _open(location.zookeeper, location.root, found)
+    options = replace(options, tls=location.tls, access=location.access)
+    return await _open(location.zookeeper, location.root, options)
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
@@ -207,11 +208,11 @@ async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
     elif servers:
         outside = await reachable_from_outside(cluster, options.connect_timeout)
         # The registered address of each outside address, for the text of an error.
-        named = {split_address(address): inside for inside, address in outside.items()}
+        registered = {split_address(address): inside for inside, address in outside.items()}
         await check_tls(
-            named,
+            registered,
             options.tls,
             lambda host, port: (
-                f"{join_address(host, port)} (outside address of {named[host, port]})"
+                f"{join_address(host, port)} (outside address of {registered[host, port]})"
             ),
         )

@@ -102,9 +102,9 @@ class StateFollower(Generic[T]):
         return self._of(partition).mark
 
     def problem(self, partition: int) -> Exception | None:
-        """Return the last error of ``partition``; None if a transaction was applied since.
+        """Return the last error of ``partition``.
 
-        Also None if there was no error.
+        Return None if there was no error, or a transaction was applied since.
         """
         return self._of(partition).problem
 
@@ -142,7 +142,7 @@ class StateFollower(Generic[T]):
             )
 
         async with TimeLimit(timeout, late_error):
-            await followed.applied(transaction_id)
+            await followed.wait_until_applied(transaction_id)
 
     async def caught_up(
         self,
@@ -151,9 +151,9 @@ class StateFollower(Generic[T]):
     ) -> None:
         """Wait until the state contains all that the log had when this call began.
 
-        ``timeout``, in seconds, limits the reads of the log's ends, and then the wait. None: the
-        reads have the timeout of the client's options, and the wait has no limit. Raises the errors
-        of `applied` and of `LogClient.high_water_mark`.
+        ``timeout``, in seconds, limits the reads of the log's ends, and separately the wait. None:
+        the reads have the timeout of the client's options, and the wait has no limit. Raises the
+        errors of `applied` and of `LogClient.high_water_mark`.
         """
         numbers = list(self._followed)
         marks = await asyncio.gather(
@@ -175,22 +175,22 @@ class StateFollower(Generic[T]):
         """Append what ``build`` decides by the state, and wait until the state contains it.
 
         ``build`` gets an `Attempt` whose ``mark`` is that of the state, so that the locks of its
-        draft refuse the append if the state has become outdated. After a conflict it is called
-        again, once the state contains the conflicting transaction. ``build`` must not wait for
-        later transactions: they would be conflicts, because its locks are checked against a mark
-        that was read before the call.
+        draft refuse the append if the state has become outdated. After a conflict ``build`` is
+        called again, once the state contains the conflicting transaction. ``build`` must not wait
+        for later transactions: they would be conflicts, because the locks of its draft are checked
+        against a mark that was read before the call.
 
-        ``timeout``, in seconds, limits the append, and then the wait. None: the append has the
-        timeout of the client's options, and the wait has no limit. Returns the id of the
+        ``timeout``, in seconds, limits the append, and separately the wait. None: the append has
+        the timeout of the client's options, and the wait has no limit. Returns the id of the
         transaction in ``partition``, None if ``build`` returned None. Raises the errors of
         `LogClient.submit`, and those of `applied` that occur before the transaction is sent.
         """
         followed = self._of(partition)
 
         async def decide(attempt: Attempt) -> Draft[T] | None:
-            await followed.started()
+            await followed.wait_until_started()
             if attempt.conflict is not None:
-                await followed.applied(attempt.conflict)
+                await followed.wait_until_applied(attempt.conflict)
             # Read the mark before `build` is called. The state may advance during the call: then
             # `build` may have decided by the older state, and the newer mark would hide a conflict.
             mark = followed.mark
@@ -222,10 +222,10 @@ class _Followed(Generic[T]):
         self._state = state
         self._number = number
         self._started = False
-        """Whether the mark of the state was read since the beginning."""
+        """Whether any call of `_follow` has read the mark of the state."""
         self._mark_was_read = False
         """Whether the last call of `_follow` has read the mark of the state."""
-        self._ended: Exception | None = None
+        self._end_error: Exception | None = None
         """The error that ended `run`, ClientClosed after `stop`; None while `run` continues."""
         self._stream: LogStream[T] | None = None
         self._stopping = asyncio.Event()
@@ -247,14 +247,14 @@ class _Followed(Generic[T]):
                         self._number,
                         error,
                     )
-                self.problem = self._ended = error
+                self.problem = self._end_error = error
                 break
             except Exception as error:
                 self.problem = error
                 if self.mark > mark_before:
                     failures = 0  # Transactions were applied since the last error.
                 delay = _BACKOFF.delay(failures)
-                failed = (
+                failed_step = (
                     f"applying transaction {self.mark + 1}"
                     if self._mark_was_read
                     else "reading the mark of the state"
@@ -262,13 +262,14 @@ class _Followed(Generic[T]):
                 log.warning(
                     "partition %d: %s failed, retrying in %g s",
                     self._number,
-                    failed,
+                    failed_step,
                     delay,
                     exc_info=True,
                 )
                 failures += 1
                 await self._pause(delay)
-        self._ended = self._ended or ClientClosed()  # Without an error, `stop` has ended the loop.
+        if self._end_error is None:
+            self._end_error = ClientClosed()  # Without an error, `stop` has ended the loop.
         self._notify()
 
     async def stop(self) -> None:
@@ -277,13 +278,13 @@ class _Followed(Generic[T]):
         if self._stream is not None:
             await self._stream.aclose()
 
-    async def started(self) -> None:
+    async def wait_until_started(self) -> None:
         """Wait until the mark of the state was read. Raises the error that ended `run`."""
         while not self._started:
             await self._wait_for_change()
         self._check_running()
 
-    async def applied(self, transaction_id: int) -> None:
+    async def wait_until_applied(self, transaction_id: int) -> None:
         """Wait until the state contains a transaction. Raises the error that ended `run`."""
         while self.mark < transaction_id:
             await self._wait_for_change()
@@ -322,8 +323,8 @@ class _Followed(Generic[T]):
 
     def _check_running(self) -> None:
         """Raise the error that ended `run`, if it has ended."""
-        if self._ended is not None:
-            raise _new_instance(self._ended)
+        if self._end_error is not None:
+            raise _new_instance(self._end_error)
 
     def _notify(self) -> None:
         """Wake up the calls that wait; each of them reads the mark again."""

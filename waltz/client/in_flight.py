@@ -35,7 +35,7 @@ class InFlightLimit:
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._queue: deque[_Waiter] = deque()
-        self._unbounded = False
+        self._unlimited = False
 
     async def enter(self, count: int, size: int) -> None:
         """Wait until the limits allow ``count`` appends of ``size`` bytes, then count them.
@@ -66,12 +66,12 @@ class InFlightLimit:
         self._size -= size
         self._admit()
 
-    def unbound(self) -> None:
+    def remove_limits(self) -> None:
         """Remove the limits: present and later calls of `enter` do not wait.
 
         Called when the client closes: no outcome will follow that could admit the waiting calls.
         """
-        self._unbounded = True
+        self._unlimited = True
         self._admit()
 
     def _admit(self) -> None:
@@ -90,7 +90,7 @@ class InFlightLimit:
         """Whether ``count`` more appends of ``size`` bytes may enter now."""
         return (
             not self.count
-            or self._unbounded
+            or self._unlimited
             or (self.count + count <= self._max_count and self._size + size <= self._max_bytes)
         )
 

@@ -73,7 +73,7 @@ class ServerLink(FrameHandler):
     def problem(self) -> str:
         """Which server is not connected, and why; "" while it is, and before the first failure."""
         why = self._link.problem
-        return why and f"server {join_address(*self.endpoint)}: {why}"
+        return f"server {join_address(*self.endpoint)}: {why}" if why else ""
 
     @property
     def version(self) -> int:

@@ -16,7 +16,7 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import Dialer
 
 _MOST_PROBLEMS = 3
-"""How many servers an error names that are not connected."""
+"""An error names at most this many of the servers that are not connected."""
 
 
 class LinkUser(Protocol):
@@ -71,7 +71,7 @@ class Links:
         """Connect to the server of ``partition``, and to its new server after each move."""
         if partition not in self._wanted:
             self._wanted.add(partition)
-            self._place(partition)
+            self._update_place(partition)
 
     def is_at(self, partition: int, link: ServerLink) -> bool:
         """Return whether ``link`` is that of the partition's present server.
@@ -100,19 +100,19 @@ class Links:
 
     def up(self, link: ServerLink) -> None:
         """See ServerLinkOwner."""
-        for partition, generation in self._at(link):
+        for partition, generation in self._partitions_at(link):
             self._user.attached(partition, link, generation)
 
     def down(self, link: ServerLink) -> None:
         """See ServerLinkOwner."""
-        for partition, _ in self._at(link):
+        for partition, _ in self._partitions_at(link):
             self._user.detached(partition)
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See ServerLinkOwner."""
         self._user.received(link, bodies)
 
-    def _at(self, link: ServerLink) -> list[tuple[int, int]]:
+    def _partitions_at(self, link: ServerLink) -> list[tuple[int, int]]:
         """Return the partitions whose present server is that of ``link``, with generations."""
         return [
             (partition, place.generation)
@@ -123,10 +123,10 @@ class Links:
     def _routes_changed(self) -> None:
         """Move the wanted partitions to the links of their present servers."""
         for partition in list(self._wanted):
-            self._place(partition)
+            self._update_place(partition)
         self._stop_unused()
 
-    def _place(self, partition: int) -> None:
+    def _update_place(self, partition: int) -> None:
         """Move ``partition`` to the link of its present server, and call the user if necessary."""
         route = self._directory.route(partition)
         old = self._placed.get(partition)

@@ -58,13 +58,13 @@ def find_cluster(
 
     1. the description at the path in ``WALTZ_CLUSTER``
     2. the cluster of ``WALTZ_ZOOKEEPER``, or that of the profile in ``WALTZ_PROFILE``; with both,
-       the profile has the root, the TLS settings and the access
+       only the root, the TLS settings and the access are those of the profile
     3. the local cluster whose description is in the working directory
     4. the cluster of the profile in use
 
     ``root``, ``tls`` and ``access``, then ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT``, ``WALTZ_TLS`` and
     ``WALTZ_ACCESS``, override what is found. Raises ClusterNotFound, and
-    waltz.runtime.configuration.ConfigError for the file of ``WALTZ_TLS``.
+    waltz.runtime.configuration.ConfigError for a file of ``WALTZ_TLS`` or of a profile.
     """
     variables = environment if place is None else {}
     zookeeper = variables.get("WALTZ_ZOOKEEPER")
@@ -80,7 +80,8 @@ def find_cluster(
         zookeeper = str(place)
     elif not zookeeper:
         zookeeper = None  # An empty variable names no address.
-    # No profile is read if ``place`` names the cluster, or WALTZ_ZOOKEEPER without WALTZ_PROFILE.
+    # No profile is read if ``place`` names the cluster, or if WALTZ_ZOOKEEPER names it and
+    # WALTZ_PROFILE is not set.
     if zookeeper is None or profile_name is not None:
         profile = _profile(profile_name, variables)
         if profile is not None:
@@ -162,9 +163,12 @@ def _tls_of_profile(profile: Profile) -> TlsConfig | None:
     return None if profile.tls == AS_DECLARED else _tls_of(profile.tls)
 
 
-def _tls_of(variable: str | None) -> TlsConfig | None:
-    """Return the TLS settings that ``WALTZ_TLS`` means: ``on``, ``off`` or the path of a file."""
-    match (variable or "").lower():
+def _tls_of(value: str | None) -> TlsConfig | None:
+    """Return the TLS settings that ``value`` means: ``on``, ``off`` or the path of a file.
+
+    ``value`` is that of ``WALTZ_TLS`` or of a profile. Returns None if it is empty.
+    """
+    match (value or "").lower():
         case "":
             return None
         case "off":
@@ -175,4 +179,4 @@ def _tls_of(variable: str | None) -> TlsConfig | None:
         from waltz.client.settings import TlsFile
         from waltz.runtime.configuration import read_settings
 
-    return read_settings(TlsFile, Path(variable or ""), {}).config()
+    return read_settings(TlsFile, Path(value or ""), {}).config()

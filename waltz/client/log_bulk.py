@@ -196,7 +196,7 @@ class LogBulk(abc.ABC):
     async def _append_batch(
         self, partition: int, appends: Sequence[Append], seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append one or more ``appends`` with one mark. ``seconds`` is the timeout (None: none)."""
+        """Append one or more ``appends`` with one mark, within ``seconds`` (None: no timeout)."""
 
 
 def _appends_of(

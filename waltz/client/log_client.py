@@ -334,9 +334,7 @@ class LogClient(ClientBase[DataT]):
         of a later append of the same client, or one of a later generation of the partition. Without
         this proof it returns None: the append is not in the log so far, and may still get there.
 
-        Raises:
-            AnswerLate: ``timeout`` passed.
-            ClientAhead: The log ends before ``after``. The errors of `mount` are raised, too.
+        Raises ClientAhead if the log ends before ``after``, and the errors of `mount`.
         """
         check_req_id(req_id)
         self._check(req_id.partition)
@@ -391,7 +389,7 @@ class LogClient(ClientBase[DataT]):
         return marks, ends
 
     async def _outcome(self, req_id: ReqId, after: int) -> Appended | Absent | None:
-        is_settled = req_id.client_id == self.client_id and await self._settled(req_id)
+        is_settled = req_id.client_id == self.client_id and await self._wait_for_outcome(req_id)
         # A stream that begins beyond the log's end is empty, and would prove nothing.
         await self._check_mark(req_id.partition, after)
         # A settled append is in the log up to this mark, or never.

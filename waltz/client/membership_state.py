@@ -17,9 +17,8 @@ class MembershipState:
     """Whether a client is open, failed or closed.
 
     A client fails when it can no longer follow the membership of its cluster in ZooKeeper: which
-    server owns which partition. Then ``on_failure`` is called once. The argument of this call
-    returns a new ClientFailed for each call of the client that fails. The object must be created
-    while an event loop runs.
+    server owns which partition. Then ``on_failure`` is called once, with an `ErrorFactory` that
+    returns ClientFailed. The object must be created while an event loop runs.
     """
 
     def __init__(

@@ -20,7 +20,8 @@ class ClientOptions:
     Attributes:
         tls: The TLS settings of connections to servers. None: TLS is on, and any server
             certificate is accepted, as in Waltz 0.13.2, unless the servers have declared in
-            ZooKeeper that they use plaintext. Settings that are given are never changed.
+            ZooKeeper that they use plaintext. Given settings are used, whatever the servers have
+            declared.
         access: Which addresses of servers the client dials. ``"inside"``: those that the servers
             have registered, which are valid in the network of the cluster. ``"outside"``: the
             outside addresses in ZooKeeper (``waltz cluster outside``), for a client outside of that
@@ -29,9 +30,9 @@ class ClientOptions:
             connection is plaintext, and the client is not authenticated.
         serializer: Converts the application's values to bytes and back. None: data are bytes.
         unreadable: What happens to data that the serializer cannot read. ``"raise"``: streams and
-            reads raise DataUnreadable, a stream after the transactions before it. ``"skip"``:
-            streams leave the transaction out, reads raise DataUnreadable. ``"raw"``: the data are
-            the bytes.
+            reads raise DataUnreadable; a stream first returns the transactions that precede the
+            unreadable one. ``"skip"``: streams leave the transaction out, reads raise
+            DataUnreadable. ``"raw"``: the data are the bytes.
         session_timeout_ms: The session timeout that the client requests from ZooKeeper, in
             milliseconds.
         connect_timeout: How long ZooKeeper may take to answer when the client is opened; with the

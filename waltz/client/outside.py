@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _READ_SECONDS = 2.0
 """How long a connection waits for ZooKeeper before it uses the addresses that were read last."""
 _REREAD_SECONDS = 5.0
-"""How long after a failed read connections use the addresses that were read last at once."""
+"""For this long after a failed read, connections use the last addresses without a new read."""
 
 
 class NoOutsideAddress(DialFailed):
@@ -85,7 +85,7 @@ class OutsideNetwork:
         self._changes = 0
         """How many changes of the znode ZooKeeper has reported."""
         self._changes_read: int | None = None
-        """The value of ``_changes`` before the last read; None before the first."""
+        """The value of ``_changes`` when the last successful read began; None before the first."""
         self._failure: str | None = None
         """Why the last read failed; None if it did not."""
         self._failed_at = 0.0
@@ -97,9 +97,9 @@ class OutsideNetwork:
     ) -> FrameConnection:
         """Open a connection to the outside address of ``host:port``.
 
-        With TLS, the outside host is verified. Raises NoOutsideAddress, TlsMismatch or DialFailed,
-        also if ``host:port`` and another port of a storage have the same outside address, unless
-        ``spec`` is that of servers.
+        With TLS, the outside host is verified. Raises NoOutsideAddress, TlsMismatch or DialFailed.
+        Unless ``spec`` is that of servers, DialFailed is also raised if another port of a storage
+        has the same outside address.
         """
         registered = join_address(host, port)
         outside = await self._outside_of(registered, spec)
@@ -132,9 +132,12 @@ class OutsideNetwork:
         # A server refuses requests for the partitions of another one; a storage does not say which
         # storage it is. So one storage would answer for two: its replicas would be counted twice,
         # or compared with themselves.
-        if spec.name != CLIENT_SERVER.name and (sharing := addresses.sharing(registered)):
+        is_of_server = spec.name == CLIENT_SERVER.name
+        sharing = () if is_of_server else addresses.sharing(registered)
+        if sharing:
             storages = await self._storages()
-            if others := [each for each in sharing if each in storages]:
+            others = [each for each in sharing if each in storages]
+            if others:
                 raise DialFailed(
                     f"{registered} and {', '.join(others)} have the same outside address "
                     f"{outside}, so it is unknown which storage answers; set the right one of each "
@@ -164,7 +167,7 @@ class OutsideNetwork:
             if self._changes_read == self._changes:
                 return self._addresses
             if self._failure is not None:
-                # The read that this call has waited for has failed: the call fails with it.
+                # The first read failed while this call waited for it, so the call fails, too.
                 if self._changes_read is None and begun <= self._failed_at:
                     raise DialFailed(f"the outside addresses cannot be read: {self._failure}")
                 # While ZooKeeper does not answer, not every connection waits for another read.
@@ -200,12 +203,15 @@ class OutsideNetwork:
 async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dict[str, str]:
     """Return the outside addresses of the registered servers, by registered address.
 
-    Those without an outside address are left out. If none has one, this waits for up to ``seconds``
-    (None: no limit): the operator writes them a little after the servers have registered. Then it
-    raises ClusterUnreachable, as it does if ZooKeeper does not answer or the data cannot be
-    decoded. The result is empty if no server is registered, or there is no cluster.
+    Servers without an outside address are left out. If no server has one, this waits for up to
+    ``seconds`` (None: no limit): the operator writes outside addresses a little after the servers
+    have registered. Then it raises ClusterUnreachable, as it does if ZooKeeper does not answer or
+    the data cannot be decoded. The result is empty if no server is registered, or there is no
+    cluster.
     """
-    changed, has_answered, addresses = asyncio.Event(), False, None
+    changed = asyncio.Event()
+    zookeeper_answered = False
+    addresses: OutsideAddresses | None = None
     registered: list[str] = []
     try:
         async with asyncio.timeout(seconds):
@@ -215,19 +221,19 @@ async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dic
                 stored = await read_outside_addresses(cluster, changed.set)
                 registered = sorted(each.address for each in membership.servers().values())
                 addresses = None if stored is None else stored.value
-                found = _found(addresses, registered)
+                found = _outside_addresses_of(registered, addresses)
                 if found or not registered:
                     return found
-                if not has_answered:
+                if not zookeeper_answered:
                     log.info("no server has an outside address yet; waiting for one")
-                has_answered = True
+                zookeeper_answered = True
                 await changed.wait()
     except NoCluster:
         return {}
     except MalformedMetadata as malformed:
         raise ClusterUnreachable(str(malformed)) from None
     except TimeoutError:
-        if not has_answered:
+        if not zookeeper_answered:
             raise no_answer_of_zookeeper(seconds) from None
         raise ClusterUnreachable(no_outside_address(cluster, addresses, *registered)) from None
 
@@ -237,16 +243,19 @@ def no_outside_address(
 ) -> str:
     """Return the text of an error: ``registered`` have no outside address in ``addresses``."""
     verb = "has" if len(registered) == 1 else "have"
-    other = "" if addresses is not None and addresses.addresses else ", nor has any other process"
+    any_known = addresses is not None and addresses.addresses
+    others = "" if any_known else ", nor has any other process"
     return (
         f"{', '.join(registered)} {verb} no outside address in {cluster.paths.outside} in "
-        f"ZooKeeper{other}: on Kubernetes, check that the access from outside is open and ready; "
+        f"ZooKeeper{others}: on Kubernetes, check that the access from outside is open and ready; "
         "in the network of the cluster, use the access inside; or set the address with: "
         f"waltz cluster outside set {registered[0]}=HOST:PORT"
     )
 
 
-def _found(addresses: OutsideAddresses | None, registered: Collection[str]) -> dict[str, str]:
+def _outside_addresses_of(
+    registered: Collection[str], addresses: OutsideAddresses | None
+) -> dict[str, str]:
     """Return the outside addresses of those of ``registered`` that have one."""
     known = {} if addresses is None else addresses.addresses
     return {address: known[address] for address in registered if address in known}

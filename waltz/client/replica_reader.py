@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _SESSION_MS = 30_000
 """The timeout of the session with ZooKeeper."""
 _ANSWER_SECONDS = 10.0
-"""How long a storage may take to connect and answer before another one is requested."""
+"""How long a storage may take to connect and answer before the next one gets the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,5 +189,7 @@ def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[s
     distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
-    turn = hash((wanted.partition, wanted.last_id)) % max(1, len(taking_part))
-    return taking_part[turn:] + taking_part[:turn]
+    if not taking_part:
+        return []
+    first = hash((wanted.partition, wanted.last_id)) % len(taking_part)
+    return taking_part[first:] + taking_part[:first]

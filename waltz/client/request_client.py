@@ -59,12 +59,12 @@ class RequestClient:
         self._link_of: dict[int, ServerLink] = {}
         self._known_marks: dict[int, int] = {}
         """See `known_mark`."""
-        self._ended: ErrorFactory | None = None
+        self._end_error: ErrorFactory | None = None
 
     @property
     def ended(self) -> bool:
         """Whether `end` was called: every later request fails."""
-        return self._ended is not None
+        return self._end_error is not None
 
     def problems(self) -> str:
         """Return which servers are not connected, and why; see `Links.problems`."""
@@ -96,10 +96,10 @@ class RequestClient:
     async def check_mark(self, partition: int, mark: int | None) -> None:
         """Raise ClientAhead if the partition's log ends before ``mark`` (None: do nothing).
 
-        With such a mark, no lock would ever refuse an append: the server compares the mark with the
-        transactions that took the locks, and each of them is older than the mark. A server of a
-        version before `client_numbers.APPEND_ANSWERS_SINCE` does not compare the mark of an append
-        with the end of the log, so the client does.
+        With a mark beyond the end of the log, no lock would ever refuse an append: the server
+        compares the mark with the transactions that took the locks, and each of them is older than
+        the mark. A server of a version before `client_numbers.APPEND_ANSWERS_SINCE` does not
+        compare the mark of an append with the end of the log, so the client does.
         """
         confirmations = 0
         while mark is not None and mark > self.known_mark(partition):
@@ -141,14 +141,14 @@ class RequestClient:
         Raises ClientClosed or ClientFailed after `end`. A stream uses this method for thousands of
         requests, because it creates no future for each request.
         """
-        if self._ended is not None:
-            raise self._ended()
-        self._of(partition).add(on_answer, request)
+        if self._end_error is not None:
+            raise self._end_error()
+        self._requests_of(partition).add(on_answer, request)
         self._perform(partition)
 
     def cancel(self, partition: int, on_answer: OnAnswer) -> None:
         """Drop the request that was sent with ``on_answer``, which is not called any more."""
-        self._of(partition).cancel(on_answer)
+        self._requests_of(partition).cancel(on_answer)
 
     def end(self, why: ErrorFactory) -> None:
         """Make all present and later requests fail with the error that ``why`` returns.
@@ -156,9 +156,9 @@ class RequestClient:
         The callbacks of requests that were sent by `send` get None instead of the error. Only the
         first call has an effect.
         """
-        if self._ended is not None:
+        if self._end_error is not None:
             return
-        self._ended = why
+        self._end_error = why
         self._ticker.stop()
         self._links.end()
         self._link_of.clear()
@@ -174,13 +174,13 @@ class RequestClient:
     def attached(self, partition: int, link: ServerLink, generation: int) -> None:
         """See LinkUser."""
         self._link_of[partition] = link
-        self._of(partition).attach(generation, link.version)
+        self._requests_of(partition).attach(generation, link.version)
         self._perform(partition)
 
     def detached(self, partition: int) -> None:
         """See LinkUser."""
         self._link_of.pop(partition, None)
-        self._of(partition).detach()
+        self._requests_of(partition).detach()
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
@@ -196,7 +196,7 @@ class RequestClient:
         for partition in touched:
             self._perform(partition)
 
-    def _of(self, partition: int) -> PartitionRequests:
+    def _requests_of(self, partition: int) -> PartitionRequests:
         """Return the requests to a partition. The first call connects to the partition's server."""
         requests = self._partitions.get(partition)
         if requests is None:
@@ -207,8 +207,8 @@ class RequestClient:
 
     async def _answer(self, partition: int, request: ReadRequest) -> Answer:
         """Send a request, wait for its answer and return it. Raises PermissionDenied."""
-        if self._ended is not None:
-            raise self._ended()
+        if self._end_error is not None:
+            raise self._end_error()
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
         def on_answer(answer: Answer | None) -> None:
@@ -218,7 +218,7 @@ class RequestClient:
                 # until the garbage collector runs.
                 future.set_result(None if answer is None else answer._replace(token=None))
 
-        requests = self._of(partition)
+        requests = self._requests_of(partition)
         requests.add(on_answer, request)
         self._perform(partition)
         try:
@@ -227,8 +227,8 @@ class RequestClient:
             requests.cancel(on_answer)
             raise
         if answer is None:
-            assert self._ended is not None
-            raise self._ended()
+            assert self._end_error is not None
+            raise self._end_error()
         if answer.kind is AnswerKind.DENIED:
             raise PermissionDenied(partition, answer.denial)
         return answer

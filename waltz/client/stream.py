@@ -1,8 +1,8 @@
 """A stream of a `Client`: its feeds, its buffer, and its batches. Touches the network.
 
 A stream with data reads ranges of records (`waltz.client.stream_ranges`). A stream without data, or
-from servers that are too old for ranges, uses feeds, over its own connections and with its own
-client id. So it is independent of the client's appends and of other streams.
+from servers that are too old for ranges, uses feeds. Its feeds have connections and a client id of
+their own, so they are independent of the client's appends and of other streams.
 `waltz.client.core.feed` keeps the order and drops repeated transactions.
 """
 
@@ -211,9 +211,9 @@ class ServerStream(LogStream[DataT_co]):
 
     def _buffer_records(self, partition: int, records: list[FeedRecord]) -> None:
         """Buffer fed transactions, except those after the partition's last one in ``_until``."""
-        until = self._until.get(partition)
-        if until is not None and records and records[-1][FEED_TRANSACTION_ID] > until:
-            records = [record for record in records if record[FEED_TRANSACTION_ID] <= until]
+        last_id = self._until.get(partition)
+        if last_id is not None and records and records[-1][FEED_TRANSACTION_ID] > last_id:
+            records = [record for record in records if record[FEED_TRANSACTION_ID] <= last_id]
         if records:
             self._dependencies.request_client.note_mark(partition, records[-1][FEED_TRANSACTION_ID])
             self._buffer.append(records)
@@ -258,7 +258,7 @@ class ServerStream(LogStream[DataT_co]):
         return records
 
     async def _wait(self) -> None:
-        """Wait until ``_changed`` is set. Raises ClientClosed if the stream is closed already."""
+        """Wait until ``_changed`` is set again. Raises ClientClosed if the stream is closed."""
         if self._closed:
             raise ClientClosed
         self._changed.clear()
@@ -298,7 +298,7 @@ class ServerStream(LogStream[DataT_co]):
                     await self._wait()
 
     def _check_feed(self, partition: int) -> None:
-        """Make the stream fail if its feed was denied, or is known to be beyond the log's end."""
+        """Make the stream fail if a feed was denied, or the log ends before the feed's position."""
         feed = self._feeds[partition]
         if feed.denial is not None and self._failure is None:
             self._failure = PermissionDenied(partition, feed.denial)

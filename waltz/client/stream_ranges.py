@@ -55,10 +55,12 @@ _SKIP_CHECKSUM = "4x"
 Every record ends with a checksum. In disk form, another checksum precedes the data."""
 
 _BYTES_OF_ALL_RANGES = 32 << 20
-"""The most bytes of one range of every partition together. Each partition has an equal share."""
+"""The most bytes of the ranges of a stream, counting one of each partition.
+
+The partitions have equal shares."""
 
 _MIN_RANGE_BYTES = 16 << 10
-"""The least share of a partition in `_BYTES_OF_ALL_RANGES`, even if the shares exceed the sum."""
+"""The least share of a partition, even if the shares together exceed `_BYTES_OF_ALL_RANGES`."""
 
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
@@ -127,10 +129,10 @@ class StreamRanges:
         self._request_client = request_client
         self._until = until
         self._wake = wake
-        share = _BYTES_OF_ALL_RANGES // max(len(after), 1)
-        self._limits = RangeLimits(limits.records, min(max(share, _MIN_RANGE_BYTES), limits.size))
+        share = max(_BYTES_OF_ALL_RANGES // max(len(after), 1), _MIN_RANGE_BYTES)
+        self._limits = RangeLimits(limits.records, min(share, limits.size))
         self._partitions = {
-            partition: _StreamPartition(begin) for partition, begin in after.items()
+            partition: _StreamPartition(position) for partition, position in after.items()
         }
         self._arrived: deque[ArrivedRange] = deque()
         self._ended = False
@@ -182,14 +184,9 @@ class StreamRanges:
         count = self._limits.records
         if partition in self._until:
             count = min(count, self._until[partition] - state.position)
-        if (
-            state.open_request is not None
-            or state.held >= _HELD_RANGES
-            or count <= 0
-            or self._ended
-            or self.unsupported is not None
-            or self.failure is not None
-        ):
+        is_stopped = self._ended or self.unsupported is not None or self.failure is not None
+        has_room = state.open_request is None and state.held < _HELD_RANGES
+        if is_stopped or not has_room or count <= 0:
             return
 
         def on_answer(answer: Answer | None) -> None:
@@ -234,8 +231,8 @@ def decode_transactions(
 ) -> Iterator[list[Transaction[Any]]]:
     """Yield the transactions of a range in lists of up to `BATCH_TRANSACTIONS`.
 
-    Raises the DataUnreadable of ``deserializer`` after the transactions before it, so that the
-    application gets them before the error.
+    The transactions before an unreadable one are yielded first; then the DataUnreadable of
+    ``deserializer`` is raised.
     """
     rows = _rows(records)
     for first in range(0, len(rows), BATCH_TRANSACTIONS):

@@ -23,18 +23,18 @@ _DELAY_SECONDS = 0.05
 
 _CHECK_SERVERS = "check that servers are running and reachable"
 
-Mount = Callable[[], Awaitable[int]]
+MountPartition = Callable[[], Awaitable[int]]
 """Mounts the partition and returns the largest id that the client knows to be in its log."""
 
-Append = Callable[[Draft[DataT], int, float | None], Awaitable[int]]
+AppendDraft = Callable[[Draft[DataT], int, float | None], Awaitable[int]]
 """Appends a draft with a mark and a timeout in seconds (None: no timeout); returns the id."""
 
 
 async def submit(
     partition: int,
     build: Build[DataT],
-    mount: Mount,
-    append: Append[DataT],
+    mount: MountPartition,
+    append: AppendDraft[DataT],
     seconds: float | None,
     problems: Callable[[], str] = no_problems,
 ) -> int | None:
@@ -72,7 +72,7 @@ async def submit(
 
 
 async def _next_attempt(
-    partition: int, mount: Mount, previous: Attempt | None, conflict: int | None
+    partition: int, mount: MountPartition, previous: Attempt | None, conflict: int | None
 ) -> Attempt:
     """Mount the partition and return the first attempt, or the attempt after ``previous``."""
     mark = await mount()

@@ -41,8 +41,8 @@ _MOST_SECONDS = 3.0
 _NEXT_SECONDS = 0.25
 """After this time without an answer, the next server is dialed, too.
 
-A server whose host drops packets would otherwise use all the time of the check. All servers at once
-would get a handshake from every client that is opened, and one answer is enough."""
+A server whose host drops packets would otherwise use all the time of the check. If all servers were
+dialed at once, each of them would get a handshake from every client that is opened."""
 
 
 class _IgnoreMessages(FrameHandler):
@@ -93,9 +93,9 @@ async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig, name: Name = jo
 
 
 async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) -> bool:
-    """Wait up to ``seconds`` for one of ``checks``, and remove those that have ended.
+    """Wait up to ``seconds`` for one of ``checks`` to end, and remove those that have ended.
 
-    Returns whether one of those was true. Raises the ClusterUnreachable of a mismatch.
+    Returns whether a check that has ended returned true. Raises the ClusterUnreachable of a check.
     """
     ended, _ = await asyncio.wait(checks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     agreed = [check.result() for check in ended]
@@ -159,9 +159,9 @@ async def _speaks_tls(host: str, port: int) -> bool:
 async def _requires_certificate(host: str, port: int) -> bool:
     """Whether the port refuses a TLS handshake, because it requires a certificate.
 
-    The handshake uses TLS 1.2, with which it fails at the client: with TLS 1.3, the client's side
-    ends before the server has verified the certificate. A server that is not there any more refuses
-    the connection, which is no TLS error.
+    The handshake uses TLS 1.2, so that a refusal fails it at the client, too: with TLS 1.3, the
+    client ends the handshake before the server has verified the certificate. A server that is not
+    there any more refuses the connection, which is no TLS error.
     """
     context = TlsConfig().dialing_context()
     assert context is not None

@@ -5,7 +5,8 @@ Touches event loops and threads, and nothing outside of this process.
 * `cluster`: `InProcessCluster`, which runs on one event loop; `nodes`: its servers and storages
 * `blocking`: `SyncCluster`, for tests without asyncio and the fixture of `waltz.pytest_plugin`
 * `faults`, `append_faults`: faults of appends, on demand and from a seed
-* `network`, `transport`: connections in memory; `frames`: faults of single frames
+* `network`, `transport`: connections in memory; `interceptors`: what may change their bytes;
+  `frames`: faults of single frames
 * `disk`: the disks; `torn_files`: their files after a loss of power
 * `zookeeper`: the metadata store; `znodes`: its nodes
 * `engine`: the storage engine without threads; `clock`: an event loop on virtual time

@@ -35,7 +35,7 @@ GiveUp = Callable[[ReqId], None]
 
 
 class AppendFaults:
-    """The faults of all appends of a cluster: rates, and single faults that a test orders."""
+    """The faults of all appends of a cluster: rates, and single faults that a test has set."""
 
     def __init__(
         self, partitions: int, seed: int, give_up: GiveUp, log_mark: Callable[[int], int]
@@ -55,8 +55,10 @@ class AppendFaults:
         """
         self._seed = seed
         self._draws: dict[tuple[int, int], DeliveryDraws] = {}
-        self._ordered: list[deque[AppendDelivery]] = [deque() for _ in range(partitions)]
-        self._ordered_conflicts = [0] * partitions
+        self._next_deliveries: list[deque[AppendDelivery]] = [deque() for _ in range(partitions)]
+        """For each partition the deliveries that `set_next` has set, except conflicts."""
+        self._next_conflicts = [0] * partitions
+        """For each partition the number of conflicts that `set_next` has set."""
         self._interceptors: dict[AppendInterceptor, None] = {}
 
     @property
@@ -65,11 +67,11 @@ class AppendFaults:
         rates = self.rates
         return not (
             rates.lost + rates.uncertain + rates.conflict
-            or any(self._ordered)
-            or any(self._ordered_conflicts)
+            or any(self._next_deliveries)
+            or any(self._next_conflicts)
         )
 
-    def order(self, partition: int, delivery: AppendDelivery) -> None:
+    def set_next(self, partition: int, delivery: AppendDelivery) -> None:
         """Deliver the next append of ``partition`` as ``delivery`` says.
 
         CONFLICT applies to the next append with write or read locks. Each call affects one more
@@ -77,9 +79,9 @@ class AppendFaults:
         """
         with self.lock:
             if delivery is AppendDelivery.CONFLICT:
-                self._ordered_conflicts[partition] += 1
+                self._next_conflicts[partition] += 1
             else:
-                self._ordered[partition].append(delivery)
+                self._next_deliveries[partition].append(delivery)
 
     def suspend_feed(self, partition: int, mark: int) -> None:
         """Hold up every transaction after ``mark``; keep the mark of a feed suspended already."""
@@ -102,23 +104,23 @@ class AppendFaults:
             self._interceptors = dict.fromkeys((*still_open, interceptor))
         return interceptor
 
-    def delivery(self, req_id: ReqId, *, has_locks: bool) -> AppendDelivery:
-        """Decide how an append is delivered.
+    def choose_delivery(self, req_id: ReqId, *, has_locks: bool) -> AppendDelivery:
+        """Decide how an append, or a batch, is delivered.
 
-        ``has_locks`` tells whether the append, or one of its batch, has write or read locks. Each
-        call makes one random draw, and uses up an ordered delivery if there is one.
+        ``has_locks`` tells whether the append, or one of the batch, has write or read locks. Each
+        call makes one random draw, and uses up a delivery of `set_next` if there is one.
         """
         partition = req_id.partition
         with self.lock:
             key = (req_id.client_id, partition)
             if key not in self._draws:
                 self._draws[key] = DeliveryDraws(self._seed, *key)
-            drawn = self._draws[key].delivery(self.rates, has_locks=has_locks)
-            if has_locks and self._ordered_conflicts[partition]:
-                self._ordered_conflicts[partition] -= 1
+            drawn = self._draws[key].draw(self.rates, has_locks=has_locks)
+            if has_locks and self._next_conflicts[partition]:
+                self._next_conflicts[partition] -= 1
                 return AppendDelivery.CONFLICT
-            if self._ordered[partition]:
-                return self._ordered[partition].popleft()
+            if self._next_deliveries[partition]:
+                return self._next_deliveries[partition].popleft()
             return drawn
 
 
@@ -168,7 +170,7 @@ class AppendInterceptor:
     def _append_sent(self, append: cs.AppendRequest, frame: Frame) -> bytes:
         """Return what the server gets for a frame with one append."""
         has_locks = bool(append.write_locks or append.read_locks)
-        delivery = self._faults.delivery(append.req_id, has_locks=has_locks)
+        delivery = self._faults.choose_delivery(append.req_id, has_locks=has_locks)
         if delivery is AppendDelivery.CONFLICT:
             self._inject(cs.encode(self._refusal(append), frame.version))
             return b""
@@ -181,7 +183,7 @@ class AppendInterceptor:
             for number, append in enumerate(batch.appends)
             if append.write_locks or append.read_locks
         ]
-        delivery = self._faults.delivery(batch.req_id, has_locks=bool(with_locks))
+        delivery = self._faults.choose_delivery(batch.req_id, has_locks=bool(with_locks))
         if delivery is AppendDelivery.CONFLICT:
             return self._with_refusal(batch, with_locks[0], frame.version)
         req_ids = tuple(_id_in_batch(batch.req_id, number) for number in range(len(batch.appends)))
@@ -322,10 +324,10 @@ class AppendInterceptor:
             return frame.raw
         records = message.records
         first_id = int.from_bytes(records.raw[:8], "big")  # A record begins with its id.
-        shown = min(last_shown + 1 - first_id, records.count)
-        if shown <= 0:
+        num_shown = min(last_shown + 1 - first_id, records.count)
+        if num_shown <= 0:
             return self._hold(frame.raw)
-        return cs.encode(replace(message, records=records.first(shown)), frame.version)
+        return cs.encode(replace(message, records=records.first(num_shown)), frame.version)
 
     def _hold(self, raw: bytes) -> bytes:
         """Keep a frame for `release`; return no bytes, which is what the client gets now."""

@@ -262,7 +262,7 @@ class InProcessCluster:
         uncertain = (
             AppendDelivery.UNCERTAIN_COMMITTED if committed else AppendDelivery.UNCERTAIN_ABSENT
         )
-        self._appends.order(partition, uncertain)
+        self._appends.set_next(partition, uncertain)
 
     def fail_next_lock(self, partition: int) -> None:
         """Let the next append to ``partition`` with write or read locks raise LockFailed.
@@ -270,7 +270,7 @@ class InProcessCluster:
         Each call affects one more append.
         """
         self._check_exists(partition)
-        self._appends.order(partition, AppendDelivery.CONFLICT)
+        self._appends.set_next(partition, AppendDelivery.CONFLICT)
 
     def suspend_feed(self, partition: int) -> None:
         """Stop the feed of ``partition``: streams and ranges have nothing new, and appends wait.
@@ -365,8 +365,8 @@ class InProcessCluster:
     def _complete_replica(self, partition: int, last: int) -> StoragePartition:
         """Return a replica that has every transaction up to ``last``.
 
-        It is a replica of the newest store session. A replica of an older session may have records
-        that were never committed.
+        Of several such replicas, it is one of the newest store session: a replica of an older
+        session may have records that were never committed.
         """
         nodes = [storage.node for storage in self.storages if storage.node is not None]
         replicas = [node.directory.partitions.get(partition) for node in nodes]

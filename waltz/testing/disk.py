@@ -98,10 +98,10 @@ class MemoryDisk:
 
     ``observer`` is called after every change: a test takes crashed copies there. ``space`` is the
     limit in bytes of all files together. ``failing_flush`` counts down at each flush of a file or a
-    directory, and the flush that takes it to zero fails. The changes of the file are not durable
-    then, and no later flush repeats them, as on Linux. ``failing_open`` (of files and directories)
-    and ``failing_remove`` count down in the same way. ``flushes`` counts the flushes of files and
-    directories, ``open_files`` the files that are open now.
+    directory, and the flush that takes it to zero fails. The changes of a file whose flush fails
+    are not durable, and no later flush repeats them, as on Linux. ``failing_open`` (of files and
+    directories) and ``failing_remove`` count down in the same way. ``flushes`` counts the flushes
+    of files and directories, ``open_files`` the files that are open now.
     """
 
     def __init__(self) -> None:
@@ -195,13 +195,12 @@ class MemoryDisk:
             for name in [name for name in names if name.startswith(prefix)]:
                 del names[name]
         # The slash makes the creation of the directory itself match, too.
-        kept = [c for c in self._pending_names if not f"{c.old}/".startswith(prefix)]
-        self._pending_names = kept
+        self._pending_names = [c for c in self._pending_names if not f"{c.old}/".startswith(prefix)]
         self.directories.discard(path)
         self._durable_directories.discard(path)
 
     def restarted(self) -> MemoryDisk:
-        """Return the disk as the next process finds it: all written data are still cached."""
+        """Return the disk as the next process finds it, without a loss of power."""
         copies = {id(inode): inode.copy() for inode in self._inodes()}
         disk = MemoryDisk()
         disk._names = {path: copies[id(inode)] for path, inode in self._names.items()}
@@ -223,7 +222,7 @@ class MemoryDisk:
         for change in self._pending_names:
             if random.random() < kept_share:
                 change.apply(names, directories)
-        return _after_crash(names, directories, lambda inode: _survivor(inode, random))
+        return _after_crash(names, directories, lambda inode: _torn_content_of(inode, random))
 
     @property
     def unflushed(self) -> int:
@@ -321,8 +320,9 @@ class MemoryFile:
         """See `DiskFile`. If the space does not suffice, write the part of ``data`` that fits."""
         assert not self._closed
         growth = offset + len(data) - len(self._inode.current)
-        is_limited = self._disk.space < UNLIMITED  # For speed: `free_bytes` adds all sizes.
-        missing = max(0, growth) - max(0, self._disk.free_bytes()) if is_limited else 0
+        missing = 0
+        if self._disk.space < UNLIMITED:  # For speed: `free_bytes` adds the sizes of all files.
+            missing = max(0, growth) - max(0, self._disk.free_bytes())
         if missing > 0:
             fits = data[: max(0, len(data) - missing)]
             if fits:
@@ -390,7 +390,7 @@ def _content_in(contents: dict[int, bytes], inode: _Inode) -> bytes:
     return contents[id(inode)]
 
 
-def _survivor(inode: _Inode, random: Random) -> bytes:
+def _torn_content_of(inode: _Inode, random: Random) -> bytes:
     """Return a file's content after a crash: a mixture of its contents since the last flush."""
     version = bytearray(inode.durable)
     versions = [bytes(version)]

@@ -121,6 +121,6 @@ class EventLoopEngine:
         self._finish(self.engine.settle(part, self._clock()))
 
     def _finish(self, done: Done) -> None:
-        """Send the answers, and tell the engine which partition has no work under way any more."""
+        """Send the answers; queue for the engine which partition has no work under way any more."""
         self._mailbox.post(done.answers)
         self._inputs.append(done.freed)

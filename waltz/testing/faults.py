@@ -20,7 +20,7 @@ class Faults:
         lost: The append has no effect, as if the server dropped it: a server drops appends of an
             older generation. The client finds out and sends the append again, so that later appends
             may overtake it. If a batch is lost, each of its appends has the outcome `waltz.Absent`.
-        uncertain: The append raises AppendUncertain; half of such appends are in the log.
+        uncertain: The append raises AppendUncertain; half of these appends are in the log.
         conflict: An append with write or read locks is refused although the locks are free. A
             server does that when the hashes of two locks collide.
     """
@@ -61,17 +61,17 @@ class DeliveryDraws:
     def __init__(self, seed: int, client_id: int, partition: int) -> None:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
 
-    def delivery(self, faults: Faults, *, has_locks: bool) -> AppendDelivery:
+    def draw(self, faults: Faults, *, has_locks: bool) -> AppendDelivery:
         """Draw how the next append is delivered, with the rates in ``faults``.
 
         ``has_locks`` tells whether the append has write or read locks: only then can it be refused.
         """
         # Both values are drawn for each append, so that the rates do not change later draws.
-        drawn, committed = self._random.random(), self._random.random() < 0.5
+        drawn, is_committed = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
             return AppendDelivery.LOST
         if drawn < faults.lost + faults.uncertain:
-            if committed:
+            if is_committed:
                 return AppendDelivery.UNCERTAIN_COMMITTED
             return AppendDelivery.UNCERTAIN_ABSENT
         if has_locks and drawn < faults.lost + faults.uncertain + faults.conflict:

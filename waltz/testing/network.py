@@ -194,7 +194,7 @@ class MemoryNetwork:
             self._connections.pop(connection, None)
 
     def interceptor(self, connection: DialedConnection, address: tuple[str, int]) -> Interceptor:
-        """Return the interceptor of a new connection to ``address``."""
+        """Make the interceptor of a new connection to ``address``."""
         new_interceptor = self._interceptors.get(address)
         return Unchanged() if new_interceptor is None else new_interceptor(connection)
 

@@ -29,7 +29,8 @@ def torn_content(versions: list[bytes], random: Random) -> bytes:
     # One sector is torn: from the byte ``tear`` to its end it has the content of another version.
     tear = random.randrange(size + 1)
     torn_in = random.choice(_candidates(versions, chosen, tear))
-    end = min(size, tear - tear % SECTOR_BYTES + SECTOR_BYTES)
+    sector_start = tear - tear % SECTOR_BYTES
+    end = min(size, sector_start + SECTOR_BYTES)
     return mixture[:tear] + torn_in[tear:end].ljust(end - tear, b"\0") + mixture[end:size]
 
 

@@ -117,7 +117,8 @@ class MemoryTransport(asyncio.Transport):
         peer._receive(sent)
         with self._lock:
             pause = not self._paused_writing and self.get_write_buffer_size() > self._high
-            self._paused_writing = self._paused_writing or pause
+            if pause:
+                self._paused_writing = True
         if pause:
             self._connected().pause_writing()
 
@@ -173,8 +174,8 @@ class MemoryTransport(asyncio.Transport):
             self._closing = True
             self._inbox.clear()
             self._inbox_bytes = 0
-        # A peer that waits for this end to read does not wait any longer: nothing reads here again,
-        # and a real socket would be reset.
+        # A peer whose write buffer is full does not wait any longer: this end reads nothing more. A
+        # real socket would be reset.
         self.peer._peer_took()
         self.peer._note_peer_ended()
         if self.get_write_buffer_size() == 0:
@@ -246,12 +247,12 @@ class MemoryTransport(asyncio.Transport):
             delay = self.wire.delay()
             # Chunks stay in order. A chunk without a delay gets the due time of the previous chunk.
             due = max(self._last_due, self.loop.time() + delay) if delay else self._last_due
-            first, later = self.wire.tear(len(data))
-            if first:
-                self._inbox.append((due, data[:first]))
-                due = max(due, self.loop.time()) + later
+            first_bytes, seconds_later = self.wire.tear(len(data))
+            if first_bytes:
+                self._inbox.append((due, data[:first_bytes]))
+                due = max(due, self.loop.time()) + seconds_later
             self._last_due = due
-            self._inbox.append((due, data[first:]))
+            self._inbox.append((due, data[first_bytes:]))
             self._inbox_bytes += len(data)
         self.proceed()
 
@@ -270,14 +271,14 @@ class MemoryTransport(asyncio.Transport):
             if not self._reading or self._closing or self._cut or self.wire.blocked():
                 return
             chunk = self._take()
-            drained = self._peer_ended and not self._inbox
-            waiting = bool(self._inbox)
-        if waiting:
+            has_more = bool(self._inbox)
+            is_last = self._peer_ended and not has_more
+        if has_more:
             self.proceed()
         if chunk:
             self._hand_over(chunk)
         self.peer._peer_took()
-        if drained and not self._closing:
+        if is_last and not self._closing:
             self._connected().eof_received()
             self.close()
 
@@ -320,8 +321,8 @@ class MemoryTransport(asyncio.Transport):
             resume = self._paused_writing and size <= self._low
             if resume:
                 self._paused_writing = False
-            ended = self._closing and not self._lost and size == 0
-        if ended:
+            is_close_complete = self._closing and not self._lost and size == 0
+        if is_close_complete:
             self.soon(self._lose, None)
         elif resume:
             self.soon(self._resume_writing)

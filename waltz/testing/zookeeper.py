@@ -43,7 +43,7 @@ class MemoryZooKeeper:
         self.watch_delay = 0.0
         self._lock = threading.RLock()
         self._tree = ZnodeTree(self._fire)
-        self._last_session = 0
+        self._last_session_id = 0
         self._clients: list[MemoryStore] = []
         self._answering = True
 
@@ -58,7 +58,7 @@ class MemoryZooKeeper:
         client = MemoryStore(self, clock, pause or _one_turn)
         with self._lock:
             self._clients.append(client)
-            client.health.enter(SessionState.CONNECTED, self._new_session())
+            client.health.enter(SessionState.CONNECTED, self._new_session_id())
         return client
 
     def dump(self) -> dict[str, Node]:
@@ -82,11 +82,11 @@ class MemoryZooKeeper:
         client._enter(SessionState.SUSPENDED, client.health.session_id)
 
     def resume(self, client: MemoryStore) -> None:
-        """Reconnect the client: with its session, or with a new one if that has expired."""
+        """Reconnect the client, with a new session if its session has expired."""
         if client._expired and client.health.state is not SessionState.LOST:
             client._enter(SessionState.LOST, client.health.session_id)
         with self._lock:
-            session_id = self._new_session() if client._expired else client.health.session_id
+            session_id = self._new_session_id() if client._expired else client.health.session_id
             client._expired = False
         client._enter(SessionState.CONNECTED, session_id)
 
@@ -107,7 +107,7 @@ class MemoryZooKeeper:
     def abandon(self, client: MemoryStore, *, expire: bool = True) -> None:
         """End the client as the death of its process does: no watch is called any more.
 
-        Its session, with the ephemeral nodes, expires at once if ``expire``. Otherwise it stays.
+        With ``expire``, its session ends at once, with the ephemeral nodes. Otherwise both stay.
         """
         with self._lock:
             session_id = client._forget()
@@ -120,14 +120,15 @@ class MemoryZooKeeper:
         As in ZooKeeper, a write of the client brings its follower up to date.
         """
         with self._lock:
-            client._lag = LaggingFollower(self._tree.copied_nodes())
+            client._follower = LaggingFollower(self._tree.copied_nodes())
 
     def catch_up(self, client: MemoryStore) -> None:
         """Bring the client's follower up to date; call the watches of the changes it has missed."""
         with self._lock:
-            follower, client._lag = client._lag, None
-            for changed, child_lists in [] if follower is None else follower.missed:
-                client._notify(changed, child_lists)
+            follower, client._follower = client._follower, None
+            if follower is not None:
+                for changed, child_lists in follower.missed:
+                    client._notify(changed, child_lists)
 
     def end_session(self, session_id: int) -> None:
         """Delete the ephemeral nodes of a session, such as that of an abandoned client."""
@@ -146,9 +147,9 @@ class MemoryZooKeeper:
             for client in self._clients:
                 client._wake()
 
-    def _new_session(self) -> int:
-        self._last_session += 1
-        return self._last_session
+    def _new_session_id(self) -> int:
+        self._last_session_id += 1
+        return self._last_session_id
 
     def _fire(self, changed: str, child_lists: tuple[str, ...]) -> None:
         """Notify every client of a change; see `waltz.testing.znodes.OnTreeChange`."""
@@ -159,9 +160,8 @@ class MemoryZooKeeper:
 class MemoryStore:
     """A client of a MemoryZooKeeper, with one session at a time; implements MetadataStore.
 
-    `MemoryZooKeeper.connect` creates it. After its session has expired, it can get a new session.
-    ``operation_timeout`` is the number of seconds after which an operation without an answer raises
-    OperationTimedOut.
+    `MemoryZooKeeper.connect` creates it. An operation without an answer raises OperationTimedOut
+    after ``operation_timeout`` seconds.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class MemoryStore:
         self._answers_to_lose = 0
         self._writes_to_lose: deque[bool] = deque()
         """The next writes that get no answer; True for a write that is executed."""
-        self._lag: LaggingFollower | None = None
+        self._follower: LaggingFollower | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._loop = _running_loop()
 
@@ -265,7 +265,7 @@ class MemoryStore:
 
     @property
     def _nodes(self) -> dict[str, Znode]:
-        return self._zookeeper._tree.nodes if self._lag is None else self._lag.nodes
+        return self._zookeeper._tree.nodes if self._follower is None else self._follower.nodes
 
     async def _begin(self, path: str) -> None:
         """Wait until the ensemble answers; raise the error of a session that is not connected."""
@@ -347,23 +347,23 @@ class MemoryStore:
 
     def _notify(self, changed: str, child_lists: tuple[str, ...]) -> None:
         """Remove and call the watches of a change. A client that lags gets the change later."""
-        if self._lag is not None:
-            self._lag.missed.append((changed, child_lists))
+        if self._follower is not None:
+            self._follower.missed.append((changed, child_lists))
             return
-        due = list(self._data_watches.pop(changed, ()))
+        watches = list(self._data_watches.pop(changed, ()))
         for path in child_lists:
-            due += self._child_watches.pop(path, ())
-        self._call_watches(due)
+            watches += self._child_watches.pop(path, ())
+        self._call_watches(watches)
 
     def _call_and_remove_all_watches(self) -> None:
         """Call and remove all watches, so that their owners read again: changes may be missed."""
-        watches = (*self._data_watches.values(), *self._child_watches.values())
+        by_path = (*self._data_watches.values(), *self._child_watches.values())
         self._data_watches, self._child_watches = {}, {}
-        self._call_watches([on_change for registered in watches for on_change in registered])
+        self._call_watches([on_change for watches in by_path for on_change in watches])
 
-    def _call_watches(self, due: list[OnChange]) -> None:
+    def _call_watches(self, watches: list[OnChange]) -> None:
         delay = self._zookeeper.watch_delay
-        for on_change in due:
+        for on_change in watches:
             if delay:
                 self._soon(partial(_call_later, delay, on_change))
             else:

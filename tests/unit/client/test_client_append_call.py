@@ -16,7 +16,7 @@ async def test_append_keeps_its_first_outcome() -> None:
     first.settle(AppendResult(first, Outcome.UNCERTAIN))
     assert call.without_outcome == [second]
     assert call.outcomes == [committed]
-    ended = asyncio.ensure_future(call.ended())
+    ended = asyncio.ensure_future(call.wait_for_outcomes())
     await asyncio.sleep(0)
     assert not ended.done(), "a repeated outcome must not count for the other append"
     second.settle(AppendResult(second, Outcome.ABSENT))

@@ -78,7 +78,7 @@ async def test_removed_limit_lets_all_waiters_enter() -> None:
     await room.enter(1, 0)
     waiting = [entering(room, 1) for _ in range(3)]
     await settled()
-    room.unbound()
+    room.remove_limits()
     await asyncio.gather(*waiting)
     await room.enter(5, 5)
 

@@ -60,7 +60,7 @@ class AppendResult(NamedTuple):
 
     ``number`` is the transaction id for COMMITTED, the id of the transaction that took the lock for
     LOCK_FAILED, the id of the log's last transaction for AHEAD, and the server's protocol version
-    for UNSUPPORTED. ``req_id`` is set for UNCERTAIN.
+    for UNSUPPORTED; for other outcomes it has no meaning. ``req_id`` is set for UNCERTAIN.
     """
 
     token: object

@@ -1,9 +1,9 @@
 """Send the appends of one client to one partition, and return their outcomes. Pure.
 
 `SentAppends` determines the outcome of each append that was sent. An append is never sent twice
-with the same request id. It is sent again, with a new request id, only after `Outcome.ABSENT`.
-Otherwise a transaction could be in the log twice (tests/unit/client/test_client_appends.py,
-tests/sim).
+with the same request id. The caller sends it again, with a new request id, only after an outcome
+that says "not in the log", such as `Outcome.ABSENT`. Otherwise a transaction could be in the log
+twice (tests/unit/client/test_client_appends.py, tests/sim).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PartitionAppends:
 
     @property
     def mark(self) -> int:
-        """The id of the last transaction that was received in order; see `Mount.mark`."""
+        """The id after which a mount begins; see `Mount.mark`."""
         return self.mount.mark
 
     @property
@@ -80,11 +80,9 @@ class PartitionAppends:
 
     @property
     def idle(self) -> bool:
-        """Whether `tick` has nothing to do: no append waits or is in doubt, and no mount is due."""
-        return not (self._sent.in_doubt or self._waiting) and self.mount.phase in (
-            Phase.MOUNTED,
-            Phase.DETACHED,
-        )
+        """Whether `tick` has nothing to do: no append is open, and no mount is under way."""
+        has_open_appends = bool(self._sent.in_doubt) or bool(self._waiting)
+        return not has_open_appends and self.mount.phase in (Phase.MOUNTED, Phase.DETACHED)
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
@@ -141,7 +139,7 @@ class PartitionAppends:
             self.effects.results.append(sent.uncertain())
 
     def is_in_doubt(self, req_id: ReqId) -> bool:
-        """Whether the append ``req_id`` was sent and has no outcome yet."""
+        """Whether the append ``req_id`` was sent, and may be in the log or not."""
         sent = self._sent.in_doubt.get(req_id.seq)
         return sent is not None and sent.req_id == req_id
 
@@ -160,13 +158,14 @@ class PartitionAppends:
         mark. A transaction after a gap must not settle earlier appends as ABSENT
         (`SentAppends.commit`): the transaction of one of them can be in the gap.
         """
-        own, in_doubt = self._ids.client_id, self._sent.in_doubt
+        own_id, in_doubt = self._ids.client_id, self._sent.in_doubt
         mark = self.mount.mark
-        for client, generation, _, seq, transaction_id, _ in records:
+        for client_id, generation, _, seq, transaction_id, _ in records:
             if transaction_id != mark + 1:
                 continue
             mark = transaction_id
-            if client == own and seq in in_doubt and in_doubt[seq].req_id.generation == generation:
+            may_be_own = client_id == own_id and seq in in_doubt
+            if may_be_own and in_doubt[seq].req_id.generation == generation:
                 self._sent.commit(seq, transaction_id)
         self.mount.advance(mark)
         self._sent.settle_up_to_mark(mark)
@@ -180,7 +179,7 @@ class PartitionAppends:
             case FeedSuspended():
                 # A message with another request id is about the feed of an earlier mount.
                 if message.req_id == self.mount.request_id:
-                    self._feed.suspended()
+                    self._feed.note_suspended()
                     self._request_feed_if_needed()
             case LockFailure():
                 self._sent.refuse(message.req_id.seq, message.transaction_id)
@@ -362,7 +361,7 @@ class PartitionAppends:
                 self._sent.note_batched(sent.req_id.seq, outcome)
 
     def _request_denied(self, message: RequestDenied) -> None:
-        """Settle the append that was denied. If the mount was, or its feed, settle all that wait.
+        """Settle the denied append. If the mount or its feed was denied, settle all that wait.
 
         The appends that were sent over an earlier mount stay in doubt.
         """
@@ -382,7 +381,7 @@ class PartitionAppends:
     def _request_feed_if_needed(self) -> None:
         if self._feed.may_request():
             assert self.mount.request_id is not None
-            self._feed.requested()
+            self._feed.note_requested()
             self.effects.messages.append(FeedRequest(self.mount.request_id, self.mark))
 
     def _request_flush(self) -> None:

@@ -24,7 +24,7 @@ MOST_INT = (1 << 31) - 1
 _MOST_SHOWN = 80
 """The largest number of characters of a value in the text of an error."""
 
-_ID = "the id of a transaction"
+_ID_TEXT = "the id of a transaction"
 
 
 def checked_header(header: int) -> int:
@@ -89,7 +89,7 @@ def checked_id(name: str, transaction_id: object) -> int:
     Raises TypeError if it is not a whole number.
     """
     if not is_int(transaction_id):
-        raise TypeError(f"{name} is {shown(transaction_id)}: it must be {_ID}, a whole number")
+        raise TypeError(f"{name} is {shown(transaction_id)}: it must be {_ID_TEXT}, a whole number")
     return transaction_id
 
 
@@ -100,8 +100,8 @@ def check_position(name: str, position: object) -> None:
     """
     if not NO_TRANSACTION <= checked_id(name, position) < _ID_LIMIT:
         raise ValueError(
-            f"{name} is {position}: it must be {_ID}, or {NO_TRANSACTION} before the first, and "
-            "below 2**63"
+            f"{name} is {position}: it must be {_ID_TEXT}, or {NO_TRANSACTION} before the first, "
+            "and below 2**63"
         )
 
 
@@ -133,7 +133,7 @@ def check_bounds(partitions: object, after: object, until: object) -> None:
 def _check_end(name: str, end: object) -> None:
     """Check the last transaction of a stream. It may be below -1: then the stream is empty."""
     if checked_id(name, end) >= _ID_LIMIT:
-        raise ValueError(f"{name} is {end}: it must be {_ID}, and below 2**63")
+        raise ValueError(f"{name} is {end}: it must be {_ID_TEXT}, and below 2**63")
 
 
 def _check_positions(

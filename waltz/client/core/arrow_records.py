@@ -97,10 +97,10 @@ def to_arrow(records: RecordBatch | StoredBatch) -> Any:
     if isinstance(records, StoredBatch):
         stored = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
         heads = stored.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
-        return _columns(heads, stored.slice(STORED_HEAD_BYTES, -_CRC_BYTES))
+        return _arrow_batch(heads, stored.slice(STORED_HEAD_BYTES, -_CRC_BYTES))
     split = _split(records.wire, records.count, WIRE_OVERHEAD_BYTES)
     heads = split.numbers(0, _HEAD.itemsize, _HEAD)
-    return _columns(heads, split.slice(_HEAD.itemsize, -_CRC_BYTES))
+    return _arrow_batch(heads, split.slice(_HEAD.itemsize, -_CRC_BYTES))
 
 
 def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
@@ -109,7 +109,7 @@ def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
     Each record must have the checksum that the storage wrote, and its data the checksum that the
     client sent. Raises RecordsDamaged.
     """
-    # This is done first, so that the memory that `are_right` needs is free before columns are made.
+    # `are_right` is called first, so that its memory is free before columns are made.
     right = are_right(records, partition, first_id) if records.count else None
     split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
@@ -125,7 +125,7 @@ def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
         raise RecordsDamaged(
             f"a replica returned damaged records among {records.count} from id {first_id} on"
         )
-    return _columns(heads, data)
+    return _arrow_batch(heads, data)
 
 
 def _checksums_match(split: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
@@ -136,15 +136,17 @@ def _checksums_match(split: _Records, heads: np.ndarray[Any, Any], data: Any) ->
     )
 
 
-def _columns(heads: np.ndarray[Any, Any], data: Any) -> Any:
+def _arrow_batch(heads: np.ndarray[Any, Any], data: Any) -> Any:
     """Return an Arrow batch with the columns of `ARROW_SCHEMA`."""
     columns = [
-        _numbers(heads[field.name], field.type) for field in ARROW_SCHEMA if field.name != "data"
+        _arrow_array(heads[field.name], field.type)
+        for field in ARROW_SCHEMA
+        if field.name != "data"
     ]
     return pa.RecordBatch.from_arrays([*columns, data], schema=ARROW_SCHEMA)
 
 
-def _numbers(column: np.ndarray[Any, Any], kind: Any) -> Any:
+def _arrow_array(column: np.ndarray[Any, Any], kind: Any) -> Any:
     """Return big-endian numbers as an Arrow array. `pyarrow.array` would import pandas."""
     native = np.ascontiguousarray(column, column.dtype.newbyteorder("="))
     return pa.Array.from_buffers(kind, len(native), [None, pa.py_buffer(native)])

@@ -56,7 +56,7 @@ _FEED_BODY = struct.Struct(">biiiiqi")
 _APPEND_HEAD = struct.Struct(">bhibiiiiq")
 """The head of a frame, a message type, a request id, and the append's mark.
 
-The head of a frame has `HEAD_BYTES`: magic byte, version, and the number of bytes after it."""
+The head of a frame has `HEAD_BYTES`: magic byte, version, and the number of bytes that follow."""
 
 _DATA_REQUEST = struct.Struct(">bhibiiiiq")
 """The head of a frame, a message type, a request id, and a transaction id."""
@@ -93,16 +93,16 @@ def encode_message(message: Message, version: int) -> bytes:
     if isinstance(message, AppendRequest):
         return _encode_append(message, version)
     if isinstance(message, TransactionDataRequest):
-        r = message.req_id
+        req_id = message.req_id
         return _DATA_REQUEST.pack(
             CLIENT_SERVER.magic,
             version,
             _DATA_REQUEST.size - HEAD_BYTES,
             TRANSACTION_DATA_REQUEST_TYPE,
-            r.client_id,
-            r.generation,
-            r.partition,
-            r.seq,
+            req_id.client_id,
+            req_id.generation,
+            req_id.partition,
+            req_id.seq,
             message.transaction_id,
         )
     return encode(message, version)
@@ -125,16 +125,16 @@ def _encode_append(message: AppendRequest, version: int) -> bytes:
     if version >= APPEND_LOCKS_SINCE:
         lock_lists.append(_ints(message.append_locks))
     before_data = b"".join((*lock_lists, _INT.pack(message.header), _INT.pack(len(message.data))))
-    r = message.req_id
+    req_id = message.req_id
     head = _APPEND_HEAD.pack(
         CLIENT_SERVER.magic,
         version,
         _APPEND_HEAD.size - HEAD_BYTES + len(before_data) + len(message.data) + _INT.size,
         message_type,
-        r.client_id,
-        r.generation,
-        r.partition,
-        r.seq,
+        req_id.client_id,
+        req_id.generation,
+        req_id.partition,
+        req_id.seq,
         message.client_high_water_mark,
     )
     return b"".join((head, before_data, message.data, _INT.pack(message.checksum)))

@@ -131,18 +131,18 @@ class ColumnBatch:
     @cached_property
     def _columns(self) -> list[tuple[int, ...]]:
         """The fields of `WIRE_HEAD`, one tuple for each field."""
-        records, count = self._bytes, self._records.count
-        size = len(records) // count
-        if len(records) == size * count and size >= self._overhead:
+        raw, count = self._bytes, self._records.count
+        size = len(raw) // count
+        if len(raw) == size * count and size >= self._overhead:
             # If all records have the size of the first one, no loop in Python is needed.
             after_head = size - WIRE_HEAD.size
-            equal_heads = struct.iter_unpack(f"{WIRE_HEAD.format}{after_head}x", records)
+            equal_heads = struct.iter_unpack(f"{WIRE_HEAD.format}{after_head}x", raw)
             columns = list(zip(*equal_heads, strict=True))
             if columns[_LENGTH] == (size - self._overhead,) * count:
                 return columns
         heads, position = [], 0
         for _ in range(count):
-            head = WIRE_HEAD.unpack_from(records, position)
+            head = WIRE_HEAD.unpack_from(raw, position)
             heads.append(head)
             position += head[_LENGTH] + self._overhead
         return list(zip(*heads, strict=True))

@@ -8,15 +8,16 @@ calculated in one pass. For a record with the checksum r, whose 4 bytes t end th
 
 So the stored checksums of all records determine the checksum of all bytes.
 
-The checksums of the data are checked by those of the heads, without another pass over the data::
+The checksums of the data are checked by those of the heads, without another pass over the data.
+Each record has ``length`` bytes of data::
 
-    crc32(head + data) == shift(crc32(head), size) ^ crc32(data)
+    crc32(head + data) == shift(crc32(head), length) ^ crc32(data)
 
-So the xor of a record's two checksums is the checksum of its head, shifted by the size of its data.
-A shift is linear, and the order of two shifts does not matter. So the shifted checksums can be
-concatenated like checksums, for heads ``g`` and ``h`` of n bytes each::
+So the xor of a record's two checksums is the checksum of its head, shifted by ``length``. A shift
+is linear, and the order of two shifts does not matter. So the shifted checksums can be concatenated
+like checksums, for heads ``g`` and ``h`` of n bytes each::
 
-    shift(shift(crc32(g), size), n) ^ shift(crc32(h), size) == shift(crc32(g + h), size)
+    shift(shift(crc32(g), length), n) ^ shift(crc32(h), length) == shift(crc32(g + h), length)
 
 The left side is calculated from the checksums in the records, the right side from the bytes of all
 heads as one piece.

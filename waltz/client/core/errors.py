@@ -174,8 +174,8 @@ class ClientAhead(WaltzError):
 class LockFailed(WaltzError):
     """A lock was taken after the mark of the append. The append is not in the log.
 
-    Another transaction took it, or rarely a lock with the same hash.
-    The caller must apply the log up to ``transaction_id`` before it appends again.
+    Another transaction took the lock, or, in rare cases, another lock with the same hash. The
+    caller must apply the log up to ``transaction_id`` before it appends again.
     """
 
     def __init__(self, partition: int, transaction_id: int) -> None:

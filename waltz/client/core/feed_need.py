@@ -1,7 +1,7 @@
 """Decide when the appends of one client to one partition need the feed. Pure.
 
-A server of a version before `APPEND_ANSWERS_SINCE` shows the outcome of an append in the feed, so
-that every client that appends is fed every transaction of the partition. A newer server answers
+A server of a version before `APPEND_ANSWERS_SINCE` shows the outcome of an append in the feed. So
+it feeds every transaction of the partition to every client that appends. A newer server answers
 each append. Then the client needs the feed only for appends whose answer is lost: it looks for them
 in the log, after a mark that was taken before they were sent (`SentAppend.log_mark`).
 
@@ -67,7 +67,8 @@ class FeedNeed:
     def needs_feed(self, version: int) -> bool:
         """Whether the appends need the feed of a server of ``version``.
 
-        Appends that an older server refused are settled when the feed has reached their conflict.
+        An append that an older server refused is settled when the feed has reached the transaction
+        that took one of its locks.
         """
         if version < APPEND_ANSWERS_SINCE or self._sent.any_refused:
             return True
@@ -82,19 +83,19 @@ class FeedNeed:
             and self.needs_feed(self._mount.version)
         )
 
-    def requested(self) -> None:
+    def note_requested(self) -> None:
         """Record that the feed of the present mount is requested now."""
         self._requested_by = self._mount.request_id
 
-    def suspended(self) -> None:
+    def note_suspended(self) -> None:
         """Record that the server feeds nothing more without another request."""
         self._requested_by = None
 
     def advance(self) -> None:
         """Advance the client's mark, but not to an id that an append in doubt may have.
 
-        Otherwise a feed after the mark would not show this append. The client would take it for
-        absent and send it again, so that it could be in the log twice
+        Otherwise a feed after the mark would not show this append. The client would take the append
+        for absent and send it again, so that it could be in the log twice
         (tests/unit/client/test_client_answered_appends.py).
         """
         if not self.server_answers:

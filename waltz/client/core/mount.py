@@ -1,10 +1,9 @@
 """Mount one partition on its present connection, and mount it again when that is necessary. Pure.
 
 A mount selects the connection over which a client appends to a partition and receives its feed. A
-mount request names the last transaction that the client has received. If the mount is *fed*, the
-server feeds the following transactions; then it answers READY (spec/wire.md sections 4 and 12,
-spec/behaviour.md section 8). The appends of a partition have one `Mount`. Each stream has another
-one for each of its partitions.
+mount request names the client's mark. If the mount is *fed*, the server feeds the transactions
+after the mark; then it answers READY (spec/wire.md sections 4 and 12, spec/behaviour.md section 8).
+The appends of a partition have one `Mount`. Each stream has another one for each of its partitions.
 """
 
 from __future__ import annotations
@@ -101,28 +100,29 @@ class Mount:
         # Arguments of the last `attach`.
         self._connection_seq = 0
         self._fed = True
-        self._since: float | None = None
+        self._waiting_since: float | None = None
         """The time of the first `tick` after the last restart of the timeout."""
-        self._not_ready = 0
+        self._num_not_ready = 0
         """The number of consecutive NOT_READY answers."""
         self._confirmations = 0
         """The number of consecutive high-water marks that were below ``mark``."""
-        self._mark_request: ReqId | None = None
+        self._mark_request_id: ReqId | None = None
         """The id of the open request for the log's mark."""
 
     @property
     def mark(self) -> int:
-        """The id of the last transaction that was received in order.
+        """The transaction after which a mount begins, named in each mount request.
 
-        Before the first one: the transaction after which the partition is mounted.
+        A client that is fed has received every transaction up to the mark. Without a feed, the
+        answers to appends advance the mark (`FeedNeed.advance`).
         """
         return self._mark
 
     def advance(self, mark: int) -> None:
-        """Record that the client has received everything up to ``mark``; restart the timeout."""
+        """Raise the mark to ``mark``, and restart the timeout."""
         assert mark >= self._mark, "a mark never goes down"
         self._mark = mark
-        self._since = None
+        self._waiting_since = None
 
     def attach(
         self, generation: int, connection_seq: int, version: int, *, fed: bool = True
@@ -138,13 +138,13 @@ class Mount:
         self.version = version
         self._connection_seq = connection_seq
         self.log_mark_behind = self.denial = None
-        self._not_ready = self._confirmations = 0
+        self._num_not_ready = self._confirmations = 0
         self._request()
 
     def detach(self) -> None:
         """Stop using the connection: it is lost, or another server owns the partition now."""
         self._enter(Phase.DETACHED)
-        self.request_id = self._mark_request = None
+        self.request_id = self._mark_request_id = None
 
     def mount_received(self, response: MountResponse) -> bool:
         """Handle a MountResponse; return whether the partition is mounted by this response.
@@ -156,16 +156,16 @@ class Mount:
             return False
         match response.state:
             case MountState.READY:
-                self._not_ready = self._confirmations = 0
+                self._num_not_ready = self._confirmations = 0
                 self.denial = None
                 self._enter(Phase.MOUNTED)
                 return True
             case MountState.NOT_READY:
-                self._not_ready += 1
+                self._num_not_ready += 1
                 self._enter(Phase.BACKOFF)
                 if (
                     self.version < CLIENT_AHEAD_SINCE
-                    and self._not_ready >= _NOT_READY_BEFORE_MARK_CHECK
+                    and self._num_not_ready >= _NOT_READY_BEFORE_MARK_CHECK
                 ):
                     self._request_log_mark()
             case MountState.CLIENT_AHEAD:
@@ -186,9 +186,9 @@ class Mount:
 
     def log_mark_received(self, response: HighWaterMarkResponse) -> None:
         """Handle the high-water mark that was requested because the log may end before `mark`."""
-        if response.req_id != self._mark_request:
+        if response.req_id != self._mark_request_id:
             return
-        self._mark_request = None
+        self._mark_request_id = None
         # A mark below -1 says that the server has not opened the partition, or does not own it.
         if NO_TRANSACTION <= response.transaction_id < self.mark:
             self._confirmations += 1
@@ -199,7 +199,7 @@ class Mount:
 
     def restart_wait(self) -> None:
         """Restart the timeout of the mount. While reading is paused, no answer can arrive."""
-        self._since = None
+        self._waiting_since = None
 
     def tick(self, now: float) -> None:
         """Mount again if the backoff or the timeout has ended at ``now``.
@@ -214,9 +214,9 @@ class Mount:
             return
         if self.log_mark_behind is not None:
             return  # The log stays too short. The client raises ClientAhead until `attach`.
-        if self._since is None:
-            self._since = now
-        if now - self._since >= limit:
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since >= limit:
             self._request()
 
     def _request(self) -> None:
@@ -228,10 +228,10 @@ class Mount:
 
     def _request_log_mark(self) -> None:
         """Request the end of the log; `log_mark_received` handles the answer."""
-        self._mark_request = self.ids.next(self.generation)
-        self._effects.messages.append(HighWaterMarkRequest(self._mark_request))
+        self._mark_request_id = self.ids.next(self.generation)
+        self._effects.messages.append(HighWaterMarkRequest(self._mark_request_id))
 
     def _enter(self, phase: Phase) -> None:
         """Enter a phase, and restart the timeout."""
         self.phase = phase
-        self._since = None
+        self._waiting_since = None

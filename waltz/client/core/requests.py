@@ -136,7 +136,7 @@ class _OpenRequest:
     """The number of answers after which the request backed off."""
     mismatches: int = 0
     """The number of answers with wrong checksums."""
-    too_short: int = 0
+    num_ahead: int = 0
     """The number of answers that the log ends before the range."""
     trusts_disks: bool = True
     """Whether records may be answered as they lie on a disk. False after an answer that ``errors``
@@ -216,7 +216,7 @@ class PartitionRequests:
                 if self._accept_range(open_request, error, mark, records.count):
                     self._records_received(open_request, mark, records)
             case ReadRecords(), StoredRecordsResponse() if open_request.trusts_disks:
-                # It has at least one record: errors and empty ranges come as RecordsResponse.
+                # This answer has a record: errors and empty ranges come as RecordsResponse.
                 self._stored_received(open_request, message)
             case ReadHeaders(), HeadersResponse(error=error, high_water_mark=mark, headers=headers):
                 if self._accept_range(open_request, error, mark, len(headers)):
@@ -236,13 +236,13 @@ class PartitionRequests:
         """Send again the requests whose timeout or backoff has passed at ``now``."""
         if self._generation is None:
             return
-        due = []
+        due_seqs = []
         for seq, open_request in self._open.items():
             if open_request.waiting_since is None:
                 open_request.waiting_since = now
             if now - open_request.waiting_since >= self._timeout_seconds(open_request):
-                due.append(seq)
-        for seq in due:
+                due_seqs.append(seq)
+        for seq in due_seqs:
             self._send(self._open.pop(seq))
 
     def close(self) -> list[object]:
@@ -259,7 +259,7 @@ class PartitionRequests:
                 Answer(open_request.token, AnswerKind.DATA, data=message.data)
             )
         else:
-            self._mismatch(open_request, message.transaction_id)
+            self._handle_mismatch(open_request, message.transaction_id)
 
     def _records_received(
         self, open_request: _OpenRequest, mark: int, records: RecordBatch
@@ -271,14 +271,14 @@ class PartitionRequests:
                 Answer(open_request.token, AnswerKind.RECORDS, mark=mark, records=records)
             )
         else:
-            self._mismatch(open_request, mismatch)
+            self._handle_mismatch(open_request, mismatch)
 
     def _stored_received(self, open_request: _OpenRequest, message: StoredRecordsResponse) -> None:
         """Verify unverified records; if any is wrong, request verified ones at once."""
         request = open_request.request
         assert isinstance(request, ReadRecords)
         mark = message.high_water_mark
-        # More records than that would be uncommitted, or more than were requested.
+        # No more than were requested, and none after ``mark``, which would not be committed.
         max_records = min(request.max_records, mark + 1 - request.first_id)
         records = verified(message.records, self._ids.partition, request.first_id, max_records)
         if records is not None:
@@ -290,7 +290,7 @@ class PartitionRequests:
             open_request.trusts_disks = False
             self._send(open_request)
 
-    def _mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
+    def _handle_mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
         """Send a request again after a wrong checksum, or end it as CORRUPT after too many."""
         open_request.mismatches += 1
         if open_request.mismatches >= CHECKSUM_ATTEMPTS:
@@ -314,8 +314,8 @@ class PartitionRequests:
             self._back_off(open_request)
             return False
         if count == 0 and mark < open_request.request.first_id - 1:
-            open_request.too_short += 1
-            if open_request.too_short < AHEAD_CONFIRMATIONS:
+            open_request.num_ahead += 1
+            if open_request.num_ahead < AHEAD_CONFIRMATIONS:
                 self._back_off(open_request)
             else:
                 self.effects.results.append(Answer(open_request.token, AnswerKind.AHEAD, mark=mark))

@@ -11,8 +11,9 @@ an append is
 Besides these signals, only an answer of the server determines an outcome: a refusal, an
 AppendBatchResponse or AppendAnswers. A lost connection and elapsed time leave an append in doubt.
 
-The client's *mark* is the id up to which it has received the log. No append in doubt has an id at
-or below the mark. So a feed that begins at the mark shows every append in doubt that is in the log.
+The client's *mark* is the id after which it mounts the partition (`Mount.mark`). No append in doubt
+has an id at or below the mark. So a feed after the mark shows every append in doubt that is in the
+log.
 
 The *place* of an append or of a flush is its number in the order in which the client sends its
 requests to the partition (`RequestIds.last`).
@@ -34,7 +35,7 @@ class SentAppend(NamedTuple):
     """An append that was sent and has no outcome yet.
 
     ``log_mark`` is a mark of the log before the append was sent: if the append is committed, its id
-    is greater. ``committed`` is the transaction id if the server has answered that the append is
+    is greater. ``committed_id`` is the transaction id if the server has answered that the append is
     committed, and the feed has not shown the transaction yet. Otherwise it is None.
     """
 
@@ -42,7 +43,7 @@ class SentAppend(NamedTuple):
     token: object
     req_id: ReqId
     log_mark: int
-    committed: int | None = None
+    committed_id: int | None = None
 
     def uncertain(self) -> AppendResult:
         """Return the outcome UNCERTAIN, whatever the server has answered."""
@@ -50,8 +51,8 @@ class SentAppend(NamedTuple):
 
     def outcome_without_feed(self) -> AppendResult:
         """Return the outcome that is known now, for a caller that does not wait for the feed."""
-        if self.committed is not None:
-            return AppendResult(self.token, Outcome.COMMITTED, self.committed)
+        if self.committed_id is not None:
+            return AppendResult(self.token, Outcome.COMMITTED, self.committed_id)
         return self.uncertain()
 
 
@@ -171,7 +172,7 @@ class SentAppends:
         has reached the transaction when the caller gets COMMITTED. `known_outcomes` returns
         COMMITTED earlier.
         """
-        self.in_doubt[seq] = self.in_doubt[seq]._replace(committed=transaction_id)
+        self.in_doubt[seq] = self.in_doubt[seq]._replace(committed_id=transaction_id)
 
     def flush_sent(self, seq: int, place: int) -> None:
         """Record a flush that is sent now."""
@@ -242,9 +243,9 @@ class SentAppends:
         """
         self._end(sent.uncertain() for sent in self.in_doubt.values())
 
-    def _end(self, in_doubt: Iterable[AppendResult]) -> None:
+    def _end(self, results_in_doubt: Iterable[AppendResult]) -> None:
         """Settle the appends in doubt with these results, and the refused appends; drop all."""
-        self._effects.results += in_doubt
+        self._effects.results += results_in_doubt
         self._effects.results += (refused.outcome() for refused in self._refused)
         self.in_doubt.clear()
         self._refused.clear()

@@ -79,7 +79,7 @@ class DataclassSerializer(Generic[T]):
     """
 
     def __init__(self, kind: type[T]) -> None:
-        """Raises TypeError if ``kind`` is no dataclass, or `deserialize` could not create it."""
+        """Raises TypeError if ``kind`` is no dataclass, or cannot be created from its fields."""
         if not dataclasses.is_dataclass(kind):
             raise TypeError(f"{kind.__name__} is not a dataclass: decorate it with @dataclass")
         self._kind = kind

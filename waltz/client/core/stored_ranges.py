@@ -42,9 +42,9 @@ def verified(
         from waltz.client.core.equal_records import are_right
 
         # These records are not copied: a copy of megabytes would take longer than the checks.
-        at_once = are_right(records, partition, first_id)
-        if at_once is not None:
-            return records if at_once else None
+        all_are_right = are_right(records, partition, first_id)
+        if all_are_right is not None:  # None: the records have different sizes.
+            return records if all_are_right else None
     copy = StoredBatch(count, bytes(records.raw))  # Slices of bytes are faster than of a view.
     return copy if _each_is_right(copy, partition, first_id) else None
 

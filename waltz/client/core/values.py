@@ -58,7 +58,7 @@ class Transaction(_Fields, Generic[DataT_co]):
     ``data`` is None if the stream was opened without ``data=True``. Otherwise it is the value of
     the client's serializer, or bytes without a serializer.
 
-    A transaction is immutable, and equal to every other with the same fields.
+    A transaction is immutable, and equal to every other transaction with the same fields.
     """
 
     # For speed, this is not a frozen dataclass, which takes several times as long to make: a stream
