@@ -78,7 +78,10 @@ def printed_by(command: Any) -> Printed | None:
 
 
 def fields_of(row: type, prefix: str = "") -> Iterator[Field]:
-    """Yield the fields of the JSON value of ``row``, each before the fields nested in it."""
+    """Yield the fields of the JSON value of ``row``, each before the fields nested in it.
+
+    In a field's name, NAME stands for each key of a mapping.
+    """
     for name, hint in _hints(row):
         path = f"{prefix}{name}"
         yield Field(path, _kind(hint))

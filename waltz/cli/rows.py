@@ -88,9 +88,9 @@ def nested(
 ) -> _Column:
     """Declare a field that is a tuple of objects of the class ``row``.
 
-    ``table`` is the title of a separate table of these objects; None: there is no such table. With
-    ``show``, which turns the tuple into a cell, the table of the class that has the field also has
-    a column for it. ``title`` is the title of this column (None: the field's name).
+    ``table`` is the title of a separate table of these objects; None: there is no such table.
+    ``show`` turns the tuple into a cell; None: the field has no column in the table of its own
+    class. ``title`` is the title of that column (None: the field's name).
     """
     return _Column(title, show, in_table=show is not None, row=row, table=table)
 

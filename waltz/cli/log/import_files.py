@@ -102,9 +102,9 @@ async def _import(
 ) -> dict[int, ImportCounts]:
     """Append the transactions that earlier runs have not appended; return the counts by partition.
 
-    A dry run appends nothing and returns what a real run would append. A real run is added to
-    ``import_record``, which is written to ``record_file`` before the first append. Raises
-    BadArchive, and Failed if ``import_record`` does not fit ``sources``; also WaltzError.
+    The run is added to ``import_record``, which a real run writes to ``record_file`` before its
+    first append. A dry run appends and writes nothing, and returns what a real run would append.
+    Raises BadArchive, and Failed if ``import_record`` does not fit ``sources``; also WaltzError.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
@@ -143,7 +143,7 @@ async def _import(
                     )
                 )
     return {
-        partition: ImportCounts(imported_before[partition], now=count)
+        partition: ImportCounts(before=imported_before[partition], now=count)
         for partition, count in missing.items()
     }
 

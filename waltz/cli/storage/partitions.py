@@ -225,7 +225,9 @@ def switch_command(
     }
     if not wanted_switches:
         raise typer.BadParameter("no switch is named: use --read on|off, --write on|off, or both")
-    order = Switching(storage, wanted, wanted_switches.get("read"), wanted_switches.get("write"))
+    order = Switching(
+        storage, wanted, read=wanted_switches.get("read"), write=wanted_switches.get("write")
+    )
     steps = _switch(target(context), order, dry_run=dry_run)
     switched = change("storage switch", storage, steps, partitions=wanted, dry_run=dry_run)
     states = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in wanted_switches.items())
