@@ -199,7 +199,7 @@ def _named(
             "--access": access,
         }
     )
-    typed_access = None if access is None else access_from_option(access)
+    access_override = None if access is None else access_from_option(access)
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
@@ -212,7 +212,7 @@ def _named(
             root or settings.root,
             tls_from_option(tls) or settings.tls_settings.config(),
             settings.zookeeper_access,
-            typed_access or settings.access,
+            access_override or settings.access,
         )
     if cluster is not None:
         try:
@@ -223,7 +223,7 @@ def _named(
             zookeeper or description.zookeeper,
             root or description.root,
             tls_from_option(tls) or (TlsConfig() if description.tls else PLAINTEXT),
-            access=typed_access or "inside",
+            access=access_override or "inside",
             # With --zookeeper, the cluster may be another one than the local cluster.
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
@@ -242,10 +242,11 @@ def _named(
             root or chosen.root,
             tls_from_option(tls) or _tls_of_profile(chosen),
             # The value of the profile is checked only if no option overrides it.
-            access=typed_access or access_from_option(chosen.access, "the access of the profile"),
+            access=access_override
+            or access_from_option(chosen.access, "the access of the profile"),
         )
     return Target(
-        zookeeper, root or DEFAULT_ROOT, tls_from_option(tls), access=typed_access or "inside"
+        zookeeper, root or DEFAULT_ROOT, tls_from_option(tls), access=access_override or "inside"
     )
 
 
@@ -283,12 +284,10 @@ class ClusterCommand(TyperCommand):
         The function of the verb has no parameters for these options, so they are removed.
         """
         values = {option.name: ctx.params.pop(option.name) for option in self._cluster_options}
-        typed_options = [
-            word
-            for option in self._cluster_options
-            if _is_typed(ctx, option.name)
-            for word in (option.opts[0], str(values[option.name]))
-        ]
+        typed_options: list[str] = []
+        for option in self._cluster_options:
+            if _is_typed(ctx, option.name):
+                typed_options += [option.opts[0], str(values[option.name])]
         check_finite(ctx.params)
         _drop_overridden(ctx, values)
         named = _named(**values, environment=_settings_environment(ctx))

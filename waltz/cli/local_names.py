@@ -44,9 +44,9 @@ class LocalNames:
         return None if name is None else self._start_command_of(name)
 
     def start_missing_command(self, kind: ProcessKind | None) -> str | None:
-        """Return the command that starts one process of ``kind`` that has ended.
+        """Return the command that starts one process of ``kind`` that does not run.
 
-        None if ``kind`` is None or no such process has ended.
+        None if ``kind`` is None, or no process in ``ended`` is of this kind.
         """
         if kind is None:
             return None

@@ -125,7 +125,7 @@ def set_command(
                 _refuse_shared(changed, wanted, used)
                 return changed
 
-            # The steps below need ``after``. A change that must be refused is refused here.
+            # The steps below need ``after``. A dry run refuses here what a real run would refuse.
             after = with_wanted(before)
             if not dry_run:
                 await change_outside_addresses(cluster, with_wanted)

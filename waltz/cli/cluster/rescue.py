@@ -255,22 +255,22 @@ async def _write_metadata(
             f"{problem}; {shown_plan.written_before_metadata}; when the storage answers, type the "
             "command again"
         ) from problem
-    plans = await plan_rescue(
+    rescues = await plan_rescue(
         cluster, maps, params, tls, backup, timeout_seconds=seconds, network=network
     )
     changed = [
         now
-        for now, before in zip(plans, shown_plan.partitions, strict=True)
+        for now, before in zip(rescues, shown_plan.partitions, strict=True)
         if now.decision != before.decision
     ]
     if changed:
         # Nothing is written for any partition: the user has not seen the present decisions.
         consequence = "no metadata are written"
     else:
-        changed = await write_rescue(cluster, plans)
+        changed = await write_rescue(cluster, rescues)
         consequence = "their metadata are not written"
     if changed:
-        partitions = ", ".join(str(plan.partition) for plan in changed)
+        partitions = ", ".join(str(rescue.partition) for rescue in changed)
         raise Failed(
             f"partitions {partitions} changed during the rescue, and {consequence}; type the "
             "command again"

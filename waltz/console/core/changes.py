@@ -148,19 +148,19 @@ def _session(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
     assigned = now.maps.assignments.storages_of(partition)
     members_before = {each for each in assigned if before.in_session(partition, each)}
     members = {each for each in assigned if now.in_session(partition, each)}
-    is_other_session = session != before.session(partition)
+    session_changed = session != before.session(partition)
     needed = quorum(len(assigned))
-    if is_other_session and session is not None:
-        text = f"Partition {partition} is_other_session a recovery: store session {session}"
+    if session_changed and session is not None:
+        text = f"Partition {partition} began a recovery: store session {session}"
         yield Change(ChangeKind.RECOVERY, text)
-    # A recovery has ended if a quorum takes part now, and the session is another one than before or
-    # had no quorum.
-    if len(members) >= needed and (is_other_session or len(members_before) < needed):
+    # A recovery has ended if a quorum takes part now, and the session is new or had no quorum
+    # before.
+    if len(members) >= needed and (session_changed or len(members_before) < needed):
         share = f"{len(members)} of {len(assigned)} replicas take part"
         text = f"Partition {partition} has recovered in session {session}: {share}"
         yield Change(ChangeKind.RECOVERY, text)
         return
-    if is_other_session:
+    if session_changed:
         # The recovery is under way. Replicas that are not in the new session yet did not leave it.
         return
     for storage in assigned:

@@ -38,7 +38,7 @@ _SESSION_TIMEOUT_MS = 30_000
 _REACH_SECONDS = 15.0
 """The least time between two queries of which storages the servers reach.
 
-It is longer than the time between two samples, because servers open connections for the answer.
+The query is not a part of each sample, because servers open connections for the answer.
 """
 
 Clock = Callable[[], float]
