@@ -224,7 +224,7 @@ def _named(
             root or description.root,
             tls_from_option(tls) or (TlsConfig() if description.tls else PLAINTEXT),
             access=access_override or "inside",
-            # With --zookeeper, the cluster may be another one than the local cluster.
+            # Another ZooKeeper may have another cluster than the local one.
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:

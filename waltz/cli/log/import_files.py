@@ -124,16 +124,16 @@ async def _import(
             importer = Importer(client, partition, recorded.client_ids, mark)
             importers[partition] = importer
             imported_before[partition] = await importer.count_imported(recorded.end_before, mark)
-        missing = {
+        num_missing = {
             source.target: source.count - imported_before[source.target] for source in sources
         }
-        if any(count < 0 for count in missing.values()):
+        if any(count < 0 for count in num_missing.values()):
             raise Failed(
                 f"the log has more transactions of this import than the files; {record_file} may "
                 "be the record of an import of other files"
             )
         if not dry_run:
-            with progress("imported", sum(missing.values())) as advance:
+            with progress("imported", sum(num_missing.values())) as advance:
                 await asyncio.gather(
                     *(
                         importers[source.target].append(
@@ -144,7 +144,7 @@ async def _import(
                 )
     return {
         partition: ImportCounts(before=imported_before[partition], now=count)
-        for partition, count in missing.items()
+        for partition, count in num_missing.items()
     }
 
 

@@ -144,7 +144,8 @@ def sync_command(
     """
     work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
     changes, failures = run(work, seconds=None)
-    if changes or not failures:  # If every storage failed, there is no result to show.
+    every_storage_failed = bool(failures) and not changes
+    if not every_storage_failed:
         show(output, render_synced(changes))
     for failure in failures:
         say(f"waltz: {complete(failure)}")
