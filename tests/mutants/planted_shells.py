@@ -449,8 +449,8 @@ SHELL_BUGS = (
     Planted(
         "the size of a file of an export is never reset",
         Package.CLI,
-        "for_file, data_bytes = [], 0\n",
-        "for_file = []\n",
+        "file_transactions, data_bytes = [], 0\n",
+        "file_transactions = []\n",
         "After 64 MiB, an export writes a file for each transaction.",
         nodes("unit/cli/test_cli_export.py::test_each_file_has_as_much_as_the_bounds_allow"),
     ),
@@ -489,7 +489,7 @@ SHELL_BUGS = (
     Planted(
         "an import of other files is continued",
         Package.CLI,
-        "if any(count < 0 for count in missing.values()):\n",
+        "if any(count < 0 for count in num_missing.values()):\n",
         "if False:\n",
         "The log gets a mixture of two exports.",
         nodes(

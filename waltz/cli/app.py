@@ -1,6 +1,6 @@
 """Assemble the command ``waltz``. Imports the folder of a noun when the noun is typed.
 
-A process uses one noun: with the modules of all of them it would start noticeably later.
+A process uses one noun. With the imports of all nouns, the process would start noticeably later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GROUPS = (
 )
 _SINGLE_VERBS = ("top", "console", "doctor")
 _NAMES = _GROUPS + _SINGLE_VERBS
-"""What can follow ``waltz``, in the order of its help; each has a folder."""
+"""The words that can follow ``waltz``, in the order of the help; each has a folder."""
 
 
 class _Commands(Mapping[str, Any]):

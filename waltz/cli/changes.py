@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     PLANNED = "planned"
     """A dry run, which changes nothing."""
     FAILED = "failed"
-    """A part of the change failed; the steps are those that were begun."""
+    """A part of the change failed; ``steps`` has the steps that were begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def change(
     partitions: Sequence[int] = (),
     dry_run: bool = False,
 ) -> Change:
-    """Return the change that ``steps`` made; without a step, nothing was changed."""
+    """Return the change that ``steps`` made, or would make in a dry run."""
     outcome = Outcome.CHANGED if steps else Outcome.UNCHANGED
     if dry_run:
         outcome = Outcome.PLANNED
@@ -70,7 +70,10 @@ def change(
 
 
 def recovery_change(made: Change, failures: Mapping[int, str]) -> RecoveryChange:
-    """Return a recovery that made the change ``made``, and failed for the keys of ``failures``."""
+    """Return a recovery that made the change ``made``.
+
+    ``failures`` has why a partition was not recovered, by partition.
+    """
     outcome = Outcome.FAILED if failures else made.outcome
     failed = tuple(FailedPartition(partition, why) for partition, why in failures.items())
     return RecoveryChange(

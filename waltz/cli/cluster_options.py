@@ -165,8 +165,8 @@ def named_cluster(
     options ``zookeeper``, ``root``, ``tls`` and ``access`` override the values in the file or
     profile.
 
-    This function does not know which values are from environment variables. `ClusterCommand`
-    first removes those that options of the command line override.
+    This function does not know which values are from environment variables. `ClusterCommand` first
+    removes those that the command line overrides (`_drop_overridden`).
     """
     return _named(zookeeper, root, cluster, tls, profile, access, os.environ)
 
@@ -199,7 +199,7 @@ def _named(
             "--access": access,
         }
     )
-    overriding = None if access is None else access_from_option(access)
+    access_override = None if access is None else access_from_option(access)
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
@@ -212,7 +212,7 @@ def _named(
             root or settings.root,
             tls_from_option(tls) or settings.tls_settings.config(),
             settings.zookeeper_access,
-            overriding or settings.access,
+            access_override or settings.access,
         )
     if cluster is not None:
         try:
@@ -223,8 +223,8 @@ def _named(
             zookeeper or description.zookeeper,
             root or description.root,
             tls_from_option(tls) or (TlsConfig() if description.tls else PLAINTEXT),
-            access=overriding or "inside",
-            # With another ZooKeeper, the cluster may be another one than that in the directory.
+            access=access_override or "inside",
+            # Another ZooKeeper may have another cluster than the local one.
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:
@@ -242,10 +242,11 @@ def _named(
             root or chosen.root,
             tls_from_option(tls) or _tls_of_profile(chosen),
             # The value of the profile is checked only if no option overrides it.
-            access=overriding or access_from_option(chosen.access, "the access of the profile"),
+            access=access_override
+            or access_from_option(chosen.access, "the access of the profile"),
         )
     return Target(
-        zookeeper, root or DEFAULT_ROOT, tls_from_option(tls), access=overriding or "inside"
+        zookeeper, root or DEFAULT_ROOT, tls_from_option(tls), access=access_override or "inside"
     )
 
 
@@ -283,12 +284,10 @@ class ClusterCommand(TyperCommand):
         The function of the verb has no parameters for these options, so they are removed.
         """
         values = {option.name: ctx.params.pop(option.name) for option in self._cluster_options}
-        typed_options = [
-            word
-            for option in self._cluster_options
-            if _is_typed(ctx, option.name)
-            for word in (option.opts[0], str(values[option.name]))
-        ]
+        typed_options: list[str] = []
+        for option in self._cluster_options:
+            if _is_typed(ctx, option.name):
+                typed_options += [option.opts[0], str(values[option.name])]
         check_finite(ctx.params)
         _drop_overridden(ctx, values)
         named = _named(**values, environment=_settings_environment(ctx))
@@ -311,14 +310,14 @@ def _is_typed(ctx: Any, name: str) -> bool:
 
 
 def _drop_overridden(ctx: Any, values: dict[str, Any]) -> None:
-    """Remove the values of variables that belong to another cluster than the command line names.
+    """Remove the values from environment variables that are not about the cluster that is typed.
 
-    A typed ``cluster`` or ``profile`` describes the whole cluster: of a cluster that the
-    environment names, no address, root, TLS or access may replace a part of it. A typed
-    ``zookeeper`` is not a part of the cluster file or profile of the environment.
+    A typed ``cluster`` or ``profile`` describes the whole cluster: no address, root, TLS or access
+    from the environment may replace a part of it. A typed ``zookeeper`` takes the place of a
+    cluster file or profile from the environment.
 
-    Raises ClusterNotNamed if ``cluster`` and ``profile`` are both typed; and if both are from the
-    environment, and neither they nor ``zookeeper`` are typed.
+    Raises ClusterNotNamed if ``cluster`` and ``profile`` are both left: both were typed, or both
+    are from the environment.
     """
     typed = {name for name in values if _is_typed(ctx, name)}
     if typed & {"cluster", "profile"}:
@@ -340,14 +339,14 @@ def _drop_overridden(ctx: Any, values: dict[str, Any]) -> None:
 
 
 def _settings_environment(ctx: Any) -> Mapping[str, str]:
-    """Return the variables that override a settings file that ``cluster`` names.
+    """Return the environment variables that override the settings file that ``cluster`` names.
 
-    The variables of options do not override a file of the command line.
+    If ``cluster`` is typed, the variables of the options in this module are not among them.
     """
     if not _is_typed(ctx, "cluster"):
         return os.environ
-    of_options = {option.envvar for option in _cluster_options()}
-    return {name: value for name, value in os.environ.items() if name not in of_options}
+    option_variables = {option.envvar for option in _cluster_options()}
+    return {name: value for name, value in os.environ.items() if name not in option_variables}
 
 
 def target(context: typer.Context) -> Target:
@@ -357,17 +356,17 @@ def target(context: typer.Context) -> Target:
     return named
 
 
-def access_from_option(option: str, name: str = "--access") -> Access:
+def access_from_option(value: str, name: str = "--access") -> Access:
     """Return the access that the value of an option means. Raises ClusterNotNamed.
 
     ``name`` is what an error calls the option.
     """
-    match option.lower():
+    match value.lower():
         case "inside":
             return "inside"
         case "outside":
             return "outside"
-    raise ClusterNotNamed(f"{name} is {option!r}: it must be inside or outside")
+    raise ClusterNotNamed(f"{name} is {value!r}: it must be inside or outside")
 
 
 def _tls_of_profile(profile: Profile) -> TlsConfig | None:
@@ -377,18 +376,18 @@ def _tls_of_profile(profile: Profile) -> TlsConfig | None:
     return tls_from_option(profile.tls, "the tls of the profile")
 
 
-def tls_from_option(option: str | None, name: str = "--tls") -> TlsConfig | None:
+def tls_from_option(value: str | None, name: str = "--tls") -> TlsConfig | None:
     """Return the configuration for ``on``, ``off`` or the path of a file; None for None.
 
     ``name`` is what an error calls the option. Raises ClusterNotNamed.
     """
-    if option is None:
+    if value is None:
         return None
-    if option.lower() == "off":
+    if value.lower() == "off":
         return PLAINTEXT
-    if option.lower() == "on":
+    if value.lower() == "on":
         return TlsConfig()
     try:
-        return read_settings(TlsFile, Path(option), {}).config()
+        return read_settings(TlsFile, Path(value), {}).config()
     except ConfigError as problem:
         raise ClusterNotNamed(f"{name} must be on, off or a file: {problem}") from problem

@@ -11,8 +11,8 @@ def find_deserializer(name: str) -> Callable[[bytes], object]:
 
     ``name`` is ``MODULE:NAME`` of a `waltz.Serializer` object, or of a serializer class whose
     constructor needs no arguments. Raises ValueError if there is no such serializer, or if the code
-    of the module or the constructor raises ImportError, AttributeError or TypeError; its other
-    errors pass unchanged.
+    of the module or the constructor raises ImportError, AttributeError or TypeError. Other errors
+    of this code pass unchanged.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:

@@ -61,11 +61,11 @@ class Field:
     kind: str
 
 
-def prints(row: type, form: ResultForm = ResultForm.OBJECT) -> Callable[[F], F]:
-    """Declare that the decorated verb prints objects of the class ``row``."""
+def prints(row_class: type, form: ResultForm = ResultForm.OBJECT) -> Callable[[F], F]:
+    """Declare that the decorated verb prints objects of the class ``row_class``."""
 
     def declare(verb: F) -> F:
-        vars(verb)["printed"] = Printed(row, form)
+        vars(verb)["printed"] = Printed(row_class, form)
         return verb
 
     return declare
@@ -77,9 +77,12 @@ def printed_by(command: Any) -> Printed | None:
     return found if isinstance(found, Printed) else None
 
 
-def fields_of(row: type, prefix: str = "") -> Iterator[Field]:
-    """Yield the fields of the JSON value of ``row``, each before the fields nested in it."""
-    for name, hint in _hints(row):
+def fields_of(row_class: type, prefix: str = "") -> Iterator[Field]:
+    """Yield the fields of the JSON value of ``row_class``, each before the fields nested in it.
+
+    In a field's name, NAME stands for each key of a mapping.
+    """
+    for name, hint in _hints(row_class):
         path = f"{prefix}{name}"
         yield Field(path, _kind(hint))
         nested = _nested(hint)
@@ -88,12 +91,12 @@ def fields_of(row: type, prefix: str = "") -> Iterator[Field]:
             yield from fields_of(nested_row, f"{path}.NAME." if by_name else f"{path}.")
 
 
-def _hints(row: type) -> list[tuple[str, Any]]:
-    """Return the name and the annotation of each field in the JSON value of ``row``."""
-    if is_typeddict(row):
-        names = vars(sys.modules[row.__module__])
-        return list(get_type_hints(row, globalns=names, include_extras=True).items())
-    return json_fields(row)
+def _hints(row_class: type) -> list[tuple[str, Any]]:
+    """Return the name and the annotation of each field in the JSON value of ``row_class``."""
+    if is_typeddict(row_class):
+        names = vars(sys.modules[row_class.__module__])
+        return list(get_type_hints(row_class, globalns=names, include_extras=True).items())
+    return json_fields(row_class)
 
 
 def _nested(hint: Any) -> tuple[type, bool] | None:
@@ -107,8 +110,8 @@ def _nested(hint: Any) -> tuple[type, bool] | None:
     for argument in arguments:
         inner = _nested(argument)
         if inner is not None:
-            row, by_name = inner
-            return row, by_name or _is_mapping(origin)
+            row_class, by_name = inner
+            return row_class, by_name or _is_mapping(origin)
     return None
 
 

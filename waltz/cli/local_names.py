@@ -44,9 +44,9 @@ class LocalNames:
         return None if name is None else self._start_command_of(name)
 
     def start_missing_command(self, kind: ProcessKind | None) -> str | None:
-        """Return the command that starts one process of ``kind`` that has ended.
+        """Return the command that starts one process of ``kind`` that does not run.
 
-        None if ``kind`` is None or no such process has ended.
+        None if ``kind`` is None, or no process in ``ended`` is of this kind.
         """
         if kind is None:
             return None
@@ -63,13 +63,15 @@ class LocalNames:
         One server is enough. Of the storages a majority is needed, because each storage of a local
         cluster has a replica of each partition.
         """
-        number = sum(name.startswith(f"{kind}/") for name in self.names.values())
+        num_processes = sum(name.startswith(f"{kind}/") for name in self.names.values())
         end_times = [at for name, at in self.ended.items() if name.startswith(f"{kind}/")]
         known_times = sorted(at for at in end_times if at is not None)
         if len(known_times) < len(end_times):
             return None  # A process whose end is unknown may have been missing before the others.
         # The smallest number of ended processes that leaves no server, or no majority of storages.
-        too_many = number if kind is ProcessKind.SERVER else number - number // 2
+        too_many = num_processes
+        if kind is not ProcessKind.SERVER:
+            too_many = num_processes - num_processes // 2
         return known_times[too_many - 1] if 0 < too_many <= len(known_times) else None
 
     def name_processes(
@@ -81,14 +83,14 @@ class LocalNames:
         """
         if not self.names:
             return rendering
-        ids = {
+        server_names = {
             f"server {server}": self.names[member.address]
             for server, member in members.items()
             if member.address in self.names
         }
-        known = {**self.names, **ids}
+        known = {**self.names, **server_names}
         alternatives = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        # Not within a longer number or address.
+        # An address or id is not matched within a longer one.
         mentioned = re.compile(rf"(?<![\w.:])(?:{alternatives})(?!\w)")
 
         def add_names(cell: object) -> object:
@@ -117,7 +119,7 @@ A verb works without what it would read there, so these errors are ignored.
 
 
 def local_names(where: Target) -> LocalNames:
-    """Return how ``waltz local`` names the processes, by address; nothing for other clusters."""
+    """Return how ``waltz local`` names the processes; `NO_NAMES` for other clusters."""
     if where.local_directory is None:
         return NO_NAMES
     with contextlib.suppress(*_BAD_DESCRIPTION):

@@ -18,10 +18,10 @@ from waltz.client.core.ranges import parse_partitions
 
 T = TypeVar("T")
 
-_TYPER = tuple(int(number) for number in typer.__version__.split(".")[:2])
+_TYPER_VERSION = tuple(int(number) for number in typer.__version__.split(".")[:2])
 # typer 0.28 and later keep lines and empty lines in the end of a help text. Earlier versions join
 # the lines of a paragraph, and show paragraphs without an empty line between them.
-_LINE_BREAK = "\n" if _TYPER >= (0, 28) else "\n\n"
+_LINE_BREAK = "\n" if _TYPER_VERSION >= (0, 28) else "\n\n"
 
 Partition = Annotated[
     int, typer.Argument(metavar="PARTITION", min=0, help="Partitions are numbered from 0.")

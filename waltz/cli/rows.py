@@ -50,7 +50,7 @@ class _Column:
     show: Callable[[Any], object] | None = None
     in_table: bool = True
     in_json: bool = True
-    row: type | None = None
+    row_class: type | None = None
     """The class of nested rows; None if the field is not declared by `nested`."""
     table: str | None = None
     """The title of the separate table of nested rows; None if there is no such table."""
@@ -80,19 +80,19 @@ def column(
 
 
 def nested(
-    row: type,
+    row_class: type,
     table: str | None = None,
     *,
     title: str | None = None,
     show: Callable[[Any], object] | None = None,
 ) -> _Column:
-    """Declare a field that is a tuple of objects of the class ``row``.
+    """Declare a field that is a tuple of objects of the class ``row_class``.
 
-    ``table`` is the title of a separate table of these objects; None: there is no such table. With
-    ``show``, which turns the tuple into a cell, the table of the class that has the field also has
-    a column for it. ``title`` is the title of this column (None: the field's name).
+    ``table`` is the title of a separate table of these objects; None: there is no such table.
+    ``show`` turns the tuple into a cell; None: the field has no column in the table of its own
+    class. ``title`` is the title of that column (None: the field's name).
     """
-    return _Column(title, show, in_table=show is not None, row=row, table=table)
+    return _Column(title, show, in_table=show is not None, row_class=row_class, table=table)
 
 
 def record(title: str, result: Any) -> Rendering:
@@ -100,9 +100,9 @@ def record(title: str, result: Any) -> Rendering:
     return Rendering(as_value(result), (*_names_and_values(title, result), *nested_tables(result)))
 
 
-def listing(title: str, row: type, items: Sequence[Any]) -> Rendering:
-    """Render results of the class ``row``: one table, then the tables of their nested rows."""
-    return Rendering([as_value(item) for item in items], tuple(_tables(title, row, items)))
+def listing(title: str, row_class: type, items: Sequence[Any]) -> Rendering:
+    """Render results of one class: one table, then the tables of their nested rows."""
+    return Rendering([as_value(item) for item in items], tuple(_tables(title, row_class, items)))
 
 
 def nested_tables(result: Any) -> tuple[Rows, ...]:
@@ -110,8 +110,8 @@ def nested_tables(result: Any) -> tuple[Rows, ...]:
     return tuple(
         table
         for name, declared in _columns(type(result))
-        if declared.row is not None and declared.table is not None
-        for table in _tables(declared.table, declared.row, getattr(result, name))
+        if declared.row_class is not None and declared.table is not None
+        for table in _tables(declared.table, declared.row_class, getattr(result, name))
     )
 
 
@@ -142,10 +142,10 @@ def as_value(result: Any) -> Any:
             return result
 
 
-def json_fields(row: type[Any]) -> list[tuple[str, Any]]:
+def json_fields(row_class: type[Any]) -> list[tuple[str, Any]]:
     """Return the keys of the JSON value of a result class, each with the type of its value."""
-    hints = _hints(row)
-    return [(name, hints[name]) for name, declared in _columns(row) if declared.in_json]
+    hints = _hints(row_class)
+    return [(name, hints[name]) for name, declared in _columns(row_class) if declared.in_json]
 
 
 def or_dash(value: object) -> object:
@@ -182,15 +182,15 @@ def _names_and_values(title: str, result: Any) -> Iterator[Rows]:
         yield Rows(title, ("", ""), shown)
 
 
-def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
+def _tables(title: str, row_class: type, items: Sequence[Any]) -> Iterator[Rows]:
     """Yield the table of ``items``, then the tables of their nested rows."""
-    columns = _shown_columns(row)
+    columns = _shown_columns(row_class)
     yield Rows(title, _titles(columns), [_cells(columns, item) for item in items])
     first, first_column = columns[0]
-    for name, declared in _columns(row):
-        if declared.row is None or declared.table is None:
+    for name, declared in _columns(row_class):
+        if declared.row_class is None or declared.table is None:
             continue
-        nested_columns = _shown_columns(declared.row)
+        nested_columns = _shown_columns(declared.row_class)
         # The first column of a nested table shows to which item each row belongs.
         titles = (_title(first, first_column), *_titles(nested_columns))
         cells = [
@@ -201,18 +201,18 @@ def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
         yield Rows(declared.table, titles, cells)
 
 
-def _columns(row: type[Any]) -> _Columns:
+def _columns(row_class: type[Any]) -> _Columns:
     """Return the fields of a result class in their order, each with its declaration."""
-    hints = _hints(row)
-    return [(field.name, _declaration(hints[field.name])) for field in fields(row)]
+    hints = _hints(row_class)
+    return [(field.name, _declaration(hints[field.name])) for field in fields(row_class)]
 
 
-def _hints(row: type[Any]) -> dict[str, Any]:
+def _hints(row_class: type[Any]) -> dict[str, Any]:
     """Return the annotations of a result class."""
     # A lambda in an annotation needs the globals of its module. The locals are empty, because the
     # fields of the class would hide functions and types of the same names.
-    names = vars(sys.modules[row.__module__])
-    return get_type_hints(row, globalns=names, localns={}, include_extras=True)
+    names = vars(sys.modules[row_class.__module__])
+    return get_type_hints(row_class, globalns=names, localns={}, include_extras=True)
 
 
 def _declaration(hint: Any) -> _Column:
@@ -223,9 +223,9 @@ def _declaration(hint: Any) -> _Column:
     return _PLAIN
 
 
-def _shown_columns(row: type[Any]) -> _Columns:
+def _shown_columns(row_class: type[Any]) -> _Columns:
     """Return the fields of a result class that are columns of its table."""
-    return [(name, declared) for name, declared in _columns(row) if declared.in_table]
+    return [(name, declared) for name, declared in _columns(row_class) if declared.in_table]
 
 
 def _titles(columns: _Columns) -> tuple[str, ...]:

@@ -93,8 +93,8 @@ _EXPECTED = (
 def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> T:
     """Run ``work`` on an event loop and return its result.
 
-    An expected error is printed as one line, and ends the program with status 1. So does the end of
-    the time limit ``seconds`` (None: no limit).
+    An expected error is printed as one line, and ends the program with status 1. If ``work`` takes
+    longer than ``seconds`` (None: no limit), that is such an error.
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     # The errors of the verb describe lost connections better than these logs.
@@ -108,8 +108,8 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
 def exit_on_expected_error() -> Iterator[None]:
     """Print an error of `_EXPECTED`, or an OSError about a file, as one line; end with status 1.
 
-    All other errors pass. A command at the end of the text gets the options that name the cluster
-    (`complete`).
+    All other errors pass. `complete` adds the options that name the cluster to a command at the end
+    of the text.
     """
     try:
         yield
@@ -126,7 +126,7 @@ def exit_on_expected_error() -> Iterator[None]:
 def _text(error: Exception) -> str:
     """Return the text of an error.
 
-    For an append in doubt, it names commands instead of the Python calls in the error's own text.
+    The text for an append in doubt names commands, unlike `str`, which names Python calls.
     """
     if not isinstance(error, AppendUncertain):
         return str(error)
@@ -164,7 +164,7 @@ async def tls_of(target: Target, cluster: Cluster) -> TlsConfig:
 
 
 def network_of(target: Target, cluster: Cluster) -> Network:
-    """Return the network by which a verb reaches the ports of ``cluster``, that of ``target``."""
+    """Return the network for the ports of ``cluster``, the cluster of ``target``."""
     return network_for(cluster, target.access)
 
 
@@ -174,7 +174,7 @@ async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
     def late_error() -> Failed:
         return Failed(f"the command did not finish within {seconds:g} s and was stopped")
 
-    # With `asyncio.timeout`, a TimeoutError that ``work`` raises would look like the end of this
-    # limit.
+    # With `asyncio.timeout`, a TimeoutError that ``work`` raises for another reason would look as
+    # if this limit had passed.
     async with TimeLimit(seconds, late_error):
         return await work

@@ -58,19 +58,20 @@ def grant_command(
 ) -> None:
     """Let a client read, append to or administer partitions.
 
-    read lets it mount partitions and read transactions. append lets it append; it needs read, too.
-    administer lets it change which partitions a server prefers. A right includes no other right.
+    read lets it mount partitions and read transactions. append lets it append, and works only
+    together with read. administer lets it change which partitions a server prefers. A right
+    includes no other right.
 
     The first grant switches the access rules on: from then on, servers refuse what is not granted.
-    A client that runs already fails until its own grant is made, so prepare one script with the
-    grants of all clients. Servers need a CA (server.tls.ca) to know the names of clients.
+    A running client fails until its own grant is made, so prepare one script with the grants of all
+    clients. Servers need a CA (server.tls.ca) to know the names of clients.
     """
-    where, wanted = target(context), _rights(rights)
+    where, granted_rights = target(context), _rights(rights)
 
     async def grant() -> AccessRules:
         async with open_cluster(where) as cluster:
             params = await cluster.params()
-            grants = _grants(client, wanted, partitions, params.num_partitions)
+            grants = _grants(client, granted_rights, partitions, params.num_partitions)
             stored = await read_access_rules(cluster)
             if stored is None:
                 say(
@@ -83,7 +84,7 @@ def grant_command(
             return await change_access_rules(cluster, lambda rules: _with_grants(rules, grants))
 
     rules = run(grant())
-    _say_change("granted", client, wanted, partitions, dry_run=dry_run)
+    _say_change("granted", client, granted_rights, partitions, dry_run=dry_run)
     show(output, access_rows.render_grants(rules, client))
 
 
@@ -110,12 +111,12 @@ def revoke_command(
     accepted before stay in the log. The access rules stay on, also without any grant; switch them
     off with waltz access disable.
     """
-    where, wanted = target(context), _rights(rights)
+    where, revoked_rights = target(context), _rights(rights)
 
     async def revoke() -> AccessRules:
         async with open_cluster(where) as cluster:
             params = await cluster.params()
-            grants = _grants(client, wanted, partitions, params.num_partitions)
+            grants = _grants(client, revoked_rights, partitions, params.num_partitions)
             stored = await read_access_rules(cluster)
             if stored is None:
                 raise Failed(
@@ -127,7 +128,7 @@ def revoke_command(
             return await change_access_rules(cluster, lambda rules: _without_grants(rules, grants))
 
     rules = run(revoke())
-    _say_change("revoked", client, wanted, partitions, dry_run=dry_run)
+    _say_change("revoked", client, revoked_rights, partitions, dry_run=dry_run)
     show(output, access_rows.render_grants(rules, client))
 
 
@@ -150,7 +151,7 @@ def list_command(
 
     async def read() -> AccessRules | None:
         async with open_cluster(where) as cluster:
-            # It raises if there is no cluster at this root; `read_access_rules` would return None.
+            # Without a cluster at this root, `params` raises; `read_access_rules` returns None.
             await cluster.params()
             stored = await read_access_rules(cluster)
             return None if stored is None else stored.value
@@ -181,7 +182,7 @@ def disable_command(
 
     async def disable() -> None:
         async with open_cluster(where) as cluster:
-            await cluster.params()  # It raises if there is no cluster at this root.
+            await cluster.params()  # Raises if there is no cluster at this root.
             if dry_run:
                 has_rules = await read_access_rules(cluster) is not None
             else:
@@ -216,7 +217,7 @@ def _grants(
     """Return one grant for each right and each range of consecutive partitions.
 
     ``partitions`` are ranges as on the command line, None for all partitions. Raises Failed if the
-    cluster has no such partition, or the name of the client is empty.
+    cluster lacks one of them, or the name of the client is empty.
     """
     if not client.strip():
         raise Failed("the name of the client is empty; use a name in its certificate")

@@ -59,7 +59,7 @@ def validate_command(
     such a transaction would count as a checked one.
     """
     where, ids = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(ids, clients, transactions, interval_ms=interval)
+    plan = LoadPlan(ids, clients=clients, transactions=transactions, interval_ms=interval)
     confirm_writing(where, ids, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
 
     async def work() -> Rendering:
@@ -93,7 +93,7 @@ def produce_command(
 ) -> None:
     """Append transactions that waltz bench consume, also on another machine, can check."""
     where, ids = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(ids, 1, transactions, interval_ms=interval)
+    plan = LoadPlan(ids, clients=1, transactions=transactions, interval_ms=interval)
     confirm_writing(where, ids, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
     produce_and_show(where, plan, write_checked, CHECKED_BYTES, output)
 

@@ -41,7 +41,7 @@ from waltz.cli.rows import Rendering
 from waltz.cli.running import Failed, run
 from waltz.client import Attempt, Client, Draft
 from waltz.client.core.ranges import parse_partitions
-from waltz.protocol import Lock
+from waltz.protocol import NO_TRANSACTION, Lock
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -95,7 +95,13 @@ def producers_command(
 ) -> None:
     """Append transactions, and show their rate and latencies."""
     where, ids = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(ids, clients, transactions, in_flight, interval)
+    plan = LoadPlan(
+        ids,
+        clients=clients,
+        transactions=transactions,
+        in_flight=in_flight,
+        interval_ms=interval,
+    )
     confirm_writing(where, ids, plan.total, f"{size} random bytes", yes=yes)
     produce_and_show(where, plan, _writing_random(size, locks), size, output)
 
@@ -141,9 +147,10 @@ def consumers_command(
         async with open_client(where) as client:
             if existing:
                 until = await high_water_marks(client, ids, timeout)
-                # A partition with fewer transactions is read from its start, which is after id -1.
+                # A partition with fewer transactions is read from its start.
                 after = {
-                    partition: max(-1, mark - per_partition) for partition, mark in until.items()
+                    partition: max(NO_TRANSACTION, mark - per_partition)
+                    for partition, mark in until.items()
                 }
             else:
                 after = await high_water_marks(client, ids, timeout)
@@ -156,9 +163,11 @@ def consumers_command(
 
 async def _fill(where: Target, ids: tuple[int, ...], per_partition: int, size: int) -> None:
     """Append ``per_partition`` transactions to each partition in ``ids``."""
-    plan = LoadPlan(ids, 1, per_partition * len(ids), _FILLING_IN_FLIGHT)
+    plan = LoadPlan(
+        ids, clients=1, transactions=per_partition * len(ids), in_flight=_FILLING_IN_FLIGHT
+    )
     with progress("appended", plan.total) as advance:
-        await produce(where, plan, _writing_random(size, 0), advance)
+        await produce(where, plan, _writing_random(size, locks=0), advance)
 
 
 async def _read(
@@ -169,7 +178,7 @@ async def _read(
     Return the rendering of the rate. Raises Failed if there are no such transactions.
     """
     total = sum(until[partition] - after[partition] for partition in after)
-    if total == 0:  # Only with --existing: otherwise the command has appended before.
+    if total == 0:  # Only with --existing: without it, the command has appended transactions.
         raise Failed("these partitions are empty; omit --existing to append first")
     count = num_bytes = 0
     begun = time.perf_counter()
@@ -182,9 +191,9 @@ async def _read(
 
 
 def _writing_random(size: int, locks: int) -> Write:
-    """Return a function that appends ``size`` random bytes, with one of ``locks`` locks.
+    """Return a function that appends ``size`` random bytes, the same in each append.
 
-    If ``locks`` is 0, the appends take no lock. All appends have the same bytes.
+    Each append takes a random one of ``locks`` locks; no lock if ``locks`` is 0.
     """
     data = random.randbytes(size)
     if locks == 0:

@@ -72,7 +72,7 @@ class ContinuousAppends:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def finish(self, seconds: float) -> None:
-        """Begin no more appends; wait at most ``seconds`` for those in flight.
+        """Begin no more appends; wait at most ``seconds`` until those in flight are acknowledged.
 
         Raises TimeoutError if they take longer, and the error of a producer that has failed.
         """

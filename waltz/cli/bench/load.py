@@ -22,9 +22,10 @@ Write = Callable[[Client, int], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The load of ``clients`` clients, each with ``transactions`` appends, ``in_flight`` at once.
+    """The load of ``clients`` clients on ``partitions``.
 
-    The pauses before appends are exponentially distributed with the mean ``interval_ms``.
+    Each client appends ``transactions`` transactions, ``in_flight`` at once. The pauses before
+    appends are exponentially distributed with the mean ``interval_ms``.
     """
 
     partitions: Sequence[int]
@@ -35,7 +36,7 @@ class LoadPlan:
 
     @property
     def total(self) -> int:
-        """The total number of transactions."""
+        """The number of transactions of all clients together."""
         return self.clients * self.transactions
 
 
@@ -71,7 +72,8 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for client in clients:
-                    # One iterator for all producers of a client: together they append its share.
+                    # The producers of a client share one iterator: together they append
+                    # ``plan.transactions`` transactions.
                     turns = iter(range(plan.transactions))
                     for _ in range(min(plan.in_flight, plan.transactions)):
                         tasks.create_task(_producer(client, plan, write, turns, measured, advance))
@@ -114,22 +116,26 @@ async def read_all(
 
 
 async def validate(
-    client: Client, after: Mapping[int, int], wanted: int, seconds: float | None, advance: Advance
+    client: Client,
+    after: Mapping[int, int],
+    num_wanted: int,
+    seconds: float | None,
+    advance: Advance,
 ) -> dict[int, Validation]:
-    """Read until ``wanted`` checked transactions have arrived; return the checks, by partition.
+    """Read until ``num_wanted`` checked transactions have arrived; return the checks, by partition.
 
-    Reading begins after the id in ``after``, which has the partitions to check. Raises Failed if a
-    batch takes longer than ``seconds`` (None: no limit).
+    The partitions to check are the keys of ``after``. Each is read after its id in ``after``.
+    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
     validations = {partition: Validation() for partition in after}
-    num_missing = wanted
+    num_missing = num_wanted
     async for batch in batches_within(client.stream(after, data=True), seconds):
-        checked = 0
+        num_checked = 0
         for transaction in batch:
             if validations[transaction.partition].check_next(transaction):
-                checked += 1
-        advance(checked)
-        num_missing -= checked
+                num_checked += 1
+        advance(num_checked)
+        num_missing -= num_checked
         if num_missing <= 0:
             break
     return validations
@@ -160,7 +166,7 @@ def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
 
 
 async def _submit(client: Client, partition: int, build: Callable[[Attempt], Draft]) -> int:
-    """Append the draft of ``build``, again after each conflict; return the number of attempts."""
+    """Append a draft of ``build``, a new one after each conflict; return the number of attempts."""
     attempts = 0
 
     def build_and_count(attempt: Attempt) -> Draft:

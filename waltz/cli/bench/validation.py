@@ -49,7 +49,7 @@ class Validation:
     def check_next(self, transaction: Transaction) -> bool:
         """Check the next transaction of the log; note a problem in ``problems``.
 
-        Return whether it is a checked transaction (see `checked_draft`), or one of other producers.
+        Return True for a checked transaction (see `checked_draft`), False for any other.
         """
         expected = None if self._last_id is None else self._last_id + 1
         if expected is not None and transaction.id != expected:
@@ -63,6 +63,7 @@ class Validation:
             return False
         self.checked += 1
         producer_mark = int.from_bytes(data, "big", signed=True) - 1
+        # A producer appends after its mark, so the id must be larger than the mark.
         if producer_mark >= transaction.id:
             self._report(transaction, f"was appended by a producer that had seen {producer_mark}")
         elif self._last_checked is not None and producer_mark < self._last_checked:

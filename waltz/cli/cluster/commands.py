@@ -101,7 +101,7 @@ def create_command(
                 raise Failed(f"the znode {where.root} exists already; choose another root")
 
     run(create())
-    # A dry run shows no key: without --key, the real run generates another one.
+    # A dry run shows no key: it may be a new one, and the real run generates another.
     created_key = None if dry_run else cluster_key
     show(output, cluster_rows.render_created(name, where.root, created_key, partitions))
 
@@ -302,7 +302,7 @@ def check_connectivity_command(
 async def _servers_of(cluster: Cluster) -> list[str]:
     """Return the endpoints of the registered servers.
 
-    Return none if there is no cluster, or if its membership cannot be decoded, as after an
+    The list is empty if there is no cluster, or if its membership cannot be decoded, as after an
     interrupted creation.
     """
     try:

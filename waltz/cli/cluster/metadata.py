@@ -110,14 +110,14 @@ def restore_command(
     The preferred partitions of servers are not restored. The commands that set those of the backup
     are printed at the end.
     """
-    saved = _read_backup(file)
-    rebuild_metadata(target(context), saved, timeout, output, dry_run=dry_run, yes=yes)
+    backup = _read_backup(file)
+    rebuild_metadata(target(context), backup, timeout, output, dry_run=dry_run, yes=yes)
 
 
 def _write_file(file: Path, backup: ClusterBackup) -> None:
     """Write or replace ``file``; a backup that was in it stays until the new one is complete.
 
-    Raises Failed. After an error nothing of the new backup stays.
+    Raises Failed. After an error, ``file`` is unchanged or the complete new backup.
     """
     partial = file.with_name(file.name + ".partial")
     try:

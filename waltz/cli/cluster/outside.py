@@ -68,7 +68,7 @@ def list_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     Servers and storages register addresses that are valid in the network of the cluster, such as
     the IP address of a pod. A client with the access outside (--access outside, WALTZ_ACCESS or
     waltz.connect(access="outside")) dials the outside addresses instead. An address without an
-    outside address is shown with a dash: such a client cannot reach it.
+    outside address is shown with a dash: clients with the access outside cannot reach it.
     """
     where = target(context)
 
@@ -105,10 +105,10 @@ def set_command(
 
     Each server needs its own outside address, because a client must reach the server that owns a
     partition. Each port of a storage needs its own, because a storage does not say which one it is.
-    An address that two ports in use would have is refused. Storages need outside addresses only for
-    Spark that reads replicas, and for commands about storages that are typed outside. With TLS, the
-    certificates must have the outside host names. On Kubernetes the operator sets the addresses: do
-    not set them by hand there.
+    An outside address that two ports in use would share is refused. Storages need outside addresses
+    only for Spark that reads replicas, and for commands about storages that are typed outside. With
+    TLS, the certificates must have the outside host names. On Kubernetes the operator sets the
+    addresses: do not set them by hand there.
 
     Undo it with waltz cluster outside remove.
     """
@@ -120,15 +120,15 @@ def set_command(
             stored = await read_outside_addresses(cluster)
             before = OutsideAddresses() if stored is None else stored.value
 
-            def change_of(present: OutsideAddresses) -> OutsideAddresses:
+            def with_wanted(present: OutsideAddresses) -> OutsideAddresses:
                 changed = present.with_addresses(wanted)
                 _refuse_shared(changed, wanted, used)
                 return changed
 
-            # Also before a real change: its steps are shown, and it may be refused here already.
-            after = change_of(before)
+            # The steps below need ``after``. A dry run refuses here what a real run would refuse.
+            after = with_wanted(before)
             if not dry_run:
-                await change_outside_addresses(cluster, change_of)
+                await change_outside_addresses(cluster, with_wanted)
         for address in sorted(wanted.keys() - used.keys()):
             say(f"note: no server or storage has registered {address} now")
         return [
@@ -172,7 +172,7 @@ def remove_command(
 
     async def remove_all() -> list[str]:
         async with open_cluster(where) as cluster:
-            await cluster.params()  # It raises if there is no cluster at this root.
+            await cluster.params()  # Raises if there is no cluster at this root.
             path = cluster.paths.outside
             # The addresses are not decoded: --all also removes malformed ones.
             if dry_run:
@@ -183,7 +183,7 @@ def remove_command(
 
     async def remove_named() -> list[str]:
         async with open_cluster(where) as cluster:
-            await cluster.params()  # It raises if there is no cluster at this root.
+            await cluster.params()  # Raises if there is no cluster at this root.
             stored = await read_outside_addresses(cluster)
             known = {} if stored is None else stored.value.addresses
             if unknown := [address for address in named if address not in known]:

@@ -93,7 +93,7 @@ class _RescuePlan:
 
     @property
     def written_before_metadata(self) -> str:
-        """What is in ZooKeeper when only the metadata of partitions remain to be written."""
+        """What is in ZooKeeper if writing the metadata of partitions fails."""
         written = self._before_metadata
         if not written:
             return "nothing was written to ZooKeeper"
@@ -139,19 +139,19 @@ def rescue_command(
 
 def rebuild_metadata(
     where: Target,
-    saved: ClusterBackup | None,
+    backup: ClusterBackup | None,
     timeout: float,
     output: OutputFormat,
     *,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Show what would be written, ask, and write it; with ``saved``, also a lost cluster.
+    """Show what would be written, ask, and write it.
 
-    A storage has ``timeout`` seconds for its answer. The exit status is 1 if a partition stays
-    closed.
+    With ``backup``, a lost cluster is created, too. A storage has ``timeout`` seconds for its
+    answer. The exit status is 1 if a partition stays closed.
     """
-    plan = run(_plan(where, saved, timeout), seconds=_RESCUE_SECONDS)
+    plan = run(_plan(where, backup, timeout), seconds=_RESCUE_SECONDS)
     show(output, rescue_rows.render_rescue(plan.partitions))
     if plan.is_empty:
         say("no partition needs other metadata")
@@ -159,10 +159,10 @@ def rebuild_metadata(
         say(f"{plan.contents} would be written")
     else:
         confirm(f"{plan.contents} will be written to {where.zookeeper}", yes=yes)
-        run(_write(where, plan, saved, timeout), seconds=_RESCUE_SECONDS)
+        run(_write(where, plan, backup, timeout), seconds=_RESCUE_SECONDS)
         say(f"{plan.contents} are written")
-        if saved is not None:
-            _say_preferences(saved)
+        if backup is not None:
+            _say_preferences(backup)
     if leaves_a_partition_closed(plan.partitions):
         raise typer.Exit(1)
 
@@ -178,9 +178,9 @@ def _say_preferences(backup: ClusterBackup) -> None:
         "the preferred partitions are not restored: servers that run still have them; for a server "
         "that was started again, set those of the backup with:"
     )
-    for server, wanted in sorted(backup.preferred.items()):
-        if wanted:
-            partitions = format_partitions(sorted(wanted))
+    for server, preferred in sorted(backup.preferred.items()):
+        if preferred:
+            partitions = format_partitions(sorted(preferred))
             say(suggested(f"waltz server prefer {shlex.quote(server)} {partitions}"))
 
 
@@ -255,22 +255,22 @@ async def _write_metadata(
             f"{problem}; {shown_plan.written_before_metadata}; when the storage answers, type the "
             "command again"
         ) from problem
-    plans = await plan_rescue(
+    rescues = await plan_rescue(
         cluster, maps, params, tls, backup, timeout_seconds=seconds, network=network
     )
     changed = [
         now
-        for now, before in zip(plans, shown_plan.partitions, strict=True)
+        for now, before in zip(rescues, shown_plan.partitions, strict=True)
         if now.decision != before.decision
     ]
     if changed:
         # Nothing is written for any partition: the user has not seen the present decisions.
         consequence = "no metadata are written"
     else:
-        changed = await write_rescue(cluster, plans)
+        changed = await write_rescue(cluster, rescues)
         consequence = "their metadata are not written"
     if changed:
-        partitions = ", ".join(str(plan.partition) for plan in changed)
+        partitions = ", ".join(str(rescue.partition) for rescue in changed)
         raise Failed(
             f"partitions {partitions} changed during the rescue, and {consequence}; type the "
             "command again"
@@ -301,12 +301,12 @@ async def _backup_to_create_from(
     return None
 
 
-async def _tls(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> TlsConfig:
+async def _tls(cluster: Cluster, where: Target, create_from: ClusterBackup | None) -> TlsConfig:
     """Return the TLS settings for storages.
 
-    ``backup`` is the backup to create the cluster from, which has the servers' declaration.
+    The backup ``create_from`` has the servers' declaration, which a lost cluster has not.
     """
-    declared = None if backup is None else backup.transport
+    declared = None if create_from is None else create_from.transport
     if where.tls is None and declared is not None:
         return tls_as_declared(declared)
     return await tls_of(where, cluster)

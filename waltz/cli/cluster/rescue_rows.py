@@ -81,11 +81,11 @@ def _replica(
 def _becomes(state: ReplicaState | None, session: int | None) -> str | None:
     """Return what a replica becomes in the recovery of the next session.
 
-    `waltz.admin.core.rescue` has the reasons. A replica with a closing mark is cut there, and does
-    not vote. If the report of a replica is missing or unusable, the metadata say that the replica
-    took part in ``session``. That is a new id, which no disk has. So the recovery treats the disk
-    as emptied, and counts the replica as absent. Any other replica is written with the session on
-    its disk, and votes.
+    `waltz.admin.core.rescue` has the reasons. A replica with a closing mark is cut at that mark,
+    and does not vote. If the report of a replica is missing or unusable, the metadata say that the
+    replica took part in ``session``, a new id that no disk has. So the recovery treats the disk as
+    emptied, and counts the replica as absent. Any other replica has the session on its disk in the
+    metadata, and votes.
     """
     if state is None:
         return None

@@ -88,8 +88,8 @@ class KnownServer:
 class SessionReplica:
     """One replica of a partition; ``session`` is None if the metadata do not have the replica.
 
-    ``closing_mark`` is None if the metadata have none for the replica. ``current`` is whether it
-    takes part in the present session of the partition.
+    ``closing_mark`` is None if the metadata have none for the replica. ``current`` is whether the
+    replica takes part in the present session of the partition.
     """
 
     storage: str

@@ -38,13 +38,13 @@ class _Endpoint:
     names: tuple[str, ...]
     tls: TlsConfig
 
-    def url(self, bound: int) -> str:
-        """Return the address of the page, where ``bound`` is the port in use."""
+    def url(self, bound_port: int) -> str:
+        """Return the address of the page; ``port`` may be 0, ``bound_port`` is the one in use."""
         scheme = "https" if self.tls.enabled else "http"
-        return f"{scheme}://{self.shown_host()}:{bound}/"
+        return f"{scheme}://{self.shown_host()}:{bound_port}/"
 
     def shown_host(self) -> str:
-        """Return the host as addresses of pages have it: IPv6 in brackets."""
+        """Return the host as the address of a page has it: IPv6 in brackets."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
@@ -148,7 +148,7 @@ async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarg
     if where.tls is not None:
         where.tls.dialing_context()
     # To open a client takes several answers of ZooKeeper, so it may take longer than one answer.
-    # With the added second, a short timeout is still long enough for that.
+    # The added second makes a short timeout long enough, too.
     connect_seconds = console_target.timeout_seconds * 2 + 1
 
     def open_client() -> Opening[Client[bytes]]:
@@ -168,15 +168,18 @@ async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarg
         try:
             async with serve_console(
                 endpoint.host, endpoint.port, allowed, poller, reader, endpoint.tls
-            ) as bound:
+            ) as bound_port:
                 # The first process of a container gets SIGTERM only if the process handles the
                 # signal.
                 stop = stop_signal()
-                say(f"the console of {where.root} is at {endpoint.url(bound)} (Ctrl-C ends it)")
+                say(
+                    f"the console of {where.root} is at {endpoint.url(bound_port)} (Ctrl-C ends it)"
+                )
                 if not is_loopback(endpoint.host):
                     say(
-                        f"warning: every host that reaches {endpoint.shown_host()}:{bound} can "
-                        "read the log, because the console has no login"
+                        "warning: every host that reaches "
+                        f"{endpoint.shown_host()}:{bound_port} can read the log, because the "
+                        "console has no login"
                     )
                 await stop.wait()
         except ListenFailed as problem:

@@ -161,7 +161,10 @@ def dump_command(
     # With neither option, and with both, both parts are shown.
     show_header = metadata or not records
     show_records = records or not metadata
-    first, last = (0, None) if transaction is None else parse_argument(parse_ids, transaction)
+    all_ids = (0, None)
+    first_wanted, last_wanted = (
+        all_ids if transaction is None else parse_argument(parse_ids, transaction)
+    )
     deserialize = None if serializer is None else parse_argument(find_deserializer, serializer)
     with inspecting(path) as place:
         check_complete(place.root)
@@ -175,8 +178,8 @@ def dump_command(
             wanted = (
                 file_record
                 for file_record in read_whole_records(place.root, partition, place.first_id)
-                if file_record.record.transaction_id >= first
-                and (last is None or file_record.record.transaction_id <= last)
+                if file_record.record.transaction_id >= first_wanted
+                and (last_wanted is None or file_record.record.transaction_id <= last_wanted)
             )
             shown_records = list(islice(wanted, limit))
     if data is disk_rows.DataForm.HEX and output is not Format.TABLE:

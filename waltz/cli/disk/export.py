@@ -54,8 +54,8 @@ def export_command(
 ) -> None:
     """Print all transactions in files as JSON lines, in order, for waltz log import.
 
-    The command ends with status 1 at the first transaction that is damaged or missing. The last
-    printed transactions may never have been committed.
+    Without --skip-damaged, the command ends with status 1 at the first transaction that is damaged
+    or missing. The last printed transactions may never have been committed.
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:
@@ -78,7 +78,7 @@ def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
 
         yield print_line
         return
-    # The same bytes as in an export file. Flushing each line would make a large export slow.
+    # The lines are flushed at the end: to flush each would make a large export slow.
     out = typer.get_binary_stream("stdout")
     try:
         yield lambda transaction: _write_line(out, transaction)
@@ -95,10 +95,11 @@ def _export(
 ) -> None:
     """Print the records of a partition by ``write``, then a summary to standard error.
 
-    A gap is where transactions are damaged or missing. It raises Failed, unless ``skip_damaged``.
+    A gap is where transactions are damaged or missing. With ``skip_damaged``, a message reports it;
+    otherwise Failed is raised.
     """
-    first: int | None = None
-    last = -1
+    first_id: int | None = None
+    last_id = -1
     for item in read_partition(place, partition):
         if isinstance(item, Gap):
             if not skip_damaged:
@@ -109,10 +110,11 @@ def _export(
             say(f"partition {partition}: {item.text}; skipped")
             continue
         record = item.record
-        last = record.transaction_id
-        if first is None:
-            first = last
-        transaction = Transaction(partition, last, record.req_id, record.header, record.data)
-        write(transaction)
-    exported = "nothing" if first is None else f"transactions {first} to {last}"
+        last_id = record.transaction_id
+        if first_id is None:
+            first_id = record.transaction_id
+        write(
+            Transaction(partition, record.transaction_id, record.req_id, record.header, record.data)
+        )
+    exported = "nothing" if first_id is None else f"transactions {first_id} to {last_id}"
     say(f"partition {partition}: {exported}")

@@ -29,7 +29,7 @@ from waltz_storage.inspect.dry_disk import Change, ChangeKind
 from waltz_storage.inspect.segment_check import FileRecord, SegmentReport
 from waltz_storage.inspect.start_rehearsal import StartOutcome
 
-Ids = tuple[int, int | None]
+IdRange = tuple[int, int | None]
 """The first and the last transaction id of a range; a last id of None: the range has no end."""
 
 Deserialize = Callable[[bytes], object]
@@ -54,9 +54,9 @@ def _cell_or_blank(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """The records of one segment; ``end`` is the offset after them, ``tail`` is what follows.
+    """The records of one segment; ``end`` is the offset after them.
 
-    ``after`` is ``tail`` with its size: the text for the table.
+    ``tail`` says what the ``tail_bytes`` after that offset are. ``after`` has both, for the table.
     """
 
     partition: int
@@ -137,7 +137,7 @@ class ControlFileContent:
 def render_verification(
     reports: Mapping[tuple[int, int], SegmentReport],
     outcomes: Mapping[int, StartOutcome],
-    ids: Ids | None,
+    ids: IdRange | None,
     limit: int,
 ) -> Rendering:
     """Return the rendering of checked segments, and of a start of the storage.
@@ -156,7 +156,7 @@ def render_verification(
     if flaws:
         more = f" (the first {limit} of {len(flaws)})" if len(flaws) > limit else ""
         tables += listing(f"Flaws{more}", FlawRow, flaws[:limit]).tables
-    lines = [(number, line) for number, made in outcomes.items() for line in _start_lines(made)]
+    lines = [(p, line) for p, outcome in outcomes.items() for line in _start_lines(outcome)]
     tables.append(Rows("A start of the storage", ("partition", "would"), lines))
     value = {"segments": as_value(segments), "flaws": as_value(flaws), "start": starts}
     return Rendering(value, tuple(tables))
@@ -318,21 +318,21 @@ def _render_records(
 ) -> tuple[list[dict[str, Any]], Rows]:
     """Return records as values for scripts, and as a table.
 
-    A value has the data in base64, and also as text if the form is text or they are deserialized.
+    A value has the data in base64; as text, too, if the form is text or there is a deserializer.
     """
     values = [_record_value(item) for item in records]
     contents = [_content(item.record.data, data_form, deserialize) for item in records]
     if data_form is DataForm.TEXT or deserialize is not None:
         for value, content in zip(values, contents, strict=True):
             value["data"] = content
-    columns: tuple[str, ...]
-    columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
-    names = ("id", "offset", "client_id", "generation", "seq", "header", "size", "checksum")
-    cells = [tuple(value[name] for name in names) for value in values]
+    titles: tuple[str, ...]
+    titles = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
+    keys = ("id", "offset", "client_id", "generation", "seq", "header", "size", "checksum")
+    cells = [tuple(value[key] for key in keys) for value in values]
     if data_form is not DataForm.NONE or deserialize is not None:
-        columns = (*columns, "data")
+        titles = (*titles, "data")
         cells = [(*row, content) for row, content in zip(cells, contents, strict=True)]
-    return values, Rows("Records", columns, cells)
+    return values, Rows("Records", titles, cells)
 
 
 def _record_value(file_record: FileRecord) -> dict[str, Any]:
@@ -394,6 +394,6 @@ def _time(milliseconds: int) -> str:
         return f"{milliseconds} ms since 1970"
 
 
-def _within(transaction_id: int, ids: Ids) -> bool:
+def _within(transaction_id: int, ids: IdRange) -> bool:
     first, last = ids
     return first <= transaction_id and (last is None or transaction_id <= last)

@@ -58,7 +58,7 @@ def text_lines(result: Diagnosis) -> Iterator[str]:
 def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[str]) -> Problem:
     """Return the problem of ``statement``, with a command that can be typed as it is.
 
-    For a process of a local cluster, it is the command of ``waltz local`` that starts the process.
+    If a process of a local cluster must be started, the command is ``waltz local start``.
     """
     since = _local_end(statement, local) or statement.period.since
     after = statement.period.after

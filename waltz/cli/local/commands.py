@@ -265,8 +265,8 @@ def _progress_printer() -> Callable[[str], None]:
 def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> None:
     """Start a process, the supervisor, that runs the cluster; return when the cluster is up.
 
-    If it cannot run the cluster and has printed why, the command ends with status 1. Raises Failed
-    if it ends without a reason, or the cluster is not up within `_UP_SECONDS`.
+    If the supervisor ends and has printed why, the command ends with status 1. Raises Failed if the
+    supervisor ends without a reason, or the cluster is not up within `_UP_SECONDS`.
     """
     layout = ClusterLayout(directory.absolute())
     log = layout.log("supervisor")
@@ -290,7 +290,8 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
         # Whether the supervisor has printed an error, which says why it cannot run the cluster.
         has_reason = False
         while not _is_controllable(directory, supervisor.pid):
-            # Polled before its output is read: if it has ended, this reading gets all that is left.
+            # The supervisor is polled before its output is read: once it has ended, no output
+            # follows what is read here.
             has_ended = supervisor.poll() is not None
             new_output = supervisor_output.read()
             has_reason = has_reason or any(

@@ -104,11 +104,11 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
 def _piece_at(path: str) -> Piece | None:
     """Return the piece whose path in the archive is ``path``, None if it is another file."""
     folder, _, name = path.rpartition("/")
-    in_folder, in_name = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
-    if in_folder is None or in_name is None:
+    folder_match, name_match = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
+    if folder_match is None or name_match is None:
         return None
-    first_id, last_id, form = in_name.groups()
-    return Piece(int(in_folder[1]), int(first_id), int(last_id), Form(form))
+    first_id, last_id, form = name_match.groups()
+    return Piece(int(folder_match[1]), int(first_id), int(last_id), Form(form))
 
 
 def exported_up_to(by_partition: Mapping[int, list[Piece]], partition: int) -> int:

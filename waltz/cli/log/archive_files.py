@@ -76,7 +76,10 @@ def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file, in the order of the file. Raises BadArchive."""
+    """Yield the rows of a file, in the order of the file. Raises BadArchive.
+
+    A file whose name does not end in ``.parquet`` has JSON lines.
+    """
     if path.suffix == f".{Form.PARQUET.value}":
         yield from _read_parquet(path)
     else:

@@ -37,7 +37,7 @@ from waltz.cli.running import Failed, run
 from waltz.cli.transactions import TransactionValue, as_line, as_value
 from waltz.client import Absent, Appended, LogStream
 from waltz.client.core.ranges import parse_ids, parse_lock
-from waltz.protocol import ReqId
+from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol.locks import Lock
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
@@ -205,8 +205,10 @@ def tail_command(
     async def work() -> None:
         async with open_client(where) as client:
             marks = await high_water_marks(client, named, timeout)
-            # A shorter log is printed from its start, which is after id -1.
-            after = {partition: max(-1, mark - count) for partition, mark in marks.items()}
+            # A shorter log is printed from its start.
+            after = {
+                partition: max(NO_TRANSACTION, mark - count) for partition, mark in marks.items()
+            }
             stream = client.stream(after, until=None if follow else marks, data=True)
             # With --follow, the next transaction may take any time.
             await _print_all(stream, output, None if follow else timeout)
@@ -321,7 +323,7 @@ async def _append_all(
     in_flight: int,
     output: OutputFormat,
 ) -> int:
-    """Append all contents; print the ids in their order. Return how many contents there are."""
+    """Append all contents; print the ids in the order of the contents. Return their number."""
     open_appends: list[asyncio.Task[int]] = []
     count = 0
     with progress("transactions appended", None) as advance:
@@ -337,7 +339,7 @@ async def _append_all(
                 async for content in contents:
                     open_appends.append(asyncio.create_task(append(content)))
                     count += 1
-                    await finish_all_but(in_flight - 1)  # The next append makes it ``in_flight``.
+                    await finish_all_but(in_flight - 1)  # Leaves room for the next append.
             finally:
                 # Also after a malformed input or a failed append, so that the user gets the ids of
                 # the other appends. Only Ctrl-C does not wait for them.

@@ -114,16 +114,17 @@ async def _export(
     advance: Advance,
 ) -> None:
     """Write files of ``partition`` from the id after ``after`` to ``last``."""
-    for_file: list[Transaction] = []  # The transactions of the next file.
+    file_transactions: list[Transaction] = []
     data_bytes = 0
     stream = client.stream(partition, after=after, until=last, data=True)
     async with aclosing(batches_within(stream, options.timeout_seconds)) as batches:
         async for batch in batches:
             for transaction in batch:
-                for_file.append(transaction)
+                file_transactions.append(transaction)
                 data_bytes += len(transaction.data)
-                is_full = len(for_file) == options.rows_per_file or data_bytes >= _FILE_BYTES
+                num_rows = len(file_transactions)
+                is_full = num_rows == options.rows_per_file or data_bytes >= _FILE_BYTES
                 if is_full or transaction.id == last:
-                    write_piece(options.directory, options.form, for_file)
-                    advance(len(for_file))
-                    for_file, data_bytes = [], 0
+                    write_piece(options.directory, options.form, file_transactions)
+                    advance(num_rows)
+                    file_transactions, data_bytes = [], 0

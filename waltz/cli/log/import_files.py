@@ -102,9 +102,9 @@ async def _import(
 ) -> dict[int, ImportCounts]:
     """Append the transactions that earlier runs have not appended; return the counts by partition.
 
-    A dry run appends nothing and returns what a real run would append. A real run is added to
-    ``import_record``, which is written to ``record_file`` before the first append. Raises
-    BadArchive, and Failed if ``import_record`` does not fit ``sources``; also WaltzError.
+    The run is added to ``import_record``, which a real run writes to ``record_file`` before its
+    first append. A dry run appends and writes nothing, and returns what a real run would append.
+    Raises BadArchive, and Failed if ``import_record`` does not fit ``sources``; also WaltzError.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
@@ -124,16 +124,16 @@ async def _import(
             importer = Importer(client, partition, recorded.client_ids, mark)
             importers[partition] = importer
             imported_before[partition] = await importer.count_imported(recorded.end_before, mark)
-        missing = {
+        num_missing = {
             source.target: source.count - imported_before[source.target] for source in sources
         }
-        if any(count < 0 for count in missing.values()):
+        if any(count < 0 for count in num_missing.values()):
             raise Failed(
                 f"the log has more transactions of this import than the files; {record_file} may "
                 "be the record of an import of other files"
             )
         if not dry_run:
-            with progress("imported", sum(missing.values())) as advance:
+            with progress("imported", sum(num_missing.values())) as advance:
                 await asyncio.gather(
                     *(
                         importers[source.target].append(
@@ -143,8 +143,8 @@ async def _import(
                     )
                 )
     return {
-        partition: ImportCounts(imported_before[partition], now=count)
-        for partition, count in missing.items()
+        partition: ImportCounts(before=imported_before[partition], now=count)
+        for partition, count in num_missing.items()
     }
 
 

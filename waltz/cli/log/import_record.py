@@ -18,10 +18,10 @@ from waltz.cli.log.durable_files import rename_durably
 
 @dataclass(slots=True)
 class PartitionImport:
-    """The import into one partition: where its log ended before, and the client ids of all runs.
+    """The import into one partition.
 
-    ``end_before`` is the id of the last transaction before the first run, -1 if there was none. In
-    the file, ``end_before`` has the key ``base``, and ``client_ids`` the key ``clients``.
+    ``end_before`` is the id of the last transaction before the first run, -1 if there was none.
+    ``client_ids`` are those of all runs. In the file, the keys are ``base`` and ``clients``.
     """
 
     end_before: int

@@ -117,14 +117,15 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
         if len(counts) == 1:
             first_displaced = next(iter(displaced.values()), None)
         return [Source(to, counts.total(), lambda: read_rows(path), first_displaced)]
-    by_partition = {
-        partition: count for partition, count in counts.items() if partition is not None
-    }
     if None in counts:
         remedy = "name one with --to"
         if to is not None:
             remedy = f"omit --partitions to append all rows to partition {to}"
         raise BadArchive(f"{path} has rows without a partition: {remedy}")
+
+    partition_counts = {
+        partition: count for partition, count in counts.items() if partition is not None
+    }
 
     def source(partition: int, count: int) -> Source:
         return Source(
@@ -136,6 +137,6 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
 
     return [
         source(partition, count)
-        for partition, count in sorted(by_partition.items())
+        for partition, count in sorted(partition_counts.items())
         if named is None or partition in named
     ]

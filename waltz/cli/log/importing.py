@@ -28,16 +28,18 @@ _BATCH_BYTES = 1 << 20
 
 
 class Importer:
-    """Appends to ``partition``; ``clients`` are the client ids of all runs of the import.
+    """Appends to ``partition``; ``client_ids`` are those of all runs of the import.
 
     ``mark`` is the id up to which the caller searches the log by `count_imported` before the first
     append.
     """
 
-    def __init__(self, client: Client, partition: int, clients: Iterable[int], mark: int) -> None:
+    def __init__(
+        self, client: Client, partition: int, client_ids: Iterable[int], mark: int
+    ) -> None:
         self._client = client
         self._partition = partition
-        self._clients = frozenset(clients)
+        self._client_ids = frozenset(client_ids)
         self._mark = mark
         self._locks = (Lock(_LOCK_NAME, partition),)
 
@@ -49,7 +51,9 @@ class Importer:
         stream = self._client.stream(self._partition, after=after, until=last)
         async with aclosing(batches_within(stream, ANSWER_SECONDS)) as batches:
             async for batch in batches:
-                count += sum(transaction.req_id.client_id in self._clients for transaction in batch)
+                count += sum(
+                    transaction.req_id.client_id in self._client_ids for transaction in batch
+                )
         return count
 
     async def append(self, rows: Iterator[Row], advance: Advance) -> None:
@@ -64,7 +68,7 @@ class Importer:
         """Append rows from the start of ``batch``; return how many of them are in the log now.
 
         These are fewer than all rows after a refusal, after a fault, and with a server that does
-        not know batches: it gets one row. Raises Failed, WaltzError.
+        not know batches, which gets one row at a time. Raises Failed, WaltzError.
         """
         try:
             num_appended, refused = await self._append_batch(batch)
@@ -103,8 +107,9 @@ class Importer:
     async def _check_after_refusal(self) -> None:
         """Raise Failed if an earlier run has appended after the mark; otherwise advance the mark.
 
-        The caller then sends the refused row again. Without such an append, the refusal came from
-        another import or from a collision of lock hashes, and the next append may succeed.
+        The caller then sends the refused row again. If no earlier run has appended, the refusal
+        came from another import or from a collision of lock hashes, and the next append may
+        succeed.
         """
         end = await self._client.high_water_mark(self._partition)
         if await self.count_imported(self._mark, end):

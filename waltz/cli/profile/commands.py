@@ -87,8 +87,9 @@ def add_command(
     steps = [f"save profile {name} in {profiles_file()}"]
     if not before.profiles:
         steps.append(f"use profile {name}")
-    used = "" if before.profiles else " and is in use"
-    sentence = f"profile {name} is saved in {profiles_file()}{used}"
+    sentence = f"profile {name} is saved in {profiles_file()}"
+    if not before.profiles:
+        sentence += " and is in use"
     show_change(output, change("profile add", name, steps), sentence)
 
 

@@ -130,9 +130,11 @@ def _set_preference(
     async def set_preference() -> None:
         async with open_cluster(where) as cluster:
             _check_member(await cluster.membership(), server)
-            count = (await cluster.params()).num_partitions
-            if ids[-1] >= count:  # The ids are in ascending order.
-                raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
+            last_partition = (await cluster.params()).num_partitions - 1
+            if ids[-1] > last_partition:  # The ids are in ascending order.
+                raise Failed(
+                    f"there is no partition {ids[-1]}: the cluster has 0 to {last_partition}"
+                )
             if dry_run:
                 return
             tls, network = await tls_of(where, cluster), network_of(where, cluster)

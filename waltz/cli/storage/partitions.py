@@ -144,7 +144,8 @@ def sync_command(
     """
     work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
     changes, failures = run(work, seconds=None)
-    if changes or not failures:  # If every storage failed, there is no result to show.
+    every_storage_failed = bool(failures) and not changes
+    if not every_storage_failed:
         show(output, render_synced(changes))
     for failure in failures:
         say(f"waltz: {complete(failure)}")
@@ -225,7 +226,9 @@ def switch_command(
     }
     if not wanted_switches:
         raise typer.BadParameter("no switch is named: use --read on|off, --write on|off, or both")
-    order = Switching(storage, wanted, wanted_switches.get("read"), wanted_switches.get("write"))
+    order = Switching(
+        storage, wanted, read=wanted_switches.get("read"), write=wanted_switches.get("write")
+    )
     steps = _switch(target(context), order, dry_run=dry_run)
     switched = change("storage switch", storage, steps, partitions=wanted, dry_run=dry_run)
     states = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in wanted_switches.items())

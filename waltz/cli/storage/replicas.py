@@ -63,7 +63,7 @@ StallTimeout = Annotated[
 ]
 
 _REPAIR_STALL_SECONDS = 10.0
-"""How long a repair may be without progress; short, because the rebuilding waits for its end."""
+"""How long a repair may be without progress; short, because the rebuilding begins after it."""
 
 
 @app.command(

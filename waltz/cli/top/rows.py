@@ -174,8 +174,8 @@ def _troubles(
     silent = {s.storage: s.problem for s in storages if s.problem is not None}
     for storage in sorted({*unhealthy, *silent}):
         texts = [silent[storage]] if storage in silent else []
-        for trouble, numbers in unhealthy.get(storage, {}).items():
-            texts.append(f"{trouble}: {format_partitions(numbers)}")
+        for trouble, partition_ids in unhealthy.get(storage, {}).items():
+            texts.append(f"{trouble}: {format_partitions(partition_ids)}")
         yield Trouble(storage, "; ".join(text for text in texts if text))
 
 
@@ -193,7 +193,9 @@ def _partition(
 ) -> WatchedPartition:
     """Return the row of a partition: its rate since ``before``, its recoveries since ``first``."""
     server, generation = now.owner(partition)
-    speed = rate(before, now, partition)
+    transactions_per_second = rate(before, now, partition)
+    if transactions_per_second is not None:
+        transactions_per_second = round(transactions_per_second, _RATE_DIGITS)
     replicas = tuple(
         WatchedReplica(
             storage,
@@ -210,8 +212,8 @@ def _partition(
         generation,
         now.session(partition),
         now.mark(partition),
-        None if speed is None else round(speed, _RATE_DIGITS),
-        _in_session(replicas),
+        transactions_per_second,
+        _members_text(replicas),
         _greatest_lag(replicas),
         sessions_since(first, now, partition),
         replicas,
@@ -277,8 +279,8 @@ def _greatest_lag(replicas: Replicas) -> int | None:
     return max(known, default=0) if len(known) == len(replicas) else None
 
 
-def _in_session(replicas: Replicas) -> str:
-    """Return how many of ``replicas`` are in their session: ``2 of 3``."""
+def _members_text(replicas: Replicas) -> str:
+    """Return how many of ``replicas`` are in their session, as a text: ``2 of 3``."""
     return f"{sum(r.in_session for r in replicas)} of {len(replicas)}"
 
 
@@ -293,7 +295,7 @@ def _summary(cluster: WatchedCluster) -> Rows:
     cells = [
         (
             _or_unknown(cluster.transactions_per_second),
-            _in_session(tuple(r for p in cluster.partitions for r in p.replicas)),
+            _members_text(tuple(r for p in cluster.partitions for r in p.replicas)),
             cluster.recoveries,
             num_silent,
         )

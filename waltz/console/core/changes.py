@@ -36,9 +36,9 @@ class Change:
 
 
 def changes(before: Sample, now: Sample) -> list[Change]:
-    """Return what changed from one sample to the next, of the same number of partitions.
+    """Return what changed between two samples, which must have the same number of partitions.
 
-    A value that is unknown in one of the two samples counts as unchanged.
+    A value that is unknown in one of them counts as unchanged.
     """
     entries = [*_servers(before, now), *_storages(before, now)]
     for partition in range(now.num_partitions):
@@ -83,11 +83,16 @@ def _storages(before: Sample, now: Sample) -> Iterator[Change]:
             yield from _damage(storage, old, new)
 
 
-def _answering(kind: ChangeKind, name: str, old: str | None, new: str | None) -> Change | None:
-    """Return the change of a process that stopped answering, or answers again; None if neither."""
-    if old is None and new is not None:
-        return Change(kind, f"{name} stopped answering: {new}", bad=True)
-    if old is not None and new is None:
+def _answering(
+    kind: ChangeKind, name: str, old_problem: str | None, new_problem: str | None
+) -> Change | None:
+    """Return the change of a process that stopped answering, or answers again; None if neither.
+
+    The problems are why the process did not answer; None: it answered.
+    """
+    if old_problem is None and new_problem is not None:
+        return Change(kind, f"{name} stopped answering: {new_problem}", bad=True)
+    if old_problem is not None and new_problem is None:
         return Change(kind, f"{name} answers again")
     return None
 
@@ -143,19 +148,19 @@ def _session(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
     assigned = now.maps.assignments.storages_of(partition)
     members_before = {each for each in assigned if before.in_session(partition, each)}
     members = {each for each in assigned if now.in_session(partition, each)}
-    began = session != before.session(partition)
+    session_changed = session != before.session(partition)
     needed = quorum(len(assigned))
-    if began and session is not None:
+    if session_changed and session is not None:
         text = f"Partition {partition} began a recovery: store session {session}"
         yield Change(ChangeKind.RECOVERY, text)
-    # A recovery has ended if a quorum takes part now, and either the session is new or no quorum
-    # took part in the sample before.
-    if len(members) >= needed and (began or len(members_before) < needed):
-        part = f"{len(members)} of {len(assigned)} replicas take part"
-        text = f"Partition {partition} has recovered in session {session}: {part}"
+    # A recovery has ended if a quorum takes part now, and the session is new or had no quorum
+    # before.
+    if len(members) >= needed and (session_changed or len(members_before) < needed):
+        share = f"{len(members)} of {len(assigned)} replicas take part"
+        text = f"Partition {partition} has recovered in session {session}: {share}"
         yield Change(ChangeKind.RECOVERY, text)
         return
-    if began:
+    if session_changed:
         # The recovery is under way. Replicas that are not in the new session yet did not leave it.
         return
     for storage in assigned:

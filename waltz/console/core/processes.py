@@ -1,6 +1,6 @@
 """The servers and storages of a sampled cluster for display. Pure.
 
-What a process that does not answer would report is None: unknown, and never 0.
+If a process does not answer, the values that only this process knows are None, never 0.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StorageView:
     """One storage. ``assigned`` are the partitions of which ZooKeeper assigns a replica to it.
 
     ``held`` is how many replicas the storage has. ``greatest_lag`` is the greatest lag of the
-    assigned replicas, in transactions; None if one of their lags is unknown, or without a replica.
+    assigned replicas, in transactions; None if one of their lags is unknown, or there are none.
     `StorageFigures` explains the figures of the disk and of the scrubber.
     """
 

@@ -16,9 +16,12 @@ from enum import StrEnum
 from waltz.protocol.records import Record, ReqId
 
 MAX_SHOWN_BYTES = 4096
-"""How many bytes of a record's data are shown; a notice says that the rest is left out."""
+"""How many bytes of a record's data are shown, and how many characters of data shown as JSON.
+
+A notice says that the rest is left out.
+"""
 MAX_JSON_BYTES = 64 << 10
-"""The largest data that are parsed as JSON. The indented text is cut like any other."""
+"""The largest data that are parsed as JSON."""
 
 _JSON_LINE = 120
 """The length up to which JSON is shown on one line. Longer JSON is indented."""
@@ -114,15 +117,15 @@ def parse_request_id(text: str) -> ReqId:
 
 
 def visible(text: str) -> str:
-    """Return ``text`` with an escape for each character that a page does not show as itself.
+    """Return ``text`` with a replacement for each character that a page does not show as itself.
 
-    Line ends and tabs stay.
+    Line ends and tabs stay. Special spaces become blanks, all others become escapes.
     """
     return "".join(_visible(character) for character in text)
 
 
 def _visible(character: str) -> str:
-    """Return a character, or an escape of it if a reader could not see it."""
+    """Return what `visible` shows for a character."""
     if character in "\n\t" or character.isprintable():
         return character
     if unicodedata.category(character) == "Zs":
@@ -144,15 +147,15 @@ def _text(data: bytes) -> ShownData | None:
 
 
 def _printable_text(data: bytes) -> ShownData | None:
-    """Return data as text if they are UTF-8 and few characters need escapes, otherwise None.
+    """Return data as text if they are UTF-8 and few characters are replaced, otherwise None.
 
-    At most a tenth of the characters that are shown may need an escape.
+    `visible` may replace at most a tenth of the characters that are shown.
     """
     text = _decoded(data)
     if text is None:
         return None
-    escaped = sum(visible(character) != character for character in text)
-    return None if escaped * 10 > len(text) else _text(data)
+    num_replaced = sum(visible(character) != character for character in text)
+    return None if num_replaced * 10 > len(text) else _text(data)
 
 
 def _decoded(data: bytes) -> str | None:
@@ -189,7 +192,8 @@ def _hex(data: bytes, notice: str | None) -> ShownData:
     lines = []
     for offset in range(0, len(part), _HEX_COLUMNS):
         row = part[offset : offset + _HEX_COLUMNS]
-        ascii_text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        # Printable ASCII is from the blank to the tilde.
+        ascii_text = "".join(chr(byte) if ord(" ") <= byte <= ord("~") else "." for byte in row)
         lines.append(f"{offset:08x}  {row.hex(' '):<{3 * _HEX_COLUMNS - 1}}  {ascii_text}")
     shown = _shown(DataFormat.HEX, "\n".join(lines), data, len(part))
     notices = "; ".join(filter(None, (notice, shown.notice)))

@@ -66,9 +66,9 @@ class Totals:
 class ClusterView:
     """A cluster at one moment; ``at`` is when it was sampled, in seconds since 1970.
 
-    ``problem`` is why the newest sample failed; then ``health`` says that it is unknown, and the
-    other values are those of ``at``, which are not current. ``at`` and ``totals`` are None if no
-    sample has succeeded yet.
+    ``problem`` is why the newest sample failed, None if it succeeded. After a failure, ``health``
+    says that the health is unknown, and the other values are those of the last sample that
+    succeeded. ``at`` and ``totals`` are None if no sample has succeeded yet.
     """
 
     names: Names

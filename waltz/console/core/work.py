@@ -135,5 +135,5 @@ def _progress(last_id: int | None, mark: int | None) -> tuple[int | None, int | 
     """
     if last_id is None or mark is None:
         return None, None
-    # The first id is 0.
+    # Ids start at 0, so id + 1 is the number of transactions up to an id.
     return min(last_id, mark) + 1, mark + 1

@@ -137,7 +137,7 @@ class _Api:
 
     async def _cluster(self, request: web.Request) -> web.Response:
         """Answer with the newest view, once it is current and its number is not ``after``."""
-        after = _whole(request, "after", 0)
+        after = _number_parameter(request, "after", 0)
         if self._waiting >= _MOST_WAITING:
             raise web.HTTPServiceUnavailable(text="too many pages are open")
         self._waiting += 1
@@ -148,9 +148,11 @@ class _Api:
 
     async def _log(self, request: web.Request) -> web.Response:
         """Answer with a page of records: from the id ``first`` on, or the last ones."""
-        partition = _bounded(request.match_info["partition"], "partition", 0, _LARGEST_PARTITION)
-        first = _whole(request, "first", None)
-        count = _whole(request, "count", _DEFAULT_COUNT, 1, MAX_PAGE_RECORDS)
+        partition = _bounded_number(
+            request.match_info["partition"], "partition", 0, _LARGEST_PARTITION
+        )
+        first = _number_parameter(request, "first", None)
+        count = _number_parameter(request, "count", _DEFAULT_COUNT, 1, MAX_PAGE_RECORDS)
         name = request.query.get("format", DataFormat.AUTO.value)
         if name not in set(DataFormat):
             raise ValueError(f"format must be one of {', '.join(DataFormat)}")
@@ -160,7 +162,7 @@ class _Api:
     async def _find(self, request: web.Request) -> web.Response:
         """Answer with the transaction of a request id, or which ids do not have it."""
         req_id = parse_request_id(request.query.get("request", ""))
-        result = await self._reader.find(req_id, _whole(request, "before", None))
+        result = await self._reader.find(req_id, _number_parameter(request, "before", None))
         return _json(asdict(result))
 
 
@@ -217,7 +219,7 @@ def _error(status: int, text: str) -> web.Response:
     return _json({"error": text}, status)
 
 
-def _whole(
+def _number_parameter(
     request: web.Request,
     name: str,
     default: Any,
@@ -229,11 +231,14 @@ def _whole(
     Raises ValueError if the number is not from ``least`` to ``most``.
     """
     text = request.query.get(name)
-    return default if text is None else _bounded(text, name, least, most)
+    return default if text is None else _bounded_number(text, name, least, most)
 
 
-def _bounded(text: str, name: str, least: int, most: int) -> int:
-    """Return the number in ``text``, the parameter ``name``; raises ValueError as `_whole` does."""
+def _bounded_number(text: str, name: str, least: int, most: int) -> int:
+    """Return the number in ``text``, the value of the parameter ``name``.
+
+    Raises ValueError if it is not a whole number from ``least`` to ``most``.
+    """
     # A number of 20 digits or more is above every bound.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
         raise ValueError(f"{name} must be a whole number from {least} to {most}")

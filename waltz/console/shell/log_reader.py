@@ -105,7 +105,7 @@ class LogPageReader:
             )
 
     async def find(self, req_id: ReqId, before: int | None) -> SearchResult:
-        """Search for a request id: the newest transactions, or those before the id ``before``.
+        """Search for a request id among the newest transactions, or those before ``before``.
 
         Raises WaltzError.
         """
@@ -164,17 +164,17 @@ class LogPageReader:
         self, client: LogClient[bytes], req_id: ReqId, first: int, end: int
     ) -> int | None:
         """Search the ids from ``first`` to ``end`` - 1; return the one with ``req_id``, if any."""
-        at = first
-        while at < end:
-            headers = await self._headers(client, req_id.partition, at, end)
+        next_id = first
+        while next_id < end:
+            headers = await self._headers(client, req_id.partition, next_id, end)
             for header in headers:
                 if header.req_id == req_id:
                     return header.transaction_id
             if not headers:
-                # The log now ends before ``at``, below the mark that was read: another log has
+                # The log now ends before ``next_id``, although its mark was higher: another log has
                 # replaced it. Stop, because the rest of the range does not exist.
                 break
-            at += len(headers)
+            next_id += len(headers)
         return None
 
     async def _headers(

@@ -36,7 +36,10 @@ log = logging.getLogger(__name__)
 
 _SESSION_TIMEOUT_MS = 30_000
 _REACH_SECONDS = 15.0
-"""How often servers are asked which storages they reach. They open connections for the answer."""
+"""The least time between two queries of which storages the servers reach.
+
+The query is not a part of each sample, because servers open connections for the answer.
+"""
 
 Clock = Callable[[], float]
 
@@ -153,7 +156,11 @@ class Source:
         return monitor
 
     def _query_reached(self, sample: Sample) -> None:
-        """Begin a query of all servers if the last query has ended and is long enough ago."""
+        """Begin a query of which storages the servers reach.
+
+        Do nothing while a query is under way, or if the last one began less than `_REACH_SECONDS`
+        ago.
+        """
         now = asyncio.get_running_loop().time()
         if self._query is not None and not self._query.done():
             return
@@ -264,13 +271,11 @@ class Poller:
         try:
             sample = await self._source.sample()
         except SampleFailed as problem:
-            names = Names(self._source.name, target.root, target.zookeeper)
-            return failed_view(names, self._view, str(problem), problem.statement)
+            return failed_view(self._names(), self._view, str(problem), problem.statement)
         at = self._wall_clock()
-        names = Names(self._source.name, target.root, target.zookeeper)
         before = self._history.add(sample, at)
         return view_cluster(
-            names,
+            self._names(),
             before,
             sample,
             at,
@@ -278,3 +283,8 @@ class Poller:
             history=self._history,
             min_disk_free=target.min_disk_free,
         )
+
+    def _names(self) -> Names:
+        """Return how the cluster is named; its name is known from the first sample on."""
+        target = self._source.target
+        return Names(self._source.name, target.root, target.zookeeper)
