@@ -254,8 +254,8 @@ SPARK_BUGS = (
     Planted(
         "the search for rows of earlier attempts ends after one page",
         Package.SPARK,
-        "missing.record_found(page.headers[-1].transaction_id, found_rows)\n",
-        "missing.record_found(page.high_water_mark, found_rows)\n",
+        "missing.record_found(page.headers[-1].transaction_id, found_fingerprints)\n",
+        "missing.record_found(page.high_water_mark, found_fingerprints)\n",
         "Rows that are further back in the log are appended again.",
         nodes(
             "unit/spark/test_spark_attempt.py::test_rows_of_an_attempt_beyond_the_first_page_of_headers_are_found"

@@ -54,8 +54,8 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         try:
             chosen = choose_partitions(self._options, reader.num_partitions)
             # The mark of a partition that the query's filters exclude is not needed.
-            allowed = self._row_filter.bounds_of("partition")
-            marks = reader.marks(partition for partition in chosen if partition in allowed)
+            allowed_partitions = self._row_filter.bounds_of("partition")
+            marks = reader.marks(number for number in chosen if number in allowed_partitions)
             wanted = wanted_spans(self._options, marks, self._row_filter)
             rows = rows_per_task(self._options, reader, wanted)
         finally:

@@ -159,7 +159,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     ) -> dict[int, int]:
         """Lower ``ends`` to ``limit`` and the options' limits.
 
-        With ReadAllAvailable, the options' limits do not apply either.
+        With ReadAllAvailable, no limit applies.
         """
         rows, size = self._options.max_rows, self._options.max_bytes
         match limit:
@@ -172,8 +172,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         if rows is not None:
             ends = admit_rows(starts, ends, rows)
         if size is not None:
-            behind = spans_between(starts, ends)
-            samples = reader.sample((p, first) for p, (first, _) in behind.items())
+            backlogs = spans_between(starts, ends)
+            samples = reader.sample((p, first) for p, (first, _) in backlogs.items())
             ends = admit_bytes(starts, ends, size, samples)
         return dict(ends)
 
