@@ -21,7 +21,7 @@ from bench.reader_process import next_line, reader_process
 FOLLOWERS = (1, 10, 100)
 """The numbers of followers that are measured."""
 SLOW = 64
-"""The number of slow followers beside them."""
+"""The number of slow followers beside those that are measured."""
 APPEND_INTERVAL_SECONDS = 0.03
 """The time between two appends, which do not wait for each other.
 
@@ -41,7 +41,7 @@ class FollowerRun:
     """The latencies of one run, in milliseconds.
 
     ``delivered`` is the time from the call of the append until a follower has the record, over all
-    records and followers; ``acknowledged`` that until the appending client has its answer.
+    records and followers. ``acknowledged`` is the time until the appending client has its answer.
     """
 
     followers: int

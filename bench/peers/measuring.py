@@ -35,7 +35,7 @@ class Extent:
     scale: float
 
     def scaled(self, count: int) -> int:
-        """Return ``count``, which is that of a scale of 1, in this scale; at least 1."""
+        """Return ``count`` times the scale, at least 1."""
         return max(1, int(count * self.scale))
 
 
