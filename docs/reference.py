@@ -282,8 +282,8 @@ def _meaning(parameter: Any) -> str:
     default = parameter.default
     if parameter.param_type_name == "option" and parameter.required:
         return f"{meaning} Must be given."
-    simple = isinstance(default, str | int | float | Path) and not isinstance(default, bool)
-    if simple and parameter.param_type_name == "option":
+    is_shown = isinstance(default, str | int | float | Path) and not isinstance(default, bool)
+    if is_shown and parameter.param_type_name == "option":
         return f"{meaning} Default: {_default(getattr(default, 'value', default))}."
     return meaning
 

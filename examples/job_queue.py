@@ -53,10 +53,10 @@ class Jobs:
 
     def next_job(self, patience_seconds: float) -> int | None:
         """Return the first job that is open: not done, and not taken a short time ago."""
-        last_expired = time.monotonic() - patience_seconds
+        now = time.monotonic()
         for job in self.texts:
             _, taken_at = self.takes.get(job, (-1, float("-inf")))
-            if job not in self.results and taken_at <= last_expired:
+            if job not in self.results and now - taken_at >= patience_seconds:
                 return job
         return None
 

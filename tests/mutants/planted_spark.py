@@ -130,8 +130,8 @@ SPARK_BUGS = (
     Planted(
         "a filter with a strict bound includes the bound",
         Package.SPARK,
-        "case GreaterThan():\n    return allowed.within(low=value + 1)\n",
-        "case GreaterThan():\n    return allowed.within(low=value)\n",
+        "case GreaterThan():\n    return allowed.intersect(low=value + 1)\n",
+        "case GreaterThan():\n    return allowed.intersect(low=value)\n",
         "A query has a row that its filter excludes.",
         nodes("unit/spark/test_spark_filters.py::test_filters_keep_the_rows_that_spark_keeps"),
     ),

@@ -127,7 +127,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return self._with_reader(plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield one task's transactions as Arrow batches."""
+        """Yield the transactions of a task, a `SliceTask`, as Arrow batches."""
         assert isinstance(partition, SliceTask)
         yield from read_slice(
             self._location, partition.part, self._options, self._decoder, RowFilter()
