@@ -128,7 +128,7 @@ class WriterSession:
             attempt.flush()
             return attempt.written
 
-    async def client(self) -> Client:
+    async def open_client(self) -> Client:
         """Open a client with a new client id."""
         cluster = Cluster(self._store, self.location.root)
         return await Client.over(cluster, client_options(self.location))
@@ -161,7 +161,7 @@ class TaskAttempt:
         """The bytes of data in ``_buffered``, by partition."""
 
     def __enter__(self) -> TaskAttempt:
-        self._client = self._session.run(self._session.client())
+        self._client = self._session.run(self._session.open_client())
         return self
 
     def __exit__(

@@ -84,12 +84,12 @@ class CallbackClient(Generic[DataT]):
         self._workers = Workers(apply_threads, retry_threads)
         self._active: dict[int, ActivePartition[DataT]] = {}
         self._open_contexts: dict[int, OpenContexts] = {}
-        """Of each partition that is or was active.
+        """The open contexts of each partition that is or was active.
 
         Copied before each iteration, because the event loop's thread may add a partition.
         """
         self._metrics: dict[int, CallbackMetrics] = {}
-        """Of each partition that is or was active."""
+        """The metrics of each partition that is or was active."""
         self._tasks: dict[ActivePartition[DataT], asyncio.Task[None]] = {}
         """The task of `ActivePartition.run` of each active partition."""
         self._appending: set[asyncio.Task[None]] = set()
