@@ -302,16 +302,16 @@ async def fingerprints(client: Client, partition: int, first: int, stop: int) ->
 
     Raises LogEndsBefore, and the errors of `Client.bulk`.
     """
-    rows: list[bytes] = []
+    found: list[bytes] = []
     while first < stop:
-        part = await client.bulk.records(
+        page = await client.bulk.records(
             partition, first, max_records=stop - first, max_bytes=_BATCH_BYTES
         )
-        if not part.records.count:
-            raise LogEndsBefore(partition, first, part.high_water_mark)
-        rows += (fingerprint(record.header, record.data) for record in part.records)
-        first += part.records.count
-    return rows
+        if not page.records.count:
+            raise LogEndsBefore(partition, first, page.high_water_mark)
+        found += (fingerprint(record.header, record.data) for record in page.records)
+        first += page.records.count
+    return found
 
 
 class SessionCache:
