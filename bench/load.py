@@ -229,8 +229,10 @@ async def run(load: Load) -> LoadResult:
 
 
 def _partitions_of(partitions: Sequence[int], client: int, load: Load) -> Sequence[int]:
-    """Return a client's partitions: several if there are more partitions than clients, else one."""
-    return partitions[client :: load.clients] or (partitions[client % len(partitions)],)
+    """Return a client's partitions: one, or several if there are more partitions than clients."""
+    if len(partitions) > load.clients:
+        return partitions[client :: load.clients]
+    return (partitions[client % len(partitions)],)
 
 
 async def _main(load: Load) -> None:

@@ -113,7 +113,9 @@ class Worker:
         await self.follower.caught_up()
         while (taken := await self.take()) is not None:
             job, take = taken
-            accepted += await self.report(job, take, await do(self.jobs.texts[job]))
+            result = await do(self.jobs.texts[job])
+            if await self.report(job, take, result):
+                accepted += 1
         return accepted
 
 

@@ -57,7 +57,8 @@ async def relay(follower: waltz.StateFollower[dict[str, Any]], outbox: Outbox, s
                 return None
             return waltz.Draft({"sent": order}, write_locks=[waltz.Lock("order", order)])
 
-        reported += await follower.submit(PARTITION, report) is not None
+        if await follower.submit(PARTITION, report) is not None:
+            reported += 1
     return reported
 
 

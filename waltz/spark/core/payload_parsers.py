@@ -122,8 +122,11 @@ def _type_in_itself(schema: Any, around: frozenset[str] = frozenset()) -> str | 
             parts = [field["type"] for field in fields]
         case _:
             parts = [schema[key] for key in ("type", "items", "values") if key in schema]
-    found = (_type_in_itself(part, around) for part in parts)
-    return next((name for name in found if name is not None), None)
+    for part in parts:
+        found = _type_in_itself(part, around)
+        if found is not None:
+            return found
+    return None
 
 
 def avro_fields(written: str) -> list[str]:
