@@ -115,7 +115,7 @@ async def _measure_row(
         f"{result.cpu_seconds / committed * 1e6:.1f}",
         f"{used.server_seconds / committed * 1e6:.1f}",
         f"{used.storage_seconds / committed * 1e6:.1f}",
-        f"{used.flushes / committed / cluster.storages:.3f}",
+        f"{used.flushes / committed / cluster.num_storages:.3f}",
     )
 
 

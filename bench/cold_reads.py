@@ -52,7 +52,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The 99th percentile of the appends' latencies, in milliseconds, and the storm's length."""
+    """The 99th percentiles of the appends' latencies, and the storm's length."""
 
     alone_p99_ms: float
     beside_p99_ms: float

@@ -86,6 +86,6 @@ async def _run(cluster: MeasuredCluster, size: int, records: int) -> _Run:
         committed / result.seconds,
         result.p50_ms,
         result.p99_ms,
-        used.flushes / committed / cluster.storages,
-        used.storage_seconds / committed / cluster.storages * 1e6,
+        used.flushes / committed / cluster.num_storages,
+        used.storage_seconds / committed / cluster.num_storages * 1e6,
     )

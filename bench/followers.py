@@ -1,4 +1,4 @@
-"""Measure the time from an append to its delivery to many followers, beside slow ones or not.
+"""Measure the time from an append to its delivery to many followers, with and without slow ones.
 
 Starts processes, touches the network. `following` is the program of the followers.
 """
@@ -79,7 +79,8 @@ async def measure_followers(
         process = await stack.enter_async_context(_reader(quick))
         acknowledged = await _append_steadily(client, size, _WARM_UP_APPENDS + appends)
         delivered = json.loads(await next_line(process))
-    # Each follower gets the records in the same order, so the first ones are those of the warm-up.
+    # Each follower's latencies are together, in the order of the records: the first ones are those
+    # of the warm-up.
     count = _WARM_UP_APPENDS + appends
     assert len(delivered) == followers * count, f"{len(delivered)} records were delivered"
     counted = [

@@ -21,7 +21,10 @@ _PARTITION = 0
 
 
 class ReadResult(NamedTuple):
-    """The transactions per second of a read, and its CPU seconds per transaction."""
+    """The result of reading by the call ``name``.
+
+    ``rate`` is in transactions per second; the CPU seconds are those of one transaction.
+    """
 
     name: str
     rate: float

@@ -39,6 +39,7 @@ def draw_rates(environment: Environment, results: Results, path: Path) -> None:
                 places = [shapes.index(s.shape) + 0.8 * number / len(peers) for s in peer_series]
                 rates = [series.median(lambda m: m.rate) for series in peer_series]
                 axes.bar(places, rates, 0.75 / len(peers), label=peer, color=_COLOURS[peer])
+            # The text of a shape is below the middle of its bars.
             middle = 0.4 * (len(peers) - 1) / max(len(peers), 1)
             axes.set_xticks([number + middle for number in range(len(shapes))], shapes)
             axes.set_yscale("log")
