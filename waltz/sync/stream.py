@@ -36,7 +36,7 @@ class _BlockingStream(Generic[BatchT]):
         """Whether `close` was called."""
 
     def close(self) -> None:
-        """Close the stream. Threads that wait in it get ClientClosed. May be called repeatedly."""
+        """Close the stream. Threads that wait for it get ClientClosed. May be called repeatedly."""
         self._closed = True
         if not self._thread.stopped:
             self._thread.call(self._stream.aclose())
