@@ -69,9 +69,9 @@ _YARDSTICK_HELP = (
 
 
 def _num_records(shape: LoadShape, size: int, scale: float) -> int:
-    """Return the number of records of a run: a quarter if records are large."""
+    """Return the number of records of a run: a quarter if records are larger than the default."""
     records = SHAPES[shape] * scale
-    return int(records / 4 if size > 512 else records)
+    return int(records / 4 if size > DEFAULT_SIZE else records)
 
 
 def _new_table(title: str) -> Table:
@@ -115,7 +115,7 @@ async def _measure_row(
         f"{result.cpu_seconds / committed * 1e6:.1f}",
         f"{used.server_seconds / committed * 1e6:.1f}",
         f"{used.storage_seconds / committed * 1e6:.1f}",
-        f"{used.flushes / committed / cluster.storages:.3f}",
+        f"{used.flushes / committed / cluster.num_storages:.3f}",
     )
 
 
@@ -244,8 +244,8 @@ def _command(
     if reads:
         asyncio.run(_measure_reads(one_size, scale))
     elif engines is not None:
-        table = measure_engines(engines, rounds=pairs, size=one_size, scale=scale)
-        console.print(asyncio.run(table))
+        measuring = measure_engines(engines, rounds=pairs, size=one_size, scale=scale)
+        console.print(asyncio.run(measuring))
     elif interleave is not None:
         shapes = [LoadShape.parse(text) for text in shape or ()] or list(SHAPES)
         asyncio.run(_interleave(interleave, shapes, pairs, one_size, scale))

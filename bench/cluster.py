@@ -51,7 +51,7 @@ class MeasuredCluster:
         self._next_client_id = 1_000_000
 
     @property
-    def storages(self) -> int:
+    def num_storages(self) -> int:
         """The number of storages."""
         return len(self.local.plan.storages)
 

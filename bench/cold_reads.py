@@ -52,7 +52,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The 99th percentile of the appends' latencies, in milliseconds, and the storm's length."""
+    """The 99th percentiles of the appends' latencies, and the storm's length."""
 
     alone_p99_ms: float
     beside_p99_ms: float
@@ -64,7 +64,7 @@ class Round:
         return self.beside_p99_ms / self.alone_p99_ms
 
 
-async def _read(storm: Storm) -> None:
+async def _run_storm(storm: Storm) -> None:
     """Perform a storm when a line comes on standard input; print a line before and after it."""
     choice = random.Random(storm.seed)
     async with waltz.connect(storm.zookeeper, root=storm.root) as client:
@@ -89,7 +89,7 @@ async def measure_cold_reads(cluster: MeasuredCluster, seed: int) -> Round:
         async with reader_process("bench.cold_reads", "--storm", argument) as process:
             begun = time.perf_counter()
             await asyncio.sleep(ALONE_SECONDS)
-            stormed = time.perf_counter()
+            storm_begun = time.perf_counter()
             assert process.stdin is not None
             process.stdin.write(b"go\n")
             await next_line(process)
@@ -97,9 +97,9 @@ async def measure_cold_reads(cluster: MeasuredCluster, seed: int) -> Round:
         appends.stopping = True
         await asyncio.gather(*tasks)
     return Round(
-        percentile_ms(appends.between(begun, stormed), 99),
-        percentile_ms(appends.between(stormed, ended), 99),
-        ended - stormed,
+        percentile_ms(appends.between(begun, storm_begun), 99),
+        percentile_ms(appends.between(storm_begun, ended), 99),
+        ended - storm_begun,
     )
 
 
@@ -129,15 +129,16 @@ async def _measure(rounds: int) -> None:
         await cluster.put_load(4, 100, _RECORD_BYTES, _OLD_RECORDS, locks=False)
         results = []
         for number in range(rounds):
-            each = await measure_cold_reads(cluster, number)
-            results.append(each)
+            result = await measure_cold_reads(cluster, number)
+            results.append(result)
             print(
-                f"round {number + 1} of {rounds}: p99 of appends {each.alone_p99_ms:.1f} ms alone, "
-                f"{each.beside_p99_ms:.1f} ms beside {READS:,} reads in {each.storm_seconds:.1f} s:"
-                f" {each.ratio:.2f} times",
+                f"round {number + 1} of {rounds}: "
+                f"p99 of appends {result.alone_p99_ms:.1f} ms alone, "
+                f"{result.beside_p99_ms:.1f} ms beside {READS:,} reads "
+                f"in {result.storm_seconds:.1f} s: {result.ratio:.2f} times",
                 flush=True,
             )
-        print(f"median: {statistics.median(each.ratio for each in results):.2f} times")
+        print(f"median: {statistics.median(result.ratio for result in results):.2f} times")
 
 
 def _command(
@@ -148,7 +149,7 @@ def _command(
     if storm is None:
         asyncio.run(_measure(rounds))
     else:
-        run_loop(_read(Storm(**json.loads(storm))))
+        run_loop(_run_storm(Storm(**json.loads(storm))))
 
 
 if __name__ == "__main__":

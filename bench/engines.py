@@ -38,9 +38,8 @@ class _Run:
 async def measure_engines(partitions: int, rounds: int, size: int, scale: float) -> Table:
     """Return a table with the medians of ``rounds`` runs of each engine, in turns.
 
-    The records have ``size`` bytes.
-    The appends are spread over all ``partitions``: each client appends to several, in turn, if
-    there are more partitions than clients.
+    The records have ``size`` bytes. The appends are spread over all ``partitions``: if there are
+    more partitions than clients, each client appends to several, in turn.
     """
     table = Table(
         title=f"{partitions} partitions, {_CLIENTS} x {_WINDOW}, {size} bytes, medians of "
@@ -58,7 +57,8 @@ async def measure_engines(partitions: int, rounds: int, size: int, scale: float)
             for engine in MeasuredEngine
         }
         for cluster in clusters.values():
-            # The first appends to a partition allocate its files, so each gets about 8 before.
+            # The first appends to a partition allocate its files, so each partition gets about 8
+            # appends before the first run.
             await cluster.put_load(_CLIENTS, _WINDOW, size, 8 * partitions + 1000, locks=False)
         for _ in range(rounds):
             for engine, cluster in clusters.items():
@@ -86,6 +86,6 @@ async def _run(cluster: MeasuredCluster, size: int, records: int) -> _Run:
         committed / result.seconds,
         result.p50_ms,
         result.p99_ms,
-        used.flushes / committed / cluster.storages,
-        used.storage_seconds / committed / cluster.storages * 1e6,
+        used.flushes / committed / cluster.num_storages,
+        used.storage_seconds / committed / cluster.num_storages * 1e6,
     )

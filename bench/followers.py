@@ -1,4 +1,4 @@
-"""Measure the time from an append to its delivery to many followers, beside slow ones or not.
+"""Measure the time from an append to its delivery to many followers, with and without slow ones.
 
 Starts processes, touches the network. `following` is the program of the followers.
 """
@@ -21,7 +21,7 @@ from bench.reader_process import next_line, reader_process
 FOLLOWERS = (1, 10, 100)
 """The numbers of followers that are measured."""
 SLOW = 64
-"""The number of slow followers beside them."""
+"""The number of slow followers beside those that are measured."""
 APPEND_INTERVAL_SECONDS = 0.03
 """The time between two appends, which do not wait for each other.
 
@@ -41,7 +41,7 @@ class FollowerRun:
     """The latencies of one run, in milliseconds.
 
     ``delivered`` is the time from the call of the append until a follower has the record, over all
-    records and followers; ``acknowledged`` that until the appending client has its answer.
+    records and followers. ``acknowledged`` is the time until the appending client has its answer.
     """
 
     followers: int
@@ -79,7 +79,8 @@ async def measure_followers(
         process = await stack.enter_async_context(_reader(quick))
         acknowledged = await _append_steadily(client, size, _WARM_UP_APPENDS + appends)
         delivered = json.loads(await next_line(process))
-    # Each follower gets the records in the same order, so the first ones are those of the warm-up.
+    # Each follower's latencies are together, in the order of the records: the first ones are those
+    # of the warm-up.
     count = _WARM_UP_APPENDS + appends
     assert len(delivered) == followers * count, f"{len(delivered)} records were delivered"
     counted = [

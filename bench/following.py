@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
+from itertools import chain
 
 import waltz
 from waltz.runtime.process import run_loop
@@ -60,7 +61,7 @@ async def _follow(client: waltz.Client, load: Following) -> list[float]:
 
 
 async def _follow_slowly(client: waltz.Client, delay: float) -> None:
-    """Stream from the start of the log, with pauses, until this task is cancelled."""
+    """After ``delay`` seconds, stream the log from its start, with pauses, until cancelled."""
     await asyncio.sleep(delay)
     async for _ in client.stream(PARTITION, after=-1, data=True).batches():
         await asyncio.sleep(SLOW_PAUSE_SECONDS)
@@ -81,15 +82,15 @@ async def _main(load: Following) -> None:
             print("ready", flush=True)
             await asyncio.to_thread(sys.stdin.read)
             for task in tasks:
-                if task.done():  # Only an error ends it.
-                    task.result()
+                if task.done():  # Only an error ends the task.
+                    task.result()  # This raises the error.
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             return
         follows = [asyncio.create_task(_follow(client, load)) for client in clients]
         print("ready", flush=True)
         latencies = await asyncio.gather(*follows)
-        print(json.dumps([each for of_one in latencies for each in of_one]), flush=True)
+        print(json.dumps(list(chain.from_iterable(latencies))), flush=True)
 
 
 if __name__ == "__main__":

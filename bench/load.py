@@ -123,13 +123,13 @@ class LoadClient(FrameHandler):
             self._send(cs.HighWaterMarkRequest(ReqId(self._client_id, generation, partition, 0)))
 
     def received(self, bodies: list[bytes]) -> None:
-        """Note the outcomes of appends, and replace the ended appends by new ones; mount."""
+        """Mount the partitions; note outcomes, and replace the ended appends by new ones."""
         ended = 0  # How many appends are committed or refused now.
         for body in bodies:
             message = cs.decode(body, _VERSION)
             match message:
                 case cs.AppendAnswers():
-                    ended += self._count_answered(message)
+                    ended += self._note_outcomes(message)
                 case cs.HighWaterMarkResponse(req_id=req_id, transaction_id=mark):
                     self._marks[req_id.partition] = mark
                     self._send(cs.MountRequest(req_id, mark, 0, fed=False))
@@ -179,7 +179,7 @@ class LoadClient(FrameHandler):
         assert self._connection is not None
         self._connection.send(b"".join(parts))
 
-    def _count_answered(self, message: cs.AppendAnswers) -> int:
+    def _note_outcomes(self, message: cs.AppendAnswers) -> int:
         """Note the outcomes of appends, and return their number."""
         sent, now = self._sent, time.perf_counter()
         self._marks[message.req_id.partition] = message.high_water_mark
@@ -229,8 +229,10 @@ async def run(load: Load) -> LoadResult:
 
 
 def _partitions_of(partitions: Sequence[int], client: int, load: Load) -> Sequence[int]:
-    """Return a client's partitions: several if there are more partitions than clients, else one."""
-    return partitions[client :: load.clients] or (partitions[client % len(partitions)],)
+    """Return a client's partitions: one, or several if there are more partitions than clients."""
+    if len(partitions) > load.clients:
+        return partitions[client :: load.clients]
+    return (partitions[client % len(partitions)],)
 
 
 async def _main(load: Load) -> None:

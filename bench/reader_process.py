@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator
 
 @contextlib.asynccontextmanager
 async def reader_process(module: str, *arguments: str) -> AsyncIterator[Process]:
-    """Run ``python -m module``; the context begins when it is ready, and its end ends it.
+    """Run ``python -m module``. The context begins when the process is ready.
 
-    Raises RuntimeError if the process fails.
+    At the end of the context, close the standard input of the process and wait for its end. Raises
+    RuntimeError if the process fails.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *arguments),

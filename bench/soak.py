@@ -68,9 +68,9 @@ async def _soak(minutes: float) -> float:
         cluster.local.kill("storage/2")
         consumed = _Consumed()
         consumer = asyncio.create_task(_consume_slowly(cluster, consumed))
-        end = time.monotonic() + minutes * 60
+        deadline = time.monotonic() + minutes * 60
         written = 0
-        while time.monotonic() < end:
+        while time.monotonic() < deadline:
             result = await cluster.put_load(4, 100, _SIZE, _ROUND_RECORDS, locks=True)
             written += result.committed
             if consumer.done():  # Only an error ends the consumer.

@@ -21,7 +21,10 @@ _PARTITION = 0
 
 
 class ReadResult(NamedTuple):
-    """The transactions per second of a read, and its CPU seconds per transaction."""
+    """The result of reading by the call ``name``.
+
+    ``rate`` is in transactions per second; the CPU seconds are those of one transaction.
+    """
 
     name: str
     rate: float
@@ -31,10 +34,11 @@ class ReadResult(NamedTuple):
 
 
 async def measure_reads(cluster: MeasuredCluster, most: int = 300_000) -> list[ReadResult]:
-    """Read ``most`` transactions with their data from the start, by each call; return the results.
+    """Read the log with ``client.batches`` and with ``client.stream``; return a result for each.
 
-    This process is the client. Each read is repeated once before it is measured, so that neither
-    the start of connections nor the import of numpy counts.
+    Each reads ``most`` transactions from the start, with their data. This process is the client.
+    Each runs once more before it is measured, so that neither the start of connections nor the
+    import of numpy counts.
     """
     local = cluster.local
     results = []

@@ -52,7 +52,7 @@ async def read_yardstick(
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Terminate ``process`` and wait for its end: otherwise it would slow the next measurement."""
+    """Terminate ``process`` and wait for its end, so that it does not slow the next measurement."""
     # The process may have ended while a child of it keeps the output open.
     with contextlib.suppress(ProcessLookupError):
         process.terminate()

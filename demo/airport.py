@@ -78,8 +78,8 @@ class Airport:
                     clearance = self._clearance(flight.departure)
                     if clearance is not None:
                         await clearance
-                    before = self._latest.get(flight.aircraft)
-                    task = departing.create_task(self._log(number, flight, before))
+                    earlier = self._latest.get(flight.aircraft)
+                    task = departing.create_task(self._log(number, flight, earlier))
                     if flight.aircraft != NO_AIRCRAFT:
                         self._latest[flight.aircraft] = task
             following.cancel()
@@ -95,11 +95,11 @@ class Airport:
                 for state in self._states:
                     state.resume_waiting()
 
-    async def _log(self, number: int, flight: Flight, before: asyncio.Task[None] | None) -> None:
-        """Log a flight after the task ``before``, which logs the aircraft's previous departure."""
+    async def _log(self, number: int, flight: Flight, earlier: asyncio.Task[None] | None) -> None:
+        """Log a flight after the task ``earlier``, which logs the aircraft's previous departure."""
         # The order of an aircraft's flights must be that of its departures.
-        if before is not None and not before.done():
-            await before
+        if earlier is not None and not earlier.done():
+            await earlier
         partition = flight.aircraft % len(self._states)
         state = self._states[partition]
 

@@ -41,9 +41,10 @@ _RECORD = """
 class Answer:
     """The propagation of delays.
 
-    ``curves`` has points of arrival delay and mean delay of the next departure, in minutes, by
-    class of ground time: the index of its lower bound in GROUND_HOURS. ``carriers`` has the share
-    of the delay that is passed on with a ground time below 3 hours, by the code of the airline.
+    ``curves`` has one curve for each class of ground time, by the index of the class's lower bound
+    in GROUND_HOURS. A point is an arrival delay and the mean delay of the next departure, both in
+    minutes. ``carriers`` has the share of the delay that is passed on with a ground time below 3
+    hours, by the code of the airline.
     ``overall`` is this share for all airlines. ``pairs`` is the number of pairs of departures.
     """
 
@@ -96,8 +97,8 @@ def examine(flights: DataFrame, order_minutes: int) -> Findings:
         (sf.max("transaction_id") + 1 - sf.count_distinct("transaction_id")).alias("gaps")
     )
     gaps = _only_row(by_partition.agg(sf.sum("gaps").alias("gaps")))["gaps"]
-    order_faults = _only_row(_count_order_faults(flights, order_minutes))
-    return Findings(Totals(**sums), gaps, sums["flights"] - distinct, **order_faults)
+    links_and_order = _only_row(_broken_links_and_disorder(flights, order_minutes))
+    return Findings(Totals(**sums), gaps, sums["flights"] - distinct, **links_and_order)
 
 
 def answer(flights: DataFrame) -> Answer | None:
@@ -132,8 +133,8 @@ def answer(flights: DataFrame) -> Answer | None:
     return Answer(points, {row.carrier: row.share for row in carriers}, overall, pairs.count())
 
 
-def _count_order_faults(flights: DataFrame, order_minutes: int) -> DataFrame:
-    """Return one row: the flights that name the wrong predecessor, and those out of order."""
+def _broken_links_and_disorder(flights: DataFrame, order_minutes: int) -> DataFrame:
+    """Return one row: how many flights have a broken link, and how many are out of order."""
     by_log = Window.partitionBy("aircraft").orderBy("transaction_id")
     latest = sf.max("departure").over(by_log.rowsBetween(Window.unboundedPreceding, -1))
     late = sf.unix_timestamp(latest) - sf.unix_timestamp("departure") > order_minutes * 60
@@ -154,18 +155,18 @@ def _pairs(flights: DataFrame) -> DataFrame:
     """
     by_time = Window.partitionBy("aircraft").orderBy("departure", "transaction_id")
     flown = flights.where((sf.col("aircraft") != NO_AIRCRAFT) & sf.col("dep_delay").isNotNull())
-    between = sf.unix_timestamp("next_departure") - sf.unix_timestamp("departure")
-    hours = sf.col("ground") / 60
+    interval_seconds = sf.unix_timestamp("next_departure") - sf.unix_timestamp("departure")
+    ground_hours = sf.col("ground") / 60
     # The class of a ground time is null below the first bound, and from the last bound on.
-    ground_class = sf.when(hours < GROUND_HOURS[0], None)
+    ground_class = sf.when(ground_hours < GROUND_HOURS[0], None)
     for number, end in enumerate(GROUND_HOURS[1:]):
-        ground_class = ground_class.when(hours < end, number)
+        ground_class = ground_class.when(ground_hours < end, number)
     return (
         flown.withColumn("next_delay", sf.lead("dep_delay").over(by_time))
         .withColumn("next_departure", sf.lead("departure").over(by_time))
         # The aircraft flew out and back. It was on the ground for the rest of the time, which can
         # absorb delays.
-        .withColumn("ground", between / 60 - 2 * sf.col("air_time"))
+        .withColumn("ground", interval_seconds / 60 - 2 * sf.col("air_time"))
         .withColumn("ground_class", ground_class)
         .where(sf.col("ground_class").isNotNull() & sf.col("arr_delay").isNotNull())
         .select("carrier", "arr_delay", "next_delay", "ground", "ground_class")

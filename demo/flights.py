@@ -63,7 +63,7 @@ class Flight(NamedTuple):
         return json.dumps({**self._asdict(), "previous": previous}, separators=(",", ":")).encode()
 
     def locks(self) -> tuple[Lock, ...]:
-        """Return the lock on the aircraft."""
+        """Return the lock on the aircraft; nothing without an aircraft."""
         return () if self.aircraft == NO_AIRCRAFT else (Lock("aircraft", self.aircraft),)
 
 
@@ -92,6 +92,7 @@ def load(limit: int | None = None) -> Flights:
     with archive, archive.open("flights.csv") as content:
         nullable = pa.csv.ConvertOptions(strings_can_be_null=True)
         table = pa.csv.read_csv(content, convert_options=nullable)
+    # The beginnings of the hours of departure, in seconds since 1970.
     hours = pc.cast(pc.cast(table["time_hour"], pa.timestamp("s")), pa.int64())
     departures = pc.add(pc.divide(hours, 60), table["minute"])
     table = table.select(_FIELDS).append_column("departure", departures)

@@ -14,7 +14,8 @@ from pathlib import Path
 def redirect_java_output(path: Path) -> Iterator[None]:
     """Redirect standard error to ``path`` while the context is open.
 
-    Processes that start meanwhile keep the file as their standard error.
+    Processes that start meanwhile keep the file as their standard error. Python's warnings are not
+    shown.
     """
     sys.stderr.flush()
     terminal = os.dup(2)

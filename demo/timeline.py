@@ -21,15 +21,15 @@ class Timeline:
         self._departures = departures
         self._lead = lead
         self._is_logged = bytearray(len(departures))
-        self._oldest = 0
+        self._first_missing = 0
         """The number of the first flight that is not in the log."""
 
     @property
     def horizon(self) -> int | None:
         """The latest departure that may be logged now, None when all flights are in the log."""
-        if self._oldest == len(self._departures):
+        if self._first_missing == len(self._departures):
             return None
-        return self._departures[self._oldest] + self._lead
+        return self._departures[self._first_missing] + self._lead
 
     def may_log(self, departure: int) -> bool:
         """Whether a flight scheduled for ``departure`` may be logged."""
@@ -37,9 +37,9 @@ class Timeline:
         return horizon is None or departure <= horizon
 
     def logged(self, number: int) -> bool:
-        """Record that the flight ``number`` is in the log; return whether `horizon` has changed."""
-        before = self._oldest
+        """Record that a flight is in the log; return whether `horizon` may have changed."""
+        before = self._first_missing
         self._is_logged[number] = True
-        while self._oldest < len(self._departures) and self._is_logged[self._oldest]:
-            self._oldest += 1
-        return self._oldest > before
+        while self._first_missing < len(self._departures) and self._is_logged[self._first_missing]:
+            self._first_missing += 1
+        return self._first_missing > before

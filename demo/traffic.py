@@ -105,10 +105,10 @@ async def _inject_fault(cluster: LocalCluster, tower: _Tower, total: int, report
 
 
 def _release(
-    waiting: list[tuple[int, asyncio.Future[None]]], is_due: Callable[[int], bool]
+    waiting: list[tuple[int, asyncio.Future[None]]], may_release: Callable[[int], bool]
 ) -> None:
-    """Set the futures whose number ``is_due``, and keep the others in ``waiting``."""
+    """Set each future whose number ``may_release`` accepts; keep the others in ``waiting``."""
     for number, future in waiting:
-        if is_due(number) and not future.done():
+        if may_release(number) and not future.done():
             future.set_result(None)
     waiting[:] = [(number, future) for number, future in waiting if not future.done()]

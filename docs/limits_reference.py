@@ -31,14 +31,14 @@ _NAMES = re.compile(
     "BACKLOG|CONFIRMATIONS|BEFORE|THREADS|LAG_|READS|FAILURES|RANGES|REASONS|STEP|BYTES|RECORDS|"
     "_PER_|_IDS$|ROOM|WEIGHT|SMOOTHING|SHOWN|BLOCKS$|APART|TOGETHER"
 )
-"""The names of constants that are timeouts or limits, not parts of a format."""
+"""The names of constants that are timeouts or limits, except `_FORMATS`."""
 
 _FORMATS = re.compile(
     "OFFSET|MASK|BITS|CHECKSUM_BYTES|HEAD_BYTES|HEADER_BYTES|ENTRY_BYTES|ID_BYTES|STRUCT_BYTES|"
     "(INT|LONG|TEXT|BODY|ROW|BLOCK|FILE|CRC)_BYTES|HEADER_BLOCKS$|OVERHEAD|SECONDS_PER_|_PER_SECOND|"
     "_A_DAY|LAST_|MILLI|_BYTES_OF_"
 )
-"""The names of those that are parts of a format, or another kind of number, all the same."""
+"""Those names among `_NAMES` that are no limits after all: parts of formats, and other numbers."""
 
 _ABOUT = """\
 These timeouts and limits are constants of the code. No setting changes them; timeouts and limits \
@@ -66,7 +66,8 @@ def limits_page(made: str) -> str:
 
 
 def _rows(folder: str) -> Iterator[str]:
-    top = (_ROOT / folder).parent if not folder.startswith("waltz/") else _ROOT
+    # The names of modules begin at this folder.
+    top = _ROOT if folder.startswith("waltz/") else (_ROOT / folder).parent
     for path in sorted((_ROOT / folder).rglob("*.py")):
         module = ".".join(path.relative_to(top).with_suffix("").parts)
         constants = list(_constants(ast.parse(path.read_text())))
@@ -92,7 +93,7 @@ def _constants(tree: ast.Module) -> Iterator[_Constant]:
 
 
 def _text(statement: ast.stmt | None) -> str:
-    """Return the first sentence of the text that is a statement, empty if it is none."""
+    """Return the first sentence of a statement that is a text; empty for any other statement."""
     match statement:
         case ast.Expr(value=ast.Constant(value=str() as text)):
             sentence = " ".join(text.split()).partition(". ")[0]
@@ -156,5 +157,5 @@ def _bytes(number: int) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return ``text`` in the form for one cell of a table."""
+    """Return ``text`` in the form for one cell of a table, without underscores before names."""
     return re.sub(r"`_?(\w+)`(?!`)", r"`\1`", text.replace("``", "`")).replace("|", "\\|")

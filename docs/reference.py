@@ -118,7 +118,7 @@ def commands_page() -> str:
     lines = ["# Commands", "", _MADE, "", _ABOUT_COMMANDS, ""]
     lines += ["## Which cluster", "", *_paragraphs(_which_cluster())]
     lines += ["## Results", "", _ABOUT_RESULTS, "", "## Templates", "", _ABOUT_TEMPLATES, ""]
-    for noun, group in _sorted(typer.main.get_command(app)):
+    for noun, group in _listed(typer.main.get_command(app)):
         if hasattr(group, "commands"):
             lines += [f"## waltz {noun}", "", *_paragraphs([group.help or ""])]
             verbs = list(_verbs(group))
@@ -177,14 +177,14 @@ def _without_effect(model: type[Settings]) -> Iterator[str]:
     yield ""
 
 
-def _sorted(group: Any) -> Iterable[tuple[str, Any]]:
+def _listed(group: Any) -> Iterable[tuple[str, Any]]:
     """Return the commands of a group in the order of its ``--help``."""
     return ((name, command) for name, command in group.commands.items() if not command.hidden)
 
 
 def _verbs(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the verbs of a noun, and those of the groups in it with two words."""
-    for name, command in _sorted(group):
+    for name, command in _listed(group):
         if hasattr(command, "commands"):
             yield from _verbs(command, f"{before}{name} ")
         else:
@@ -261,6 +261,7 @@ def _placeholder(argument: Any) -> str:
 
 
 def _flags(option: Any) -> str:
+    # The long names first.
     names = sorted([*option.opts, *option.secondary_opts], key=lambda name: name[:2] != "--")
     shown = ", ".join(f"`{name}`" for name in names)
     return shown if option.is_flag else f"{shown} `{_value(option)}`"
@@ -281,8 +282,8 @@ def _meaning(parameter: Any) -> str:
     default = parameter.default
     if parameter.param_type_name == "option" and parameter.required:
         return f"{meaning} Must be given."
-    simple = isinstance(default, str | int | float | Path) and not isinstance(default, bool)
-    if simple and parameter.param_type_name == "option":
+    is_shown = isinstance(default, str | int | float | Path) and not isinstance(default, bool)
+    if is_shown and parameter.param_type_name == "option":
         return f"{meaning} Default: {_default(getattr(default, 'value', default))}."
     return meaning
 

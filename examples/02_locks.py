@@ -25,8 +25,8 @@ async def main(zookeeper: str) -> None:
             return waltz.Draft(b"invoice %d" % len(taken), write_locks=[INVOICES])
 
         for _ in range(2):
-            taken = await asyncio.gather(*(client.submit(0, decide) for _ in range(5)))
-            for tx in sorted(tx for tx in taken if tx is not None):
+            submitted = await asyncio.gather(*(client.submit(0, decide) for _ in range(5)))
+            for tx in sorted(tx for tx in submitted if tx is not None):
                 print((await client.read(0, tx)).decode())
 
 

@@ -1,8 +1,8 @@
 """A job queue: each job has one result in the log, whichever workers take it or die with it.
 
-A worker takes the first open job under the lock of the job. If a worker has not reported a job some
-time after it took it, another worker takes it. A result is accepted only from the last worker that
-took the job: the lock of the job refuses that of a worker that was too slow.
+A worker takes the first open job under the lock of the job. If the worker has not reported the
+result some time later, another worker takes the job. A result is accepted only from the last worker
+that took the job: the lock of the job refuses the result of a worker that was too slow.
 
     python examples/job_queue.py HOST:PORT add TEXT...
     python examples/job_queue.py HOST:PORT work NAME
@@ -25,10 +25,10 @@ Do = Callable[[str], Awaitable[str]]
 
 @dataclass
 class Jobs:
-    """The state: texts and results of jobs, and which worker has taken which job, and when.
+    """The state: the texts and the results of jobs, and when each job was last taken.
 
-    A job is named by the transaction that added it. Times are those at which this program saw the
-    take: programs need not agree about the time.
+    A job is named by the transaction that added it. ``takes`` has the transaction of each job's
+    last take, and the time at which this program saw it: programs need not agree about the time.
     """
 
     texts: dict[int, str] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class Jobs:
 
     def next_job(self, patience_seconds: float) -> int | None:
         """Return the first job that is open: not done, and not taken a short time ago."""
-        latest = time.monotonic() - patience_seconds
+        now = time.monotonic()
         for job in self.texts:
             _, taken_at = self.takes.get(job, (-1, float("-inf")))
-            if job not in self.results and taken_at <= latest:
+            if job not in self.results and now - taken_at >= patience_seconds:
                 return job
         return None
 
@@ -113,7 +113,9 @@ class Worker:
         await self.follower.caught_up()
         while (taken := await self.take()) is not None:
             job, take = taken
-            accepted += await self.report(job, take, await do(self.jobs.texts[job]))
+            result = await do(self.jobs.texts[job])
+            if await self.report(job, take, result):
+                accepted += 1
         return accepted
 
 

@@ -1,9 +1,9 @@
 """An outbox: each order in the log causes one message to another system, also after a crash.
 
-The relay follows partition 0. It sends the message of an order, and then appends that it was sent.
-After a crash it sends the orders again of which the log does not say so. Such a message may arrive
-twice, always with the same id, by which the receiver drops the second one. Several relays may run:
-the lock of an order makes one of them the one that reports it.
+The relay follows partition 0. It sends the message of an order, and then reports in the log that
+the order was sent. After a crash it sends each order again that the log does not report as sent.
+Such a message may arrive twice, always with the same id, by which the receiver drops the second
+one. Several relays may run: the lock of an order lets only one of them report the order.
 
     python examples/outbox.py HOST:PORT [NEW-ORDER...]
 """
@@ -49,12 +49,16 @@ async def relay(follower: waltz.StateFollower[dict[str, Any]], outbox: Outbox, s
     for order, text in sorted(outbox.unsent.items()):
         await send(f"{PARTITION}/{order}", text)
 
-        def sent(attempt: waltz.Attempt, order: int = order) -> waltz.Draft[dict[str, Any]] | None:
+        # The default value binds this order: the next round changes the variable.
+        def report(
+            attempt: waltz.Attempt, order: int = order
+        ) -> waltz.Draft[dict[str, Any]] | None:
             if order not in outbox.unsent:
                 return None
             return waltz.Draft({"sent": order}, write_locks=[waltz.Lock("order", order)])
 
-        reported += await follower.submit(PARTITION, sent) is not None
+        if await follower.submit(PARTITION, report) is not None:
+            reported += 1
     return reported
 
 

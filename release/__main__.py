@@ -27,7 +27,7 @@ def main(
     ] = "",
     images: Annotated[bool, typer.Option(help="Build the images, too.")] = True,
 ) -> None:
-    """Build every artifact of one version; build nothing if a check of the version fails."""
+    """Build every artifact of one version; build nothing if a check fails."""
     version = project_version()
     problems = [f"{place} names version {other}" for place, other in differing_versions()]
     if tag and tag != f"v{version}":

@@ -246,9 +246,9 @@ def main(chosen: list[str]) -> None:
         environments = {name: Environment(directory, name) for name in names}
         try:
             for name in names:
-                started = time.monotonic()
+                begun = time.monotonic()
                 environments[name].try_out(wheel, TRIALS[name])
-                print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+                print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
         finally:
             environments["local"].run("waltz local down")
 
@@ -277,18 +277,18 @@ class Environment:
         if trial.program:
             self._expect_success(str(self.path / "bin/python"), "-c", trial.program)
         for command in trial.commands:
-            self._expect_success(*self._words(command))
+            self._expect_success(*self._argv(command))
         for command, extra in trial.refused:
             self._expect_refusal(command, extra)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a command line of this environment to its end."""
-        return self._run_to_end(*self._words(command))
+        return self._run_to_end(*self._argv(command))
 
     def _pip(self, verb: str) -> tuple[str, ...]:
         return sys.executable, "-m", "pip", "--python", str(self.path / "bin/python"), verb
 
-    def _words(self, command: str) -> tuple[str, ...]:
+    def _argv(self, command: str) -> tuple[str, ...]:
         program, *arguments = command.split()
         return str(self.path / "bin" / program), *arguments
 

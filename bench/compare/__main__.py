@@ -62,13 +62,16 @@ async def _compare(
     base: str, shapes: list[str], pairs: int, size: int, scale: float
 ) -> list[Comparison]:
     """Run both trees in turns, and compare them."""
+    # By tree: for each pair, the run of each shape.
     runs: dict[str, list[dict[str, Run]]] = {"base": [], "new": []}
     async with _tree_of(base) as base_tree:
         for number in range(pairs):
             # The tree that is first in one pair is second in the next one: a machine that gets
             # slower favours neither.
             turns = [("base", base_tree), ("new", _ROOT)]
-            for name, tree in turns if number % 2 else reversed(turns):
+            if number % 2 == 0:
+                turns.reverse()
+            for name, tree in turns:
                 runs[name].append(await _run(tree, shapes, size, scale))
             console.print(f"pair {number + 1} of {pairs} is done")
     return [
@@ -140,9 +143,9 @@ def _command(
                 line = history_line(commit, f"{datetime.now(UTC):%Y-%m-%d}", each)
                 file.write(json.dumps(line) + "\n")
     if max_rise is not None:
-        slower = [each.shape for each in comparisons if each.has_risen(max_rise)]
-        if slower:
-            console.print(f"the CPU per record has risen by more than {max_rise:g} %: {slower}")
+        risen = [each.shape for each in comparisons if each.has_risen(max_rise)]
+        if risen:
+            console.print(f"the CPU per record has risen by more than {max_rise:g} %: {risen}")
             raise typer.Exit(1)
 
 

@@ -76,8 +76,8 @@ class _RunningEtcd(RunningPeer):
 async def _start_members(servers: Servers, home: Path) -> str:
     """Start the members, and return their addresses for clients."""
     # All at once: two calls could return the same port.
-    both = free_ports(2 * _MEMBERS)
-    ports, peer_ports = both[:_MEMBERS], both[_MEMBERS:]
+    all_ports = free_ports(2 * _MEMBERS)
+    ports, peer_ports = all_ports[:_MEMBERS], all_ports[_MEMBERS:]
     members = [f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peer_ports)]
     for number, (port, peer_port) in enumerate(zip(ports, peer_ports, strict=True)):
         client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
@@ -93,6 +93,7 @@ async def _start_members(servers: Servers, home: Path) -> str:
             f"--quota-backend-bytes={_QUOTA_BYTES}",
             "--log-level=warn",
         ]
+        # A member serves clients only when a majority runs: wait for the port of the members.
         await servers.start(command, peer_port, home / f"m{number}.log")
     return ",".join(f"http://127.0.0.1:{port}" for port in ports)
 

@@ -1,7 +1,7 @@
 """Apache Kafka as a peer: three brokers that are also the controllers (KRaft). Starts processes.
 
-One topic with one partition and three replicas takes each run. Its setting ``flush.messages`` makes
-each replica flush what it appends, which Kafka does not do by default.
+Each run appends to a new topic with one partition and three replicas. The topic's setting
+``flush.messages`` makes each replica flush what it appends, which Kafka does not do by default.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _RunningKafka(RunningPeer):
     async def warm_up(self, scale: float) -> None:
         seconds = WARM_UP_SECONDS * scale / len(_WARM_UP_SHAPES)
         for clients, window in _WARM_UP_SHAPES:
-            await self._open(await self._create(_FLUSH_EACH), clients, window, 512)
+            await self._open(await self._create(_FLUSH_EACH), clients, window, size=512)
             await self._program.command("append", _MANY, seconds)
             await self._program.command("close")
 
@@ -131,8 +131,8 @@ def broker_settings(number: int, ports: Sequence[int], voter_ports: Sequence[int
 async def _start_brokers(servers: Servers, home: Path, jars: Path) -> str:
     """Start the brokers, and return their addresses for clients."""
     # All at once: two calls could return the same port.
-    both = free_ports(2 * _BROKERS)
-    ports, voter_ports = both[:_BROKERS], both[_BROKERS:]
+    all_ports = free_ports(2 * _BROKERS)
+    ports, voter_ports = all_ports[:_BROKERS], all_ports[_BROKERS:]
     configs = []
     for number in range(_BROKERS):
         config = home / f"k{number}.properties"

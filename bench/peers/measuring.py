@@ -35,7 +35,7 @@ class Extent:
     scale: float
 
     def scaled(self, count: int) -> int:
-        """Return ``count``, which is that of a scale of 1, in this scale; at least 1."""
+        """Return ``count`` times the scale, at least 1."""
         return max(1, int(count * self.scale))
 
 
@@ -85,8 +85,8 @@ async def measure_peers(
         _series(described, results),
         [
             Reads(described[key].name, reader, tuple(runs))
-            for key, of_peer in results.items()
-            for reader, runs in of_peer.reads.items()
+            for key, peer_results in results.items()
+            for reader, runs in peer_results.reads.items()
         ],
         await _follow(extent) if followers else [],
         missing,
@@ -95,12 +95,14 @@ async def measure_peers(
 
 def _series(described: Mapping[str, Description], results: Mapping[str, _Results]) -> list[Series]:
     """Return the series of appends, sorted by shape and then by peer."""
-    loads = dict.fromkeys(load for of_peer in results.values() for load in of_peer.appends)
+    loads = dict.fromkeys(
+        load for peer_results in results.values() for load in peer_results.appends
+    )
     return [
-        Series(load.shape, load.locks, described[key].name, tuple(of_peer.appends[load]))
+        Series(load.shape, load.locks, described[key].name, tuple(peer_results.appends[load]))
         for load in loads
-        for key, of_peer in results.items()
-        if load in of_peer.appends
+        for key, peer_results in results.items()
+        if load in peer_results.appends
     ]
 
 

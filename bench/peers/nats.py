@@ -29,7 +29,7 @@ class Nats(Peer):
 
     @override
     async def describe(self) -> Description:
-        await _load()
+        await _load_generator()
         printed = await run_command(await _server(), "--version")
         return Description(
             "NATS JetStream",
@@ -85,7 +85,7 @@ class _RunningNats(RunningPeer):
     ) -> dict[str, Any]:
         """Run the load generator and return its result."""
         printed = await run_command(
-            await _load(),
+            await _load_generator(),
             f"-mode={mode}",
             f"-urls={','.join(self._urls)}",
             f"-stream={stream}",
@@ -118,5 +118,5 @@ async def _server() -> Path:
     return await go_server("nats-server", _SOURCE, "github.com/nats-io/nats-server/v2")
 
 
-async def _load() -> Path:
+async def _load_generator() -> Path:
     return await go_program("nats_load", _SOURCE)

@@ -34,11 +34,12 @@ def draw_rates(environment: Environment, results: Results, path: Path) -> None:
             shapes = list(dict.fromkeys(series.shape for series in chosen))
             # Every peer has the same place and colour in both panels, also where it has no bar.
             for number, peer in enumerate(peers):
-                of_peer = [series for series in chosen if series.peer == peer]
+                peer_series = [series for series in chosen if series.peer == peer]
                 # The bars of a shape share 0.8 of its place; the rest is a gap to the next shape.
-                places = [shapes.index(s.shape) + 0.8 * number / len(peers) for s in of_peer]
-                rates = [series.median(lambda m: m.rate) for series in of_peer]
+                places = [shapes.index(s.shape) + 0.8 * number / len(peers) for s in peer_series]
+                rates = [series.median(lambda m: m.rate) for series in peer_series]
                 axes.bar(places, rates, 0.75 / len(peers), label=peer, color=_COLOURS[peer])
+            # The text of a shape is below the middle of its bars.
             middle = 0.4 * (len(peers) - 1) / max(len(peers), 1)
             axes.set_xticks([number + middle for number in range(len(shapes))], shapes)
             axes.set_yscale("log")

@@ -1,6 +1,7 @@
 """PostgreSQL as a peer: a primary and two standbys, of which one must flush. Starts processes.
 
-``pgbench`` makes the load: clients times window connections, each with one transaction open.
+``pgbench`` makes the load. A connection has one open transaction, so there is a connection for each
+append that the clients keep open.
 """
 
 from __future__ import annotations

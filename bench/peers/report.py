@@ -134,7 +134,10 @@ def _reads_section(environment: Environment, reads: Sequence[Reads]) -> list[str
 
 
 def reading_verdict(reads: Sequence[Reads]) -> list[str]:
-    """Return one paragraph that compares our best reader with each other one; none without both."""
+    """Return one paragraph: our best reader compared with each reader of the other systems.
+
+    Return an empty list if there is no reader of ours, or none of another system.
+    """
     rates = {(each.peer, each.reader): each.median(lambda r: r.rate) for each in reads}
     ours = {reader: rate for (peer, reader), rate in rates.items() if peer == OURS}
     if not ours or len(ours) == len(rates):
@@ -142,9 +145,9 @@ def reading_verdict(reads: Sequence[Reads]) -> list[str]:
     best = max(ours, key=lambda reader: ours[reader])
     lines = []
     for (peer, reader), rate in rates.items():
-        ratio = ours[best] / rate
         if peer == OURS:
             continue
+        ratio = ours[best] / rate
         if ratio >= 1:
             lines.append(
                 f"- {OURS} ({best}) is ahead of {peer} ({reader}), with {ratio:.2f} × its rate."

@@ -120,8 +120,8 @@ def _add(rates: Rates, more: Rates) -> None:
         rates.setdefault(name, []).extend(numbers)
 
 
-def _table(ours: Rates, theirs: Rates, records: str) -> Table:
-    table = Table(title=f"count and sum of lengths, {records}, local[2]")
+def _table(ours: Rates, theirs: Rates, workload: str) -> Table:
+    table = Table(title=f"count and sum of lengths, {workload}, local[2]")
     table.add_column("read")
     for column in ("rows/s: median", "smallest", "largest", "passes"):
         table.add_column(column, justify="right")

@@ -42,8 +42,8 @@ def follow(
     def record_latencies(batch: Any, _batch_id: int) -> None:
         times = batch.selectExpr(f"substring(data, 1, {_TIME.size}) AS at").toArrow()
         now = time.time()
-        sent = (_TIME.unpack(at)[0] for at in times.column("at").to_pylist())
-        latencies.extend(now - at for at in sent if at - began > seconds * _WARM_UP)
+        sent_times = (_TIME.unpack(at)[0] for at in times.column("at").to_pylist())
+        latencies.extend(now - at for at in sent_times if at - began > seconds * _WARM_UP)
 
     reader = spark.readStream.format("waltz").option("cluster", str(cluster.layout.description))
     frame = reader.option("startingPositions", "latest").option("partitions", "0").load()
@@ -67,9 +67,9 @@ async def _append(cluster: LocalCluster, *, rate: int, seconds: float) -> None:
     async with connect_to(cluster) as client, asyncio.TaskGroup() as group:
         began, sent = time.monotonic(), 0
         while (elapsed := time.monotonic() - began) < seconds:
-            due = int(elapsed * rate) - sent
-            if due:
-                drafts = [waltz.Draft(_TIME.pack(time.time()) + filling) for _ in range(due)]
+            missing = int(elapsed * rate) - sent
+            if missing:
+                drafts = [waltz.Draft(_TIME.pack(time.time()) + filling) for _ in range(missing)]
                 group.create_task(client.bulk.append(0, drafts))
-                sent += due
+                sent += missing
             await asyncio.sleep(_TICK_SECONDS)

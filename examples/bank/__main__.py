@@ -53,8 +53,8 @@ def _opener(
     Without ``zookeeper`` it is a cluster in this process, with faults.
     """
     if zookeeper is not None:
-        how = waltz.TlsConfig() if tls else waltz.PLAINTEXT
-        yield lambda: sync.connect(zookeeper, root=root, tls=how)
+        config = waltz.TlsConfig() if tls else waltz.PLAINTEXT
+        yield lambda: sync.connect(zookeeper, root=root, tls=config)
         return
     faults = Faults(delay_seconds=(0, 0.002), lost=0.1, uncertain=0.02, conflict=0.1)
     with SyncCluster(partitions=3, faults=faults) as cluster:

@@ -52,5 +52,6 @@ def _rebuild(log: SyncClient[bytes], bank: Bank) -> int:
             bank.apply_transaction(transaction)
             if transaction.header == BOOKING:
                 booking = BOOKINGS.deserialize(transaction.data)
-                paid_in += booking.amount if booking.source == MINT else 0
+                if booking.source == MINT:
+                    paid_in += booking.amount
     return paid_in

@@ -51,14 +51,14 @@ class Office:
 
     def work(self, accounts: int, transfers: int, seed: int = 0) -> None:
         """Submit a number of random transfers between the accounts, and wait for their end."""
-        left = [transfers // self._tellers] * self._tellers
-        left[0] += transfers % self._tellers
+        remaining = [transfers // self._tellers] * self._tellers
+        remaining[0] += transfers % self._tellers
 
-        def has_one_more(teller: int) -> bool:
-            left[teller] -= 1
-            return left[teller] >= 0
+        def take_one(teller: int) -> bool:
+            remaining[teller] -= 1
+            return remaining[teller] >= 0
 
-        self._run_tellers(accounts, seed, has_one_more)
+        self._run_tellers(accounts, seed, take_one)
 
     def work_until(self, accounts: int, stop: threading.Event, seed: int = 0) -> None:
         """Submit random transfers until ``stop`` is set, and wait for their end."""

@@ -31,7 +31,7 @@ class Table:
         directory.mkdir(parents=True, exist_ok=True)
 
     def read(self, spark: Any, before: int | None = None) -> Any | None:
-        """Return the current version, or the newest version that is older than ``before``."""
+        """Return the current version; with ``before``, the newest older one, None without one."""
         if before is not None:
             found = [int(path.name) for path in self._directory.iterdir() if path.name.isdigit()]
             older = [version for version in found if version < before]
@@ -40,15 +40,15 @@ class Table:
 
     def upsert(self, batch: Any, version: int) -> None:
         """Write a version: the previous version and ``batch``, with the newest row per aircraft."""
-        before = self.read(batch.sparkSession, before=version)
-        rows = batch if before is None else before.unionByName(batch)
+        previous = self.read(batch.sparkSession, before=version)
+        rows = batch if previous is None else previous.unionByName(batch)
         newest = Window.partitionBy("tailnum").orderBy(sf.desc("transaction_id"))
         rows = rows.withColumn("place", sf.row_number().over(newest))
         rows = rows.where("place = 1").drop("place")
         rows.write.mode("overwrite").parquet(str(self._directory / str(version)))
-        written = self._directory / "CURRENT.new"
-        written.write_text(str(version))
-        written.replace(self._current)
+        new_current = self._directory / "CURRENT.new"
+        new_current.write_text(str(version))
+        new_current.replace(self._current)
 
 
 def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:

@@ -58,7 +58,7 @@ class Teller:
             async def decide(
                 attempt: waltz.Attempt, giver: int = giver, taker: int = taker, amount: int = amount
             ) -> waltz.Draft[bytes] | None:
-                # Another teller's transfer may have made the last attempt fail: it is read first.
+                # Another teller's transfer may have made the last attempt fail: read it first.
                 conflict = -1 if attempt.conflict is None else attempt.conflict
                 await self.catch_up(max(attempt.mark, conflict))
                 if self.balances[giver] < amount:

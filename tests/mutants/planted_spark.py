@@ -94,8 +94,8 @@ SPARK_BUGS = (
     Planted(
         "a small limit of bytes admits no row",
         Package.SPARK,
-        "return admit_rows(starts, ends, max(1, sum(backlog.values()) * limit // size))\n",
-        "return admit_rows(starts, ends, sum(backlog.values()) * limit // size)\n",
+        "return admit_rows(starts, ends, max(1, sum(backlog.values()) * limit // backlog_bytes))\n",
+        "return admit_rows(starts, ends, sum(backlog.values()) * limit // backlog_bytes)\n",
         "The stream stops.",
         nodes(
             "unit/spark/test_spark_offsets.py::test_admit_bytes_converts_the_limit_by_mean_row_size"
@@ -114,8 +114,8 @@ SPARK_BUGS = (
     Planted(
         "slices overlap by one transaction",
         Package.SPARK,
-        "first + count * (part + 1) // parts - 1",
-        "first + count * (part + 1) // parts",
+        "yield Slice(partition, first + start, first + stop - 1)",
+        "yield Slice(partition, first + start, first + stop)",
         "A query has rows twice.",
         nodes("unit/spark/test_spark_slices.py::test_slices_read_every_partition_to_its_mark"),
     ),
@@ -130,8 +130,8 @@ SPARK_BUGS = (
     Planted(
         "a filter with a strict bound includes the bound",
         Package.SPARK,
-        "case GreaterThan():\n    return allowed.within(low=value + 1)\n",
-        "case GreaterThan():\n    return allowed.within(low=value)\n",
+        "case GreaterThan():\n    return allowed.intersect(low=value + 1)\n",
+        "case GreaterThan():\n    return allowed.intersect(low=value)\n",
         "A query has a row that its filter excludes.",
         nodes("unit/spark/test_spark_filters.py::test_filters_keep_the_rows_that_spark_keeps"),
     ),
@@ -204,7 +204,7 @@ SPARK_BUGS = (
     Planted(
         "batches of a task are not bounded in bytes",
         Package.SPARK,
-        "if buffered and (size > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):\n",
+        "if buffered and (size_with_row > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):\n",
         "if buffered and len(buffered) >= _BATCH_ROWS:\n",
         "Large rows fill the memory of an executor and are refused as one batch.",
         nodes("unit/spark/test_spark_attempt.py::test_batches_are_bounded_in_bytes"),
@@ -254,8 +254,8 @@ SPARK_BUGS = (
     Planted(
         "the search for rows of earlier attempts ends after one page",
         Package.SPARK,
-        "missing.record_found(page.headers[-1].transaction_id, found_rows)\n",
-        "missing.record_found(page.high_water_mark, found_rows)\n",
+        "missing.record_found(page.headers[-1].transaction_id, found_fingerprints)\n",
+        "missing.record_found(page.high_water_mark, found_fingerprints)\n",
         "Rows that are further back in the log are appended again.",
         nodes(
             "unit/spark/test_spark_attempt.py::test_rows_of_an_attempt_beyond_the_first_page_of_headers_are_found"

@@ -100,7 +100,7 @@ USER_BUGS = (
     Planted(
         "a blocking stream repeats the rest of a batch",
         Package.SYNC,
-        "self._ready.clear()\n",
+        "self._buffered.clear()\n",
         "pass\n",
         "A reader that changes from transactions to batches gets transactions again and again.",
         nodes(

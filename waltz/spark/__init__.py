@@ -23,7 +23,7 @@ The other modules act:
 
 * `source` is the format; `batch_reader`, `stream_reader` and `sink` have the classes that Spark
   calls
-* `log_reader` reads records; `writer` and `ledger_store` append rows
+* `log_reader` reads records; `writer` appends rows, `ledger_store` keeps ledgers in ZooKeeper
 * `cluster_location` finds the cluster, `session` creates Spark sessions, `requirements` checks the
   installed packages
 """

@@ -1,4 +1,4 @@
-"""The reader that Spark calls for batches. Touches the network.
+"""The reader that Spark calls for ``spark.read``. Touches the network.
 
 A *slice* is a range of one partition that one task reads (`core.slices`). `stream_reader` uses
 `rows_per_task` and `read_slice`, too.
@@ -35,7 +35,7 @@ class SliceTask(InputPartition):  # type: ignore[misc]  # pyspark is not typed
 
 
 class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed
-    """Reads a batch. One object plans the tasks in the driver; every task has a copy of it."""
+    """Reads logs once. One object plans the tasks in the driver; every task has a copy of it."""
 
     def __init__(
         self, location: ClusterLocation, options: ReadOptions, decoder: PayloadDecoder
@@ -54,8 +54,8 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         try:
             chosen = choose_partitions(self._options, reader.num_partitions)
             # The mark of a partition that the query's filters exclude is not needed.
-            allowed = self._row_filter.bounds_of("partition")
-            marks = reader.marks(partition for partition in chosen if partition in allowed)
+            allowed_partitions = self._row_filter.bounds_of("partition")
+            marks = reader.marks(number for number in chosen if number in allowed_partitions)
             wanted = wanted_spans(self._options, marks, self._row_filter)
             rows = rows_per_task(self._options, reader, wanted)
         finally:
@@ -63,7 +63,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         return [SliceTask(part) for part in cut_into_slices(wanted, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield one task's transactions as Arrow batches."""
+        """Yield the transactions of a task, a `SliceTask`, as Arrow batches."""
         # If there is nothing to read, Spark runs one task with an InputPartition of its own.
         if isinstance(partition, SliceTask):
             yield from read_slice(

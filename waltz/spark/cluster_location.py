@@ -28,14 +28,14 @@ def locate(options: ClusterOptions) -> ClusterLocation:
     zookeeper_access = _zookeeper_access(options.zookeeper_access)
     if options.cluster_file is None and options.zookeeper is None:
         try:
-            named = find_cluster(None, options.root, tls, access=options.access)
+            found = find_cluster(None, options.root, tls, access=options.access)
         except ClusterNotFound as problem:
             raise OptionError(
                 f"set the option zookeeper (host:port, with root) or cluster (the path of a local "
                 f"cluster's cluster.json): {problem}"
             ) from None
         return ClusterLocation(
-            named.zookeeper, named.root, named.tls, seconds, zookeeper_access, named.access
+            found.zookeeper, found.root, found.tls, seconds, zookeeper_access, found.access
         )
     access = options.access or "inside"
     if options.cluster_file is None:
@@ -52,7 +52,7 @@ def locate(options: ClusterOptions) -> ClusterLocation:
 
 
 def _zookeeper_access(options: ZooKeeperOptions | None) -> ZooKeeperAccess:
-    """Return TLS and authentication of the connection to ZooKeeper, as the options name them."""
+    """Return how to connect to ZooKeeper: without TLS and a user if ``options`` is None."""
     if options is None:
         return OPEN_ACCESS
     tls = TlsConfig(**asdict(options.tls)) if options.tls.enabled else PLAINTEXT

@@ -54,7 +54,7 @@ class LedgerStore:
             with suppress(NodeMissing):
                 await self._store.delete(self._path)
 
-        await self._answered(delete)
+        await self._await_answer(delete)
 
     async def join(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
         """Register an attempt that is about to append; see `Ledger.with_attempt`.
@@ -98,9 +98,11 @@ class LedgerStore:
                     continue  # Another attempt has changed the ledger.
                 return ledger
 
-        return await self._answered(compare_and_set)
+        return await self._await_answer(compare_and_set)
 
-    async def _answered(self, operation: Callable[[], Awaitable[T]]) -> T:
+    async def _await_answer(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Repeat ``operation`` until ZooKeeper answers. Raises ClusterUnreachable."""
-        missing = f"ZooKeeper did not answer about the ledger of the write {self._write_id}"
-        return await in_time(until_answered(self._store, operation), self._timeout_seconds, missing)
+        no_answer = f"ZooKeeper did not answer about the ledger of the write {self._write_id}"
+        return await in_time(
+            until_answered(self._store, operation), self._timeout_seconds, no_answer
+        )

@@ -139,13 +139,13 @@ class SparkLogReader:
 
         Normally a start is at most the mark plus one, because the stream has read only committed
         transactions. A lower mark has one of two reasons. Either the log has become shorter, or the
-        mark comes from a server that has lost the partition to another one and has not noticed it:
-        such a mark is old. With an old mark the stream would go back and read transactions twice.
+        mark is old: it comes from a server that has not noticed that another server owns the
+        partition now. With an old mark the stream would go back and read transactions twice.
 
         So if a mark is lower, the transaction at the start is requested. The client repeats this
         request until an answer has records or a mark that fits the start. It accepts a lower mark
-        only after `AHEAD_CONFIRMATIONS` (`waltz.client.core.mount`) answers with one, which gives
-        an old server time to notice that it has lost the partition.
+        only after `AHEAD_CONFIRMATIONS` (`waltz.client.core.mount`) answers with a lower mark,
+        which gives an old server time to notice that it has lost the partition.
 
         Raises ReadTimedOut, and the errors of `Client.bulk`.
         """
@@ -165,16 +165,13 @@ class SparkLogReader:
 
         async def fetch() -> list[RecordRange]:
             return await asyncio.gather(
-                *(
-                    self._range(partition, first, _SAMPLE_ROWS, _SAMPLE_BYTES)
-                    for partition, first in wanted
-                )
+                *(self._read_sample(partition, first) for partition, first in wanted)
             )
 
-        samples = self._run(self._in_time(fetch(), "not every partition returned a sample"))
+        answers = self._run(self._in_time(fetch(), "not every partition returned a sample"))
         return {
-            partition: Sample(part.records.count, len(part.records.wire))
-            for (partition, _), part in zip(wanted, samples, strict=True)
+            partition: Sample(answer.records.count, len(answer.records.wire))
+            for (partition, _), answer in zip(wanted, answers, strict=True)
         }
 
     def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
@@ -302,9 +299,11 @@ class SparkLogReader:
             raise LogEndsBefore(partition, first, mark)
         return records
 
-    async def _range(self, partition: int, first: int, rows: int, size: int) -> RecordRange:
+    async def _read_sample(self, partition: int, first: int) -> RecordRange:
         """Return records for a sample. Raises LogEndsBefore if there is none."""
-        answer = await self._client.bulk.records(partition, first, max_records=rows, max_bytes=size)
+        answer = await self._client.bulk.records(
+            partition, first, max_records=_SAMPLE_ROWS, max_bytes=_SAMPLE_BYTES
+        )
         if not answer.records.count:
             raise LogEndsBefore(partition, first, answer.high_water_mark)
         return answer

@@ -39,7 +39,7 @@ def register(spark: SparkSession) -> None:
     setting, register again. Raises SparkUnsuitable.
     """
     check_version(pyspark.__version__)
-    # Workers on other machines have other paths, which cannot be compared with those of this one.
+    # Workers on other machines are not checked: the paths there are other ones.
     if spark.sparkContext.master.startswith("local"):
         check_workers(spark.sparkContext.pythonExec)
     pushes_filters = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"

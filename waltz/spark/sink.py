@@ -1,8 +1,8 @@
 """The writers that Spark calls, for batches and streams. Touches the network and ZooKeeper.
 
 A write has a *ledger* in ZooKeeper (`core.ledger`): the client ids of all attempts at its tasks, by
-which an attempt finds the rows of the others in the log. An *epoch* is one micro-batch of a stream;
-a batch is epoch 0. A *run* is one execution of an epoch by a driver.
+which an attempt finds the rows of the other attempts in the log. An *epoch* is one micro-batch of a
+stream; a batch is epoch 0. A *run* is one execution of an epoch by a driver.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         """Create the write's ledger before its first task runs.
 
-        If the option with the write's id is not set, a task that finds no ledger appends nothing:
+        Without the option writeId, a task that finds no ledger appends nothing:
         the write has ended (`ledger_store`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
         """
         self._location = location
@@ -93,7 +93,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
 class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed
     """Writes a stream. Spark creates one object in the driver; every task has a copy of it.
 
-    The ledger of a stream is persistent (`ledger_store`): the first attempt of all creates it.
+    The ledger of a stream is persistent (`ledger_store`): its first attempt creates the ledger.
     """
 
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
@@ -124,7 +124,7 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: the rows are in the log, and the ledger serves the next micro-batch."""
+        """Do nothing: the rows are in the log, and the ledger is kept for the next micro-batch."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: when Spark repeats the micro-batch, new attempts find the appended rows."""

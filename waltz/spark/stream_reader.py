@@ -127,7 +127,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return self._with_reader(plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield one task's transactions as Arrow batches."""
+        """Yield the transactions of a task, a `SliceTask`, as Arrow batches."""
         assert isinstance(partition, SliceTask)
         yield from read_slice(
             self._location, partition.part, self._options, self._decoder, RowFilter()
@@ -159,7 +159,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     ) -> dict[int, int]:
         """Lower ``ends`` to ``limit`` and the options' limits.
 
-        With ReadAllAvailable, the options' limits do not apply either.
+        With ReadAllAvailable, no limit applies.
         """
         rows, size = self._options.max_rows, self._options.max_bytes
         match limit:
@@ -172,8 +172,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         if rows is not None:
             ends = admit_rows(starts, ends, rows)
         if size is not None:
-            behind = spans_between(starts, ends)
-            samples = reader.sample((p, first) for p, (first, _) in behind.items())
+            backlogs = spans_between(starts, ends)
+            samples = reader.sample((p, first) for p, (first, _) in backlogs.items())
             ends = admit_bytes(starts, ends, size, samples)
         return dict(ends)
 

@@ -128,7 +128,7 @@ class WriterSession:
             attempt.flush()
             return attempt.written
 
-    async def client(self) -> Client:
+    async def open_client(self) -> Client:
         """Open a client with a new client id."""
         cluster = Cluster(self._store, self.location.root)
         return await Client.over(cluster, client_options(self.location))
@@ -153,15 +153,15 @@ class TaskAttempt:
         self._ledger = session.ledger(task.write_id, persistent=task.persistent)
         self._locks: AttemptLocks
         """The locks of all appends of this attempt; they are known after the first `_join`."""
-        self._partitions: dict[int, MissingRows] = {}
-        """The rows found in each partition in which this attempt is registered: see `_join`."""
+        self._missing_rows: dict[int, MissingRows] = {}
+        """By partition, for the partitions in which this attempt is registered: see `_join`."""
         self._buffered: defaultdict[int, list[RowToAppend]] = defaultdict(list)
         """The rows to append, by partition."""
         self._sizes: defaultdict[int, int] = defaultdict(int)
         """The bytes of data in ``_buffered``, by partition."""
 
     def __enter__(self) -> TaskAttempt:
-        self._client = self._session.run(self._session.client())
+        self._client = self._session.run(self._session.open_client())
         return self
 
     def __exit__(
@@ -176,8 +176,9 @@ class TaskAttempt:
         """Buffer the rows of an Arrow batch; append those of partitions with a full buffer."""
         rows = self._columns.rows(batch, self._task.task, self._client.num_partitions)
         for partition, row in rows:
-            buffered, size = self._buffered[partition], self._sizes[partition] + len(row.data)
-            if buffered and (size > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):
+            buffered = self._buffered[partition]
+            size_with_row = self._sizes[partition] + len(row.data)
+            if buffered and (size_with_row > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):
                 self._session.run(self._append([partition]))
             # Not to ``buffered``: `_append` has removed that list.
             self._buffered[partition].append(row)
@@ -190,7 +191,7 @@ class TaskAttempt:
 
     async def _append(self, partitions: list[int]) -> None:
         """Append the missing rows among the buffered rows of ``partitions``; empty the buffers."""
-        await self._join([p for p in partitions if p not in self._partitions])
+        await self._join([p for p in partitions if p not in self._missing_rows])
         for partition in partitions:
             self._sizes.pop(partition)
         await asyncio.gather(*(self._append_to(p, self._buffered.pop(p)) for p in partitions))
@@ -201,7 +202,7 @@ class TaskAttempt:
         After a refusal search the log, and append the rows that are still missing. An append that
         is absent because of a fault is treated like a refused append.
         """
-        missing = self._partitions[partition]
+        missing = self._missing_rows[partition]
         selected = missing.select(rows)
         while selected:
             drafts = [self._draft(row) for row in selected]
@@ -243,7 +244,7 @@ class TaskAttempt:
         marks = await asyncio.gather(*map(self._client.high_water_mark, partitions))
         ledger = await self._register_attempt(dict(zip(partitions, marks, strict=True)))
         for partition in partitions:
-            self._partitions[partition] = MissingRows(
+            self._missing_rows[partition] = MissingRows(
                 ledger.marks[partition], has_row_ids=self._columns.has_row_ids
             )
         self._locks = ledger.locks_of(self._client.client_id, has_row_ids=self._columns.has_row_ids)
@@ -271,7 +272,7 @@ class TaskAttempt:
         The search ends when it has reached the end that the log had when the search began. A row
         that a competing attempt appends later makes the server refuse the append of the same row.
         """
-        missing = self._partitions[partition]
+        missing = self._missing_rows[partition]
         end = None
         while end is None or missing.mark < end:
             first = missing.mark + 1
@@ -284,16 +285,16 @@ class TaskAttempt:
                 return  # The log has no transaction after the mark.
             # The ledger is read after the headers. Every attempt registers before it appends, so
             # this ledger has all attempts whose rows are among the headers.
-            others = self._competing_attempts(await self._register_attempt({}))
+            competing = self._competing_attempts(await self._register_attempt({}))
             ids = [
                 header.transaction_id
                 for header in page.headers
-                if header.req_id.client_id in others
+                if header.req_id.client_id in competing
             ]
-            found_rows: list[bytes] = []
+            found_fingerprints: list[bytes] = []
             for start, stop in _consecutive_ranges(ids):
-                found_rows += await fingerprints(self._client, partition, start, stop)
-            missing.record_found(page.headers[-1].transaction_id, found_rows)
+                found_fingerprints += await fingerprints(self._client, partition, start, stop)
+            missing.record_found(page.headers[-1].transaction_id, found_fingerprints)
 
 
 async def fingerprints(client: Client, partition: int, first: int, stop: int) -> list[bytes]:
@@ -301,16 +302,16 @@ async def fingerprints(client: Client, partition: int, first: int, stop: int) ->
 
     Raises LogEndsBefore, and the errors of `Client.bulk`.
     """
-    rows: list[bytes] = []
+    found: list[bytes] = []
     while first < stop:
-        part = await client.bulk.records(
+        page = await client.bulk.records(
             partition, first, max_records=stop - first, max_bytes=_BATCH_BYTES
         )
-        if not part.records.count:
-            raise LogEndsBefore(partition, first, part.high_water_mark)
-        rows += (fingerprint(record.header, record.data) for record in part.records)
-        first += part.records.count
-    return rows
+        if not page.records.count:
+            raise LogEndsBefore(partition, first, page.high_water_mark)
+        found += (fingerprint(record.header, record.data) for record in page.records)
+        first += page.records.count
+    return found
 
 
 class SessionCache:

@@ -36,7 +36,7 @@ class _BlockingStream(Generic[BatchT]):
         """Whether `close` was called."""
 
     def close(self) -> None:
-        """Close the stream. Threads that wait in it get ClientClosed. May be called repeatedly."""
+        """Close the stream. Threads that wait for it get ClientClosed. May be called repeatedly."""
         self._closed = True
         if not self._thread.stopped:
             self._thread.call(self._stream.aclose())
@@ -72,7 +72,8 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
 
     def __init__(self, thread: EventLoopThread, stream: LogStream[DataT_co]) -> None:
         super().__init__(thread, stream, stream.batches())
-        self._ready: deque[Transaction[DataT_co]] = deque()
+        self._buffered: deque[Transaction[DataT_co]] = deque()
+        """The transactions of the last batch that were not returned yet."""
 
     def __iter__(self) -> Iterator[Transaction[DataT_co]]:
         return self
@@ -83,9 +84,9 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
         Raises StopIteration at the end, and the errors of `waltz.LogStream`.
         """
         with self._taking:
-            if not self._ready:
-                self._ready.extend(self._next_batch())
-            return self._ready.popleft()
+            if not self._buffered:
+                self._buffered.extend(self._next_batch())
+            return self._buffered.popleft()
 
     def batches(self) -> Iterator[Sequence[Transaction[DataT_co]]]:
         """Yield lists of the transactions that have arrived. No list is empty."""
@@ -93,10 +94,10 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
             with self._taking:
                 try:
                     # First the transactions of a batch of which `__next__` has returned a part.
-                    batch = list(self._ready) or self._next_batch()
+                    batch = list(self._buffered) or self._next_batch()
                 except StopIteration:
                     return
-                self._ready.clear()
+                self._buffered.clear()
             yield batch
 
 

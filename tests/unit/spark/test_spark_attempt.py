@@ -87,7 +87,7 @@ class Session(WriterSession):
     def ledger(self, write_id: str, *, persistent: bool) -> LedgerStore:
         return LedgerStore(self.zookeeper, "", write_id, persistent=persistent, timeout_seconds=5.0)
 
-    async def client(self) -> Client[Any]:
+    async def open_client(self) -> Client[Any]:
         return cast(Client[Any], self.log)
 
     def close(self) -> None:

@@ -97,6 +97,6 @@ def test_filters_that_are_not_supported_are_left_to_spark(pushed: Filter) -> Non
 
 
 def test_filters_with_empty_list_of_values_allow_no_row() -> None:
-    nothing = ColumnBounds().within(among=frozenset())
+    nothing = ColumnBounds().intersect(among=frozenset())
     assert nothing.low > nothing.high
     assert 0 not in nothing

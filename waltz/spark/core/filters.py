@@ -46,10 +46,10 @@ class ColumnBounds:
     def __contains__(self, number: int) -> bool:
         return self.low <= number <= self.high and (self.among is None or number in self.among)
 
-    def within(
+    def intersect(
         self, low: int = _LOWEST, high: int = _HIGHEST, among: frozenset[int] | None = None
     ) -> ColumnBounds:
-        """Return the bounds that allow the values that these bounds and the arguments allow."""
+        """Return the bounds of the values that both these bounds and the arguments allow."""
         if among is not None and self.among is not None:
             among &= self.among
         elif among is None:
@@ -131,21 +131,21 @@ def _narrower(allowed: ColumnBounds, pushed: Filter) -> ColumnBounds | None:
         if not all(n is None or _is_number(n) for n in pushed.value):
             return None
         # A null in the list matches no row.
-        return allowed.within(among=frozenset(n for n in pushed.value if n is not None))
+        return allowed.intersect(among=frozenset(n for n in pushed.value if n is not None))
     value: Any = getattr(pushed, "value", None)
     if not _is_number(value):
         return None
     match pushed:
         case EqualTo() | EqualNullSafe():
-            return allowed.within(value, value)
+            return allowed.intersect(value, value)
         case GreaterThan():
-            return allowed.within(low=value + 1)
+            return allowed.intersect(low=value + 1)
         case GreaterThanOrEqual():
-            return allowed.within(low=value)
+            return allowed.intersect(low=value)
         case LessThan():
-            return allowed.within(high=value - 1)
+            return allowed.intersect(high=value - 1)
         case LessThanOrEqual():
-            return allowed.within(high=value)
+            return allowed.intersect(high=value)
     return None
 
 

@@ -1,4 +1,6 @@
-"""The ledger of one write: which attempts may have appended which rows. Kept in ZooKeeper. Pure.
+"""The ledger of one write: which attempts may have appended which rows. Pure.
+
+`ledger_store` keeps it in ZooKeeper.
 
 A write is a streaming query, or one batch. An *epoch* is one micro-batch of the query; a batch is
 epoch 0. The ledger describes the newest epoch. It has the high-water mark (*mark*) of each
@@ -125,7 +127,10 @@ class Ledger:
                         epoch,
                         tuple(map(_text, runs)),
                         {int(p): int(_text(mark)) for p, mark in marks.items()},
-                        {int(client): _attempted(at, len(runs)) for client, at in attempts.items()},
+                        {
+                            int(client): _attempted(task_and_run, len(runs))
+                            for client, task_and_run in attempts.items()
+                        },
                     )
         except LedgerMalformed:
             raise
@@ -206,9 +211,9 @@ def _text(value: object) -> str:
     return value
 
 
-def _attempted(value: object, runs: int) -> AttemptedTask:
-    """Return an attempt's task and run; ``runs`` is the number of runs in the ledger."""
+def _attempted(value: object, num_runs: int) -> AttemptedTask:
+    """Decode an attempt's task and run. Raises ValueError."""
     match value:
-        case [int(task), int(run)] if 0 <= run < runs:
+        case [int(task), int(run)] if 0 <= run < num_runs:
             return AttemptedTask(task, run)
     raise ValueError(f"{value!r} is not the task and the run of an attempt")

@@ -16,12 +16,14 @@ from waltz.spark.core.rows import RowToAppend
 
 
 class MissingRows:
-    """The rows that one attempt has found in one partition, up to the transaction ``mark``.
+    """Selects missing rows, by the rows that one attempt has found in one partition.
 
-    `core.rows` explains row ids and fingerprints. With ``has_row_ids``, rows with the same
-    fingerprint are one row, which is missing if no attempt has appended it. Otherwise a task may
-    have several equal rows: if other attempts have appended n of them, n rows of the task are not
-    missing.
+    The attempt has searched the partition up to the transaction ``mark``. `core.rows` explains row
+    ids and fingerprints.
+
+    With ``has_row_ids``, rows with the same fingerprint are one row, which is missing if no attempt
+    has appended it. Without ``has_row_ids``, a task may have several equal rows: if other attempts
+    have appended n of them, n rows of the task are not missing.
     """
 
     def __init__(self, mark: int, *, has_row_ids: bool) -> None:

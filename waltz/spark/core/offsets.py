@@ -22,10 +22,10 @@ def offset_of(positions: Mapping[int, int]) -> Offset:
 
 
 def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[int, int]:
-    """Decode an offset. Raises OptionError if it is malformed or is not for ``chosen``.
+    """Decode an offset. Raises OptionError if it is malformed or has other partitions.
 
-    ``chosen`` are the partitions that are read, each of which has a position in the offset. An
-    offset comes from a checkpoint, which may belong to another query.
+    ``chosen`` are the partitions that are read: the offset must have a position of each, and no
+    more. An offset comes from a checkpoint, which may belong to another query.
     """
     try:
         positions = {int(partition): int(str(at)) for partition, at in offset.items()}
@@ -93,13 +93,13 @@ def admit_bytes(
     estimated.
     """
     backlog = {partition: max(0, end - starts[partition]) for partition, end in ends.items()}
-    size = sum(
+    backlog_bytes = sum(
         backlog[partition] * sample.num_bytes // sample.rows
         for partition, sample in samples.items()
     )
-    if size <= limit:
+    if backlog_bytes <= limit:
         return dict(ends)
-    return admit_rows(starts, ends, max(1, sum(backlog.values()) * limit // size))
+    return admit_rows(starts, ends, max(1, sum(backlog.values()) * limit // backlog_bytes))
 
 
 def spans_between(starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, Span]:

@@ -59,10 +59,10 @@ class ZooKeeperOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The cluster: named by ``cluster_file``, or by ``zookeeper`` and ``root``, or by neither.
+    """The options that name a cluster.
 
-    If neither names the cluster, the environment of the driver does, as for `waltz.connect`.
-    ``tls`` is None if no option ``tls.*`` is set, ``access`` if the option is not set.
+    At most one of ``cluster_file`` and ``zookeeper`` is set. If neither is, the driver finds the
+    cluster like `waltz.connect` without arguments. ``tls`` is None if no option ``tls.*`` is set.
     ``zookeeper_access`` is None if no option ``zookeeper.tls.*`` or ``zookeeper.authentication.*``
     is set. ``timeout_seconds`` bounds the wait for the answer to a request or an append.
     """
@@ -174,8 +174,8 @@ def _zookeeper_options(values: Mapping[str, Any]) -> ZooKeeperOptions:
     tls = _tls_options(values, "zookeeper.tls.")
     credentials = values["zookeeper.authentication.file"]
     by_certificate = values["zookeeper.authentication.certificate"]
-    any_other_is_set = tls != TlsOptions(enabled=tls.enabled)
-    if not tls.enabled and any_other_is_set:
+    other_tls_options_are_set = tls != TlsOptions(enabled=tls.enabled)
+    if not tls.enabled and other_tls_options_are_set:
         raise OptionError(
             "the options zookeeper.tls.* have no effect without zookeeper.tls.enabled: set it to "
             "true"

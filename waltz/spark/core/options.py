@@ -22,7 +22,7 @@ from waltz.spark.core.payload_parsers import check_avro_schema
 
 
 class Edge(Enum):
-    """An end of a log."""
+    """The beginning of a log, or its present end."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -145,7 +145,7 @@ def _partition(name: str) -> int:
 
 
 def _position(at: Any) -> int | Edge:
-    """Return the position that a value in JSON means: a transaction id, or an end of the log.
+    """Return the position that a value in JSON means: a transaction id, or an `Edge`.
 
     The id may also be text with digits, as in the offsets of a checkpoint (`core.offsets`).
     """

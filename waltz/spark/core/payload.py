@@ -33,7 +33,7 @@ Parse = Callable[[Any, Any], tuple[Any, list[int]]]
 It returns a table, and for each row of the table the index of the data that the row came from.
 """
 
-_DATA = SCHEMA.names.index("data")
+_DATA_INDEX = SCHEMA.names.index("data")
 
 
 class DataMalformed(ValueError):
@@ -99,7 +99,7 @@ class PayloadDecoder:
         null_row = pa.table([pa.nulls(1, field.type) for field in data_schema], schema=data_schema)
         rows: list[int] = []  # For each decoded row, the row of ``batch`` that it came from.
         tables = [data_schema.empty_table()]
-        for run in _parsed_runs(batch.column(_DATA), parse, data_schema, 0):
+        for run in _parsed_runs(batch.column(_DATA_INDEX), parse, data_schema, 0):
             if run.table is not None:
                 rows += [run.first + origin for origin in run.origins]
                 tables.append(run.table)

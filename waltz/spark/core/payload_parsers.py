@@ -20,7 +20,7 @@ MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 """The errors by which a parser reports malformed data; Arrow raises OSError for broken streams."""
 
 _NEWLINE = b"\n"
-_NOT_AVRO = (EOFError, LookupError, ValueError, TypeError, OverflowError)
+_AVRO_ERRORS = (EOFError, LookupError, ValueError, TypeError, OverflowError)
 """The errors of fastavro for bytes that do not match the schema that they were written with, and of
 Arrow for values that do not fit the requested columns."""
 
@@ -73,18 +73,20 @@ def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]
     """
     raws = data.to_pylist()
     written_schema = fastavro.parse_schema(json.loads(written))
-    stream, end, rows = BytesIO(b"".join(raws)), 0, []
+    stream = BytesIO(b"".join(raws))
+    end = 0
+    rows = []
     for raw in raws:
         end += len(raw)
         try:
             rows.append(fastavro.schemaless_reader(stream, written_schema, None))
-        except _NOT_AVRO as problem:
+        except _AVRO_ERRORS as problem:
             raise pa.ArrowInvalid(f"not Avro: {problem}") from None
         if stream.tell() != end:
             raise pa.ArrowInvalid("the datum ends before or after its row")
     try:
         return pa.Table.from_pylist(rows, schema), list(range(len(data)))
-    except _NOT_AVRO as problem:
+    except _AVRO_ERRORS as problem:
         raise pa.ArrowInvalid(str(problem)) from None
 
 
@@ -92,7 +94,7 @@ def check_avro_schema(written: str) -> None:
     """Raise ValueError if ``written`` is not the JSON of an Avro record's schema.
 
     A type that contains itself is refused, too: data that are nested some thousand times would end
-    the process, because fastavro reads them by recursion in C. Spark has no type for them either.
+    the process, because fastavro reads them by recursion in C. Spark has no such type either.
     """
     try:
         parsed = fastavro.parse_schema(json.loads(written))
@@ -120,8 +122,11 @@ def _type_in_itself(schema: Any, around: frozenset[str] = frozenset()) -> str | 
             parts = [field["type"] for field in fields]
         case _:
             parts = [schema[key] for key in ("type", "items", "values") if key in schema]
-    found = (_type_in_itself(part, around) for part in parts)
-    return next((name for name in found if name is not None), None)
+    for part in parts:
+        found = _type_in_itself(part, around)
+        if found is not None:
+            return found
+    return None
 
 
 def avro_fields(written: str) -> list[str]:

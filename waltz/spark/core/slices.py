@@ -172,8 +172,7 @@ def _resolve(positions: Positions, partition: int, mark: int) -> int:
 def _cut(partition: int, first: int, end: int, rows: int) -> Iterable[Slice]:
     """Yield the slices of one range, each with at most ``rows`` transactions."""
     count = end - first
-    parts = -(-count // rows)  # Rounded up.
-    for part in range(parts):
-        yield Slice(
-            partition, first + count * part // parts, first + count * (part + 1) // parts - 1
-        )
+    slices = -(-count // rows)  # Rounded up.
+    for number in range(slices):
+        start, stop = count * number // slices, count * (number + 1) // slices
+        yield Slice(partition, first + start, first + stop - 1)

@@ -40,10 +40,10 @@ For each active partition:
 * The end of a context is reported once. ``on_completion(True)`` is called just before its
   transaction is applied, and ``on_application`` just after. ``on_completion(False)`` is called when
   ``execute`` returned False. ``on_exception`` is called when ``execute`` raised an error, or the
-  append failed and is not retried. If the error is AppendUncertain, the transaction may be in the
-  log; if it is, it is applied like a transaction of another client. If the partition becomes
-  inactive or the client is closed before the transaction is applied, ``on_completion(True)`` is
-  called without ``on_application``.
+  append failed and is not retried. After AppendUncertain, the transaction may be in the log, and is
+  then applied like a transaction of another client. If the partition becomes inactive or the client
+  is closed before the transaction is applied, ``on_completion(True)`` is called without
+  ``on_application``.
 * An error in ``apply_transaction`` is passed to ``uncaught_exception``. Then the partition is
   mounted again and the same transaction is applied again, until it succeeds. ``on_completion`` is
   not repeated.

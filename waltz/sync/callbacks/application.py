@@ -37,10 +37,12 @@ class Application(abc.ABC, Generic[DataT]):
         """Report ``error``, which was raised by `apply_transaction`, by a callback or by the feed.
 
         The default method logs the error. ``transaction_id`` is the transaction that could not be
-        applied. For an error of a context's callback or of the feed, it is the transaction after
-        the partition's mark. An error of the feed is one that `LogStream.batches` raises, except
-        ClientClosed. After an error of `apply_transaction` or of the feed, the client
-        mounts the partition again after a delay. After ClientFailed it does not.
+        applied. For an error of a context's callback or of the feed, ``transaction_id`` is the one
+        after the partition's mark. An error of the feed is one that `LogStream.batches` raises,
+        except ClientClosed.
+
+        After an error of `apply_transaction` or of the feed, the client mounts the partition again
+        after a delay. After ClientFailed, the partition is not mounted again.
         """
         log.error(
             "partition %d: %s: %s; the client continues with transaction %d, unless the client has "

@@ -45,7 +45,7 @@ class CallbackClient(Generic[DataT]):
     Open a client with `connect`, or create it from a client of `waltz.sync`. Close it in the end.
 
     Args:
-        log: The client to use. It is closed together with this one.
+        log: The client to use. `close` closes it, too.
         application: The application that applies the transactions.
         auto_mount: Whether every partition is active from the beginning. If not, `set_partitions`
             chooses the active partitions.
@@ -84,8 +84,12 @@ class CallbackClient(Generic[DataT]):
         self._workers = Workers(apply_threads, retry_threads)
         self._active: dict[int, ActivePartition[DataT]] = {}
         self._open_contexts: dict[int, OpenContexts] = {}
-        """Copied before each iteration, because the event loop's thread may add a partition."""
+        """The open contexts of each partition that is or was active.
+
+        Copied before each iteration, because the event loop's thread may add a partition.
+        """
         self._metrics: dict[int, CallbackMetrics] = {}
+        """The metrics of each partition that is or was active."""
         self._tasks: dict[ActivePartition[DataT], asyncio.Task[None]] = {}
         """The task of `ActivePartition.run` of each active partition."""
         self._appending: set[asyncio.Task[None]] = set()
@@ -244,11 +248,10 @@ class CallbackClient(Generic[DataT]):
 
     @contextmanager
     def _exclusive(self, call: str) -> Iterator[None]:
-        """Hold `_changing` for ``call``. Raises InCallback in a call that would wait forever.
+        """Hold `_changing` for ``call``. Raises InCallback if that would wait forever.
 
-        Besides those of `Workers.check_outside`, that is a call in the application's
-        ``get_client_high_water_mark``: the calling thread already holds the lock, which it cannot
-        acquire again.
+        That is so in a callback (`Workers.check_outside`), and in the application's
+        ``get_client_high_water_mark``: there the calling thread holds the lock already.
         """
         self._workers.check_outside(call)
         thread = threading.get_ident()

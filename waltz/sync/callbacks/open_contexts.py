@@ -22,7 +22,7 @@ class OpenContexts:
         self._limit = limit
         self._open: dict[int, None] = {}
         """The numbers of the open contexts, ascending: a dictionary is used as an ordered set."""
-        self._last = -1
+        self._last_number = -1
         """The number that `add` has assigned last."""
         self._ignores_limit = False
         self._changed = threading.Condition()
@@ -44,9 +44,9 @@ class OpenContexts:
                     "that the cluster is up and that apply_transaction raises no exception, or "
                     "increase max_in_flight"
                 )
-            self._last += 1
-            self._open[self._last] = None
-            return self._last
+            self._last_number += 1
+            self._open[self._last_number] = None
+            return self._last_number
 
     def remove(self, number: int) -> None:
         """Remove a context that has ended."""
@@ -60,9 +60,9 @@ class OpenContexts:
         Raises TimedOut at ``deadline``, a time of `time.monotonic`.
         """
         with self._changed:
-            last = self._last
+            last_submitted = self._last_number
             seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._changed.wait_for(lambda: self._oldest() > last, seconds):
+            if not self._changed.wait_for(lambda: self._oldest() > last_submitted, seconds):
                 raise TimedOut(
                     f"partition {self._partition}: {len(self._open)} transactions are still open; "
                     "they continue"
@@ -84,4 +84,4 @@ class OpenContexts:
 
     def _oldest(self) -> int:
         """Return the number of the oldest open context; without one, the next number."""
-        return next(iter(self._open), self._last + 1)
+        return next(iter(self._open), self._last_number + 1)

@@ -123,7 +123,7 @@ class ActivePartition(Generic[DataT]):
         """
         if self._stop_error is not None:
             raise self._stop_error()
-        # After another problem, contexts are accepted: appends need no feed, and the partition is
+        # After any other problem, contexts are accepted: appends need no feed, and the partition is
         # mounted again. But the locks of a context must not be checked against a mark that the log
         # does not reach.
         if isinstance(self.problem, ClientAhead):

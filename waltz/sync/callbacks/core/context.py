@@ -20,7 +20,7 @@ class _Missing(Enum):
 
 
 _MISSING: Final = _Missing.DATA
-"""The data before ``execute`` has set it. None cannot stand for that, because it may be data."""
+"""The data before ``execute`` has set it. Not None, because None may be data."""
 
 
 @dataclass(slots=True)
