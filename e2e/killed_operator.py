@@ -4,7 +4,7 @@
 
 Each operator is a process of its own, forked by this program. So the operator's modules, whose
 import is most of an operator's start, are imported only once. With 0 steps an operator is never
-killed. The program prints a line ``killed`` after each operator.
+killed. The program prints a line after each operator: ``killed``, or ``ended by itself``.
 
 A ConfigMap mounts this program into the operator's own image, so that the product contains no fault
 injection. The image does not contain the package ``e2e``, so this program imports nothing from it.
@@ -43,19 +43,20 @@ def kill_after(steps: int, performer: type[Performer] = Executor) -> None:
     performer.perform = perform_and_count  # type: ignore[method-assign]
 
 
-def run_operator(steps: int) -> None:
-    """Run an operator in a new process until it has ended."""
+def run_operator(steps: int) -> bool:
+    """Run an operator in a new process to its end; return whether it was killed."""
     child = os.fork()
     if child == 0:
         kill_after(steps)
         main()
         # os._exit runs no exit handlers: those of a forked process belong to its parent.
         os._exit(0)
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
 
 
 if __name__ == "__main__":
     while True:
-        run_operator(int(sys.argv[1]))
-        sys.stdout.write("killed\n")
+        was_killed = run_operator(int(sys.argv[1]))
+        sys.stdout.write("killed\n" if was_killed else "ended by itself\n")
         sys.stdout.flush()

@@ -46,9 +46,11 @@ def killed_operators(operator: Operator, steps: int = 1) -> Iterator[KilledOpera
     try:
         yield killed
     finally:
-        killed.count = count_killed_operators(operator.kubectl)
-        operator.kubectl.delete("pod", _POD, now=True)
-        operator.kubectl.delete("configmap", _POD)
+        try:
+            killed.count = count_killed_operators(operator.kubectl)
+        finally:
+            operator.kubectl.delete("pod", _POD, now=True)
+            operator.kubectl.delete("configmap", _POD)
 
 
 def start_killed_operators(kubectl: Kubectl, steps: int) -> None:

@@ -70,6 +70,12 @@ def await_servers(namespace: Kubectl, count: int) -> None:
     until(joined, _SERVERS_SECONDS, f"servers: {expected}", show=namespace.describe)
 
 
+def has_finalizer(namespace: Kubectl) -> bool:
+    """Whether an operator has begun to manage the cluster."""
+    cluster = namespace.get("waltzcluster", "log")
+    return cluster is not None and bool(cluster["metadata"].get("finalizers"))
+
+
 def stop_old_servers(namespace: Kubectl, old: LocalCluster) -> None:
     """Stop the local servers when the new ones are ready; return when they have left."""
     await_servers(namespace, _OLD_SERVERS + _NEW_SERVERS)
@@ -173,6 +179,7 @@ def test_migration_with_operator_killed_after_every_step_loses_nothing(
     # The adoption begins with an operator that is not killed.
     with killed_operators(no_other_operator, steps=0):
         adopt(namespace, old)
+        until(lambda: has_finalizer(namespace), _SERVERS_SECONDS, "an operator manages the cluster")
     with killed_operators(no_other_operator) as killed:
         stop_old_servers(namespace, old)
         await_done(namespace, foreign=True)

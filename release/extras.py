@@ -250,7 +250,8 @@ def main(chosen: list[str]) -> None:
                 environments[name].try_out(wheel, TRIALS[name])
                 print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
         finally:
-            environments["local"].run("waltz local down")
+            if environments["local"].has("waltz"):
+                environments["local"].run("waltz local down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +281,10 @@ class Environment:
             self._expect_success(*self._argv(command))
         for command, extra in trial.refused:
             self._expect_refusal(command, extra)
+
+    def has(self, program: str) -> bool:
+        """Whether a package with ``program`` is installed."""
+        return (self.path / "bin" / program).exists()
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a command line of this environment to its end."""

@@ -99,7 +99,8 @@ class _RunningNats(RunningPeer):
 
 async def _start_servers(servers: Servers, home: Path) -> list[str]:
     """Start the servers n0, n1, …; return their addresses in this order."""
-    ports, route_ports = free_ports(_REPLICAS), free_ports(_REPLICAS)
+    all_ports = free_ports(2 * _REPLICAS)  # Two calls could return the same port.
+    ports, route_ports = all_ports[:_REPLICAS], all_ports[_REPLICAS:]
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in route_ports)
     for number, (port, route_port) in enumerate(zip(ports, route_ports, strict=True)):
         config = home / f"n{number}.conf"

@@ -56,7 +56,7 @@ def running_postgres() -> Iterator[str]:
                 stderr=subprocess.PIPE,
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=90,  # More than the 60 s after which pg_ctl itself gives up.
             )
             assert done.returncode == 0, f"{program}: {done.stderr}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -39,7 +40,9 @@ class _BlockingStream(Generic[BatchT]):
         """Close the stream. Threads that wait for it get ClientClosed. May be called repeatedly."""
         self._closed = True
         if not self._thread.stopped:
-            self._thread.call(self._stream.aclose())
+            # Another thread may stop the client now, which closes the stream, too.
+            with contextlib.suppress(ClientClosed):
+                self._thread.call(self._stream.aclose())
 
     def __enter__(self) -> Self:
         return self

@@ -241,7 +241,7 @@ class ApiServer:
             async for line in response.response.content:
                 yield json.loads(line)["object"]
         except (ApiException, OSError, TimeoutError, ClientError, ValueError) as broken:
-            raise KubeError(f"watch of {path}: {broken or 'no answer in time'}") from broken
+            raise KubeError(f"watch of {path}: {str(broken) or 'no answer in time'}") from broken
 
     async def _call(
         self,
@@ -275,7 +275,7 @@ class ApiServer:
             # ApiException here: it is handled below.
             raise KubeError(f"{method} {path}: {unsent.reason}") from unsent
         except (OSError, TimeoutError, ClientError) as broken:
-            raise KubeError(f"{method} {path}: {broken or 'no answer in time'}") from broken
+            raise KubeError(f"{method} {path}: {str(broken) or 'no answer in time'}") from broken
         if response.status in allowed:
             return response.status, None
         if response.status == 409:
