@@ -209,8 +209,8 @@ OUTER_BUGS = (
     Planted(
         "a session that has begun counts as opened",
         Package.METADATA,
-        "return max((state.session_id for state in states), default=NO_SESSION)\n",
-        "return NO_SESSION if metadata is None else metadata.session_id\n",
+        "return newest_first[quorum - 1] if len(newest_first) >= quorum else NO_SESSION\n",
+        "return metadata.session_id\n",
         "A rescue regards intact replicas as outdated.",
         nodes(
             "unit/metadata/test_metadata_cluster_backup.py::test_session_that_has_begun_and_not_opened_is_not_the_last_opened_one"

@@ -31,6 +31,7 @@ from waltz.client.request_client import RequestClient
 from waltz.client.stream import ServerStream, StreamDependencies
 from waltz.client.tls_check import with_tls_of_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ClusterParams
 from waltz.metadata.membership import ClientMembership
 from waltz.metadata.store import StoreError
@@ -115,6 +116,8 @@ class Client(LogClient[DataT]):
                 client_id = await cluster.next_client_id()
         except NoCluster as error:
             raise ClusterNotFound(str(error)) from None
+        except (MalformedMetadata, StoreError) as error:
+            raise ClusterUnreachable(str(error)) from error
         except TimeoutError:
             raise no_answer_of_zookeeper(options.connect_timeout) from None
         return cls(

@@ -17,7 +17,9 @@ from waltz.client.options import ClientOptions, ConnectOptions, client_options
 from waltz.client.outside import reachable_from_outside
 from waltz.client.tls_check import check_tls, with_tls_of_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.paths import Paths
+from waltz.metadata.store import StoreError
 from waltz.metadata.zookeeper_access import BadCredentials
 from waltz.net import join_address, split_address
 from waltz.runtime.extras import needs_extra
@@ -201,8 +203,8 @@ async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
     try:
         async with asyncio.timeout(options.connect_timeout):
             servers = (await cluster.membership()).servers().values()
-    except (NoCluster, TimeoutError):
-        return  # The client reports either error when it needs a server.
+    except (MalformedMetadata, NoCluster, StoreError, TimeoutError):
+        return  # The client reports each of these errors when it needs a server.
     if options.access != "outside":
         await check_tls([(server.host, server.port) for server in servers], options.tls)
     elif servers:

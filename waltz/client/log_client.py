@@ -64,7 +64,7 @@ class LogClient(ClientBase[DataT]):
 
     @property
     def client_id(self) -> int:
-        """The id of this client, which its transactions have. No other client ever has the same."""
+        """The id of this client, which its transactions have. No other client ever has this id."""
         return self._client_id
 
     @property

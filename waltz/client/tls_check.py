@@ -21,6 +21,7 @@ from waltz.client.options import ClientOptions
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.membership_steps import Endpoint
+from waltz.metadata.store import StoreError
 from waltz.metadata.transport import tls_of_cluster
 from waltz.net import (
     ConnectionLost,
@@ -58,11 +59,11 @@ class _IgnoreMessages(FrameHandler):
 async def with_tls_of_cluster(cluster: Cluster, options: ClientOptions) -> ClientOptions:
     """Return the options with TLS settings: those of ``options``, or what the servers declared.
 
-    Raises ClusterUnreachable if the declaration cannot be decoded.
+    Raises ClusterUnreachable if the declaration cannot be read or decoded.
     """
     try:
         return replace(options, tls=await tls_of_cluster(cluster, options.tls))
-    except MalformedMetadata as problem:
+    except (MalformedMetadata, StoreError) as problem:
         raise ClusterUnreachable(str(problem)) from None
 
 

@@ -83,12 +83,15 @@ def test_data_and_file_together_are_refused(tmp_path: Path) -> None:
 
 
 class Client:
-    """A client whose appends fail with ``error``."""
+    """A client whose appends fail with ``error``; those of ``refused`` data are in doubt."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
+        self.refused = b""
 
-    async def append(self, *_: object, **__: object) -> int:
+    async def append(self, _partition: int, data: bytes, **_: object) -> int:
+        if data in self.refused.split():
+            raise AppendUncertain(0, ReqId(17, 3, 0, data[0]), f"no outcome of {data.decode()}")
         if self._error is not None:
             raise self._error
         return 17
@@ -128,6 +131,17 @@ def test_append_in_doubt_names_commands_with_the_options_given(client: Client, r
         "before you append it again, find its outcome with: waltz log find 17:3:0:42 "
         f"{options}; find the cause with: waltz doctor {options}\n",
     )
+
+
+@pytest.mark.parametrize("in_flight", ["2", "8"])
+def test_append_of_lines_shows_every_id_and_every_error(client: Client, in_flight: str) -> None:
+    client.refused = b"b c"
+    command = ["log", "append", "0", "-z", "z:1", "--in-flight", in_flight]
+    result = CliRunner().invoke(app, command, input="a\nb\nc\nd\n")
+    assert result.exit_code == 1
+    assert result.stdout.split() == ["17"] * (1 if in_flight == "2" else 2)
+    for each in "bc":
+        assert f"17:3:0:{ord(each)}" in result.stderr
 
 
 def test_append_at_a_terminal_says_that_lines_are_read() -> None:

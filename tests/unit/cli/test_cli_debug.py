@@ -6,6 +6,8 @@ import asyncio
 import json
 import socket
 import stat
+import subprocess
+import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -75,6 +77,18 @@ def test_file_that_cannot_be_written_fails_with_one_line(tmp_path: Path, place: 
     result = CliRunner().invoke(app, ["debug", "bundle", str(tmp_path / place), *WHERE])
     assert result.exit_code != 0
     assert "Traceback" not in result.output
+
+
+def test_bundle_that_cannot_be_completed_is_removed(tmp_path: Path) -> None:
+    bundle = tmp_path / "b.tar.gz"
+    without_space = ["bash", "-c", 'ulimit -f 0; exec "$@"', "-"]
+    command = [sys.executable, "-m", "waltz.cli", "debug", "bundle", str(bundle), *WHERE]
+    ended = subprocess.run(
+        [*without_space, *command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode != 0
+    assert f"cannot write {bundle}: File too large" in ended.stderr
+    assert not bundle.exists()
 
 
 def test_bundle_of_a_local_cluster_has_the_files_and_versions_of_its_processes(

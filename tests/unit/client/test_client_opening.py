@@ -20,9 +20,10 @@ from tests.support.virtual_time import on_virtual_time
 from waltz.client.settings import read_client_settings
 from waltz.client.stream_ranges import OBJECT_LIMITS
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.store import MetadataStore, OnChange, StoreClosed
-from waltz.metadata.zookeeper_access import ZooKeeperAccess
+from waltz.metadata.zookeeper_access import AccessDenied, ZooKeeperAccess
 from waltz.net import (
     PLAINTEXT,
     TCP,
@@ -333,6 +334,29 @@ class HoldingCluster(Cluster):
             await self.held.wait()
             raise StoreClosed("the connection to ZooKeeper was closed")
         return await super().next_client_id()
+
+
+class RefusingCluster(Cluster):
+    """Metadata whose client ids cannot be read, with ``problem``."""
+
+    problem: Exception
+
+    async def next_client_id(self) -> int:
+        raise self.problem
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [AccessDenied("/r/client_id: no right to write"), MalformedMetadata("id", "no number")],
+)
+@on_virtual_time
+async def test_unusable_metadata_raise_cluster_unreachable(problem: Exception) -> None:
+    async with ClientCluster() as cluster:
+        metadata = RefusingCluster(cluster.zookeeper.connect(), ROOT)
+        metadata.problem = problem
+        with pytest.raises(waltz.ClusterUnreachable, match=str(problem)):
+            await client_over(cluster, metadata)
+        await metadata.store.close()
 
 
 @on_virtual_time

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -210,16 +210,26 @@ def _versions(where: Target, processes: Mapping[str, Version]) -> bytes:
 
 def _write(path: Path, files: Bundle) -> None:
     """Write the archive, whose files are in a directory of the archive's name. Raises Failed."""
-    directory = path.name.removesuffix(".gz").removesuffix(".tar")
     try:
         # The archive shows the state of a cluster: only its owner may read it.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
-            for name, content in sorted(files.items()):
-                entry = tarfile.TarInfo(f"{directory}/{name}")
-                entry.size = len(content)
-                entry.mtime = int(time.time())
-                entry.mode = 0o600
-                archive.addfile(entry, io.BytesIO(content))
+        with open(descriptor, "wb") as raw:
+            try:
+                _write_archive(raw, path.name.removesuffix(".gz").removesuffix(".tar"), files)
+                raw.flush()
+            except BaseException:
+                path.unlink()  # So that the same command can be repeated.
+                raise
     except OSError as problem:
         raise Failed(f"cannot write {path}: {problem.strerror}") from problem
+
+
+def _write_archive(raw: BinaryIO, directory: str, files: Bundle) -> None:
+    """Write an archive of ``files``, which are in ``directory`` there. Raises OSError."""
+    with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{directory}/{name}")
+            entry.size = len(content)
+            entry.mtime = int(time.time())
+            entry.mode = 0o600
+            archive.addfile(entry, io.BytesIO(content))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -324,31 +325,58 @@ async def _append_all(
     output: OutputFormat,
 ) -> int:
     """Append all contents; print the ids in the order of the contents. Return their number."""
-    open_appends: list[asyncio.Task[int]] = []
     count = 0
     with progress("transactions appended", None) as advance:
-
-        async def finish_all_but(most: int) -> None:
-            """Wait for the oldest appends until at most ``most`` are in flight; print their ids."""
-            while len(open_appends) > most:
-                _print_id(partition, await open_appends.pop(0), output)
-                advance(1)
-
+        appends = _AppendsInFlight(partition, output, advance)
         try:
-            try:
-                async for content in contents:
-                    open_appends.append(asyncio.create_task(append(content)))
-                    count += 1
-                    await finish_all_but(in_flight - 1)  # Leaves room for the next append.
-            finally:
-                # Also after a malformed input or a failed append, so that the user gets the ids of
-                # the other appends. Only Ctrl-C does not wait for them.
-                if not isinstance(sys.exception(), asyncio.CancelledError):
-                    await finish_all_but(0)
-        finally:
-            for task in open_appends:
+            async for content in contents:
+                appends.tasks.append(asyncio.create_task(append(content)))
+                count += 1
+                await appends.finish_all_but(in_flight - 1)  # Leaves room for the next append.
+        except asyncio.CancelledError:  # Ctrl-C: do not wait for the other appends.
+            for task in appends.tasks:
                 task.cancel()
+            raise
+        except Exception as error:
+            # A malformed input or a failed append: the user needs the ids of the other appends.
+            await appends.finish_all(error)
+        else:
+            await appends.finish_all(None)
     return count
+
+
+@dataclass(slots=True)
+class _AppendsInFlight:
+    """The appends of one command that are not printed yet, in the order of their contents."""
+
+    partition: int
+    output: OutputFormat
+    advance: Callable[[int], None]
+    tasks: list[asyncio.Task[int]] = field(default_factory=list)
+
+    async def finish_all_but(self, most: int) -> None:
+        """Wait for the oldest appends until at most ``most`` are in flight; print their ids."""
+        while len(self.tasks) > most:
+            self._print_id(await self.tasks.pop(0))
+
+    async def finish_all(self, error: Exception | None) -> None:
+        """Wait for all appends, and print their ids; raise ``error``, or the first one of theirs.
+
+        The other errors are shown, because each may name an append that is in doubt.
+        """
+        for outcome in await asyncio.gather(*self.tasks, return_exceptions=True):
+            if not isinstance(outcome, BaseException):
+                self._print_id(outcome)
+            elif error is None and isinstance(outcome, Exception):
+                error = outcome
+            else:
+                say(f"another append failed: {outcome}")
+        if error is not None:
+            raise error
+
+    def _print_id(self, transaction_id: int) -> None:
+        _print_id(self.partition, transaction_id, self.output)
+        self.advance(1)
 
 
 async def _print_all(

@@ -312,8 +312,8 @@ class ClusterStatus(Model):
     64`. It is empty if none is."""
 
     rotated_ca: str = ""
-    """The value of the annotation `waltz.dev/rotate-ca` at the begin of the last complete rotation
-    of the certificate authority. It is empty if no rotation was requested."""
+    """The value of the annotation `waltz.dev/rotate-ca` at the beginning of the last complete
+    rotation of the certificate authority. It is empty if no rotation was requested."""
 
     message: str = ""
     """The problems that a person must solve; if there are none, the step that failed; if none did,

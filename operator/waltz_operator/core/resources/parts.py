@@ -189,7 +189,7 @@ class Condition(Model):
     """The reason for the status, in one word."""
 
     message: Annotated[str, Field(max_length=32768)] = ""
-    """The reason for the status, in sentences. It is empty while nothing is missing."""
+    """The reason for the status, in sentences. It is empty if there is nothing to say."""
 
 
 Conditions = Annotated[
