@@ -21,6 +21,9 @@ _FOLDER = ROOT / "build" / "images"
 
 def main() -> None:
     """Build the images and print the paths of their archives."""
+    known = [image.component for image in IMAGES]
+    if unknown := set(sys.argv[1:]) - set(known):
+        sys.exit(f"there is no image {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
     _FOLDER.mkdir(parents=True, exist_ok=True)
     builder = _builder()
     if builder is None and not docker.is_available():
@@ -28,7 +31,7 @@ def main() -> None:
             "Docker does not answer, no image is built: start Docker, or set WALTZ_IMAGE_TOOL, "
             "WALTZ_IMAGE_PYTHON_BASE and WALTZ_IMAGE_JAVA_BASE to build without Docker"
         )
-    wanted = sys.argv[1:] or [image.component for image in IMAGES]
+    wanted = sys.argv[1:] or known
     images = [image for image in IMAGES if image.component in wanted]
     if builder is None:
         archives = docker.build(images, _FOLDER, _arguments)
@@ -45,7 +48,10 @@ def _builder() -> LayerBuilder | None:
     tool = os.environ.get("WALTZ_IMAGE_TOOL")
     if tool is None:
         return None
-    python, java = (Path(os.environ[f"WALTZ_IMAGE_{name}_BASE"]) for name in ("PYTHON", "JAVA"))
+    variables = ("WALTZ_IMAGE_PYTHON_BASE", "WALTZ_IMAGE_JAVA_BASE")
+    if missing := [name for name in variables if name not in os.environ]:
+        sys.exit(f"WALTZ_IMAGE_TOOL needs {' and '.join(missing)}: the path of a base image each")
+    python, java = (Path(os.environ[name]) for name in variables)
     for base in (python, java):
         if not has_this_python(base):
             sys.exit(

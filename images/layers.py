@@ -77,7 +77,8 @@ class LayerBuilder:
         """Return a layer with the dependencies of the extras; build it unless it exists."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         # All extras, because an extra may include others.
-        wanted = [extras, project["dependencies"], project["optional-dependencies"]]
+        packages = [extras, project["dependencies"], project["optional-dependencies"]]
+        wanted = [sys.version_info[:2], *packages]  # Compiled packages fit one version of Python.
         inputs = json.dumps(wanted) + (ROOT / "requirements.lock").read_text()
         digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
         layer = self.folder / f"dependencies-{digest}.layer"

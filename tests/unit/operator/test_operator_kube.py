@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from aiohttp import web
@@ -83,6 +83,24 @@ async def test_find_selects_by_label_on_the_server_and_adds_kind_and_version(
     found = await kube.find("Pod", "logs", {"a": "1", "b": "2"})
     assert found == [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}]
     assert recorder.requests[0][:3] == ("GET", _PODS, {"labelSelector": "a=1,b=2"})
+
+
+class SilentClient:
+    """A client of the API server that gets no answer in time."""
+
+    async def param_serialize(self, *_: Any, **__: Any) -> tuple[Any, ...]:
+        return ()
+
+    async def call_api(self, *_: Any, **__: Any) -> Any:
+        raise TimeoutError
+
+
+async def test_request_without_an_answer_says_so() -> None:
+    silent = ApiServer(cast(ApiClient, SilentClient()))
+    with pytest.raises(KubeError, match=f"^GET {_PODS}: no answer in time$"):
+        await silent.find("Pod", "logs", {})
+    with pytest.raises(KubeError, match=f"^watch of {_PODS}: no answer in time$"):
+        await anext(aiter(silent.changes("Pod", "logs", {})))
 
 
 async def test_apply_forces_ownership_of_fields(kube: ApiServer, recorder: Recorder) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,6 +53,31 @@ def test_default_images_of_a_cluster_resource_are_images_of_this_build() -> None
     known = {image.tag for image in IMAGES}
     assert {defaults.server, defaults.storage, defaults.zookeeper} <= known
     assert defaults.server.endswith(f":{version()}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "problem"),
+    [
+        (["storge"], {}, "there is no image storge: choose from"),
+        (["storage"], {"WALTZ_IMAGE_TOOL": "x"}, "WALTZ_IMAGE_TOOL needs WALTZ_IMAGE_PYTHON_BASE"),
+    ],
+)
+def test_build_with_wrong_arguments_says_what_is_wrong(
+    arguments: list[str], variables: dict[str, str], problem: str
+) -> None:
+    kept = {name: each for name, each in os.environ.items() if not name.startswith("WALTZ_IMAGE")}
+    ended = subprocess.run(
+        [sys.executable, "-m", "images", *arguments],
+        cwd=ROOT,
+        env=kept | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert problem in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_layers_are_joined_by_the_configured_tool(tmp_path: Path) -> None:
