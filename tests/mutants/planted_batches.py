@@ -40,6 +40,10 @@ BATCH_BUGS = (
         "granted.append(append)\n"
         "taken = [slots for each in batch.appends for slots in each.taken]\n",
         "No append can take them again.",
+        nodes(
+            "unit/server/test_server_append_batches.py::"
+            "test_refused_append_of_a_batch_does_not_refuse_the_others"
+        ),
     ),
     Planted(
         "outcomes shifted by one",

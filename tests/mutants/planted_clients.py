@@ -68,6 +68,10 @@ CLIENT_BUGS = (
         " and self._placed_barriers[0].num_granted <= self._num_resolved:\n",
         "while self._placed_barriers:\n",
         "A flush is answered while earlier appends are open.",
+        nodes(
+            "unit/server/test_server_partition.py::"
+            "test_flush_is_answered_when_earlier_appends_are_resolved"
+        ),
     ),
     Planted(
         "a feed block with a gap",
@@ -125,6 +129,9 @@ CLIENT_BUGS = (
         "reached = [flush.place for flush in self._answered_flushes if flush.mark <= mark]\n",
         "reached = [flush.place for flush in self._answered_flushes]\n",
         "An append is reported absent that the feed has not delivered yet.",
+        nodes(
+            "unit/client/test_client_appends.py::test_answered_flush_counts_when_its_mark_is_fed"
+        ),
     ),
     Planted(
         "another client's transaction settles an append",
@@ -146,6 +153,10 @@ CLIENT_BUGS = (
         "if record[FEED_TRANSACTION_ID] == mark + 1:\n    mark += 1\n",
         "if record[FEED_TRANSACTION_ID] >= 0:\n    mark = record[FEED_TRANSACTION_ID]\n",
         "A stream delivers a transaction twice.",
+        nodes(
+            "unit/client/test_client_mount.py::"
+            "test_feed_yields_each_transaction_once_and_never_skips_one"
+        ),
     ),
     Planted(
         "a problem of a feed outlasts it",
