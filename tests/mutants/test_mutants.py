@@ -26,14 +26,6 @@ QUICK = (
     "a batch conflicts with its own locks",
     "records cached under the wrong id",
 )
-ALSO_QUICK = (
-    "one of three is a quorum",
-    "the fastest replica commits",
-    "an id is given twice",
-    "locks compared too strictly",
-    "outcomes shifted by one",
-    "a waiting read never times out",
-)
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
@@ -93,9 +85,7 @@ def hunters() -> Iterator[Hunters]:
         yield hunters
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in ALSO_QUICK)]
-)
+@pytest.mark.parametrize("name", QUICK)
 def test_quickest_planted_bugs_are_caught(hunters: Hunters, name: str) -> None:
     hunted = hunters.hunt(replace(planted_bug(name), caught_by=Seeds(20)))
     assert hunted.caught is not None, hunted.failed
