@@ -62,7 +62,7 @@ ROTATION_BUGS = (
     Planted(
         "a rotation continues while replicas are unhealthy",
         Package.OPERATOR,
-        "return absence_obstacle(present, frozenset())\n",
+        "return health_obstacle(present)\n",
         "return None\n",
         "A change begins while another failure is repaired.",
         nodes(f"{_ROTATION}::test_phase_waits_while_a_replica_is_unhealthy"),

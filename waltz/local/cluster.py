@@ -141,7 +141,8 @@ class LocalCluster:
         """Start all processes, wait until the cluster is healthy, and write ``cluster.json``.
 
         Raises PlanError, NoFreePorts, ClusterRunning, ZooKeeperNotStarted, ProcessFailed,
-        ClusterUnhealthy, and the errors of `sync`. After an error, all processes are stopped.
+        ClusterUnhealthy, and the errors of `sync`. After any error but ClusterRunning, all
+        processes are stopped.
         """
         # Outside the `try`: a cluster that another process runs must not be stopped.
         self._lock_directory()
@@ -172,14 +173,16 @@ class LocalCluster:
         The cluster may not be healthy yet: call `wait_until_healthy`. Raises UnknownProcess,
         ProcessFailed, ZooKeeperNotStarted.
         """
-        if name == ZOOKEEPER:
-            assert self._zookeeper is not None
-            await _run_to_completion(self._zookeeper.start)
-        else:
-            child = self._child(name)
-            child.start(self._programs.get(name))
-            await child.wait_until_ready(_READY_TIMEOUT_S)
-        self.write_description()
+        try:
+            if name == ZOOKEEPER:
+                assert self._zookeeper is not None
+                await _run_to_completion(self._zookeeper.start)
+            else:
+                child = self._child(name)
+                child.start(self._programs.get(name))
+                await child.wait_until_ready(_READY_TIMEOUT_S)
+        finally:
+            self.write_description()  # A process that is not ready in time may run, too.
 
     async def stop_one(self, name: str) -> None:
         """Terminate one process and wait for its exit. Raises UnknownProcess."""
@@ -228,8 +231,9 @@ class LocalCluster:
     async def wait_until_healthy(self, timeout_s: float = _HEALTHY_TIMEOUT_S) -> None:
         """Wait until every check of `waltz.admin.verify` passes.
 
-        Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a storage or a server has
-        exited, and StoreError if ZooKeeper does not answer.
+        Raises ClusterUnhealthy after ``timeout_s``, also if ZooKeeper has not answered by then;
+        ProcessFailed if a storage or a server has exited; StoreError if ZooKeeper refuses the
+        connection.
         """
         problem: str | None = "ZooKeeper does not answer"
         try:

@@ -29,17 +29,21 @@ def may_be_away(present: ClusterPresent, storages: Set[str]) -> bool:
 
 
 def absence_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
-    """Return why ``storages`` must not be away now; None if they may. See `may_be_away`.
-
-    If ``storages`` is empty, the answer is about the present: a partition may have no server, an
-    unhealthy replica or no quorum.
-    """
+    """Return why ``storages`` must not be away now; None if they may. See `may_be_away`."""
     for _, view in sorted(present.replicas.partitions.items()):
         if reason := first_unhealthy_reason(present.replicas, view, view.replicas):
             return reason
         if not _opens_without(view, storages):
             return _no_quorum(view, storages)
     return None
+
+
+def health_obstacle(present: ClusterPresent) -> str | None:
+    """Return why a partition is not healthy now; None if all are.
+
+    A partition is healthy if it has a server, and if all its replicas are healthy.
+    """
+    return absence_obstacle(present, frozenset())
 
 
 def may_be_repaired(present: ClusterPresent, storages: Set[str]) -> bool:

@@ -85,10 +85,20 @@ def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
         )
     return PodSet(
         ObjectKey("StatefulSet", name),
-        status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0),
+        is_processed(live),
         tuple(pods),
         tuple(absent),
     )
+
+
+def is_processed(live: LiveObject) -> bool:
+    """Return whether Kubernetes has processed the present version of a StatefulSet.
+
+    Until then, the counts in its status are those of an earlier version; in a new set they are 0.
+    """
+    status = live.get("status") or {}
+    observed: int = status.get("observedGeneration", 0)
+    return observed >= int(live["metadata"].get("generation", 0))
 
 
 def is_current(pod: LiveObject, revision: str | None) -> bool:

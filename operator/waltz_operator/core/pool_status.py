@@ -16,7 +16,7 @@ from waltz_operator.core.names import POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.planning.znodes import groups_of
-from waltz_operator.core.pods_of_sets import is_ready
+from waltz_operator.core.pods_of_sets import is_processed, is_ready
 from waltz_operator.core.rebalance import answered_request
 from waltz_operator.core.resources import LostVolume, PoolStatus, StoragePool
 from waltz_operator.core.status import metadata_with_key
@@ -69,13 +69,12 @@ def pool_status(
 def _count_ready_pods(observed: ObservedCluster, pool: str) -> int:
     """Return how many storages of a pool are ready.
 
-    The status of the StatefulSet counts them. While the StatefulSet is created again, it is absent
-    or has no status, but its pods run on. Then the pods are counted here.
+    The status of the StatefulSet counts them. While the StatefulSet is created again, it is absent,
+    or Kubernetes has not processed it, but its pods run on. Then the pods are counted here.
     """
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(pool)))
-    status = None if live is None else live.get("status")
-    if status:
-        return int(status.get("readyReplicas", 0))
+    if live is not None and live.get("status") and is_processed(live):
+        return int(live["status"].get("readyReplicas", 0))
     pods = observed.of_kind("Pod", Component.STORAGE)
     return sum(is_ready(pod) for pod in pods if pod["metadata"]["labels"].get(POOL_LABEL) == pool)
 

@@ -4,17 +4,19 @@
 
 The conditions of a cluster:
 
-* *Ready* is true while every partition has a quorum and a server, the current generation of the
-  spec is reconciled or changes the cluster's shape (see *Changing*), and the plan has no problems.
+* *Ready* is true while every partition has a quorum and a server, the operator has once had nothing
+  left to do for the current generation of the spec (``status.observedGeneration``) or changes the
+  cluster's shape for it (see *Changing*), and the plan has no problems.
   A paused cluster is not Ready: setting ``spec.paused`` makes a new generation, which the operator
   does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, and
   while the cluster is paused.
 * *Updated* is true while every pod runs the current version of its object, and starts. The reasons
-  why it is false: RollStopped (a pod of the current version does not start while pods of an earlier
-  version wait to be replaced), PodsOutdated (pods of an earlier version exist, and no roll has
-  stopped), PodsFailing (all pods have the current version, and one does not start).
+  why it is false: RollStopped (of ZooKeeper or the storages: a pod of the current version does not
+  start while pods of an earlier version wait to be replaced), PodsOutdated (a workload has fewer
+  pods of its current version than it wants, and no roll has stopped), PodsFailing (no pod of the
+  current version is missing, and one does not start).
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
   a foreign group is retired, or partitions move. Its message has the progress, the quorum, and why
   the operator waits.
@@ -106,7 +108,7 @@ def cluster_status(
             is_reconciled_or_changing=is_reconciled or plan.change is not None,
             message=message,
         ),
-        _reconciled(desired, plan, failure, is_reconciled=is_reconciled, message=message),
+        _reconciled(desired, plan, failure, message=message),
         _updated(desired, observed),
         _spread(desired, observed, present),
         changing(plan),
@@ -120,7 +122,8 @@ def cluster_status(
             condition(old.conditions, each, reconciled_generation, now) for each in statements
         ),
         # A key in the status shows that the cluster existed before, so its znodes are never created
-        # again. The key of another cluster at this root would show the same for a new cluster.
+        # again. So it is set only once metadata with this cluster's own key are observed: with the
+        # key of another cluster at this root, a new cluster would seem to have existed before.
         cluster_key=old.cluster_key if present is None else str(desired.key),
         connect_string=desired.zookeeper,
         outside=outside_status(desired, observed),
@@ -242,15 +245,10 @@ def _reconciled(
     plan: ClusterPlan,
     failure: str | None,
     *,
-    is_reconciled: bool,
     message: str,
 ) -> Statement:
-    """Return the statement of Reconciled.
-
-    ``is_reconciled``: whether the present generation of the spec is reconciled. A paused cluster
-    has a generation that is not, because ``spec.paused`` was set.
-    """
-    if desired.cluster.spec.paused and not is_reconciled:
+    """Return the statement of Reconciled."""
+    if desired.cluster.spec.paused:
         return Statement("Reconciled", False, "Paused", message)
     if failure is not None:
         return Statement("Reconciled", False, "StepFailed", message)

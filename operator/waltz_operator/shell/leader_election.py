@@ -37,6 +37,9 @@ RENEW_DEADLINE_SECONDS = 7.0
 _ATTEMPT_SECONDS = 2.0
 """Timeout of one attempt, so that a request without an answer is tried a second time."""
 
+_DELETED = ""
+"""The version of a Lease that was deleted; no existing Lease has it."""
+
 assert RENEW_SECONDS < RENEW_DEADLINE_SECONDS < LEASE_SECONDS
 # An attempt ends before the next one begins, and the first two attempts after a renewal end before
 # the deadline.
@@ -119,6 +122,8 @@ class LeaderElection:
             next_attempt_at = min(requested_at + self._renew_seconds, self._deadline)
             await asyncio.sleep(next_attempt_at - now)
             requested_at = self._clock()
+            if requested_at >= self._deadline:
+                break
             # An attempt never lasts beyond the deadline. Otherwise a leader whose request hangs
             # would continue after another candidate may take the Lease. Shown by
             # test_leader_whose_request_hangs_stops_at_the_deadline.
@@ -149,13 +154,16 @@ class LeaderElection:
         """Take or renew the Lease within ``seconds``; return True if this certainly succeeded.
 
         The deadline counts from the request, not from its answer. The Lease was renewed at some
-        moment in between, and other candidates count from that moment.
+        moment in between, and other candidates count from that moment at the earliest: from when
+        they first see the renewed Lease.
         """
         requested_at = self._clock()
         try:
             async with asyncio.timeout(seconds):
                 lease = await self._kube.get("Lease", self._namespace, self._name)
                 if lease is None:
+                    if not self._may_create(self._clock()):
+                        return False
                     await self._kube.create(self._new_lease())
                     self._deadline = requested_at + RENEW_DEADLINE_SECONDS
                     return True
@@ -181,6 +189,18 @@ class LeaderElection:
                 str(problem) or f"no answer within {seconds:g} s",
             )
             return False
+
+    def _may_create(self, now: float) -> bool:
+        """Whether this candidate may create the Lease, which does not exist.
+
+        If it has seen the Lease before, somebody has deleted it. A leader may go on until it
+        notices that, so another candidate waits as long as for a Lease that is not renewed.
+        """
+        if self.is_leader or self._sighting is None:
+            return True
+        if self._sighting.version != _DELETED:
+            self._sighting = LeaseSighting(_DELETED, now)
+        return now - self._sighting.since >= LEASE_SECONDS
 
     async def _write(self, lease: LiveObject, holder: str) -> None:
         """Write the Lease if it has not changed since it was read. Otherwise raises Conflict.

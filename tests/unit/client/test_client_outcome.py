@@ -9,7 +9,7 @@ import pytest
 from tests.support.client_cluster import ClientCluster, connected
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
-from waltz.cli.log.rows import render_append
+from waltz.cli.log.rows import render_find
 from waltz.client import (
     Absent,
     AnswerLate,
@@ -139,7 +139,7 @@ def test_found_append_is_shown_with_its_outcome(
     found: Appended | Absent | None, outcome: str, number: int | None
 ) -> None:
     shown = {"request_id": "17:3:0:42", "partition": 0, "outcome": outcome, "id": number}
-    assert render_append(WANTED, found).value == shown
+    assert render_find(WANTED, found).value == shown
 
 
 @on_virtual_time

@@ -118,6 +118,11 @@ def test_record_has_the_parts_of_its_request_id() -> None:
     )
 
 
+def test_line_ends_of_two_characters_are_shown_as_line_ends() -> None:
+    shown = show_data(b"one\r\ntwo\r\nthree\rfour\r\n", DataFormat.AUTO)
+    assert (shown.format, shown.text) == (DataFormat.TEXT, "one\ntwo\nthree\\x0dfour\n")
+
+
 @pytest.mark.parametrize(
     "text",
     ["12:3:0:17", " 12 / 3 / 0 / 17 ", "ReqId(client_id=12, generation=3, partition=0, seq=17)"],

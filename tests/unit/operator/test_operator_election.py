@@ -121,6 +121,36 @@ async def test_killed_leader_is_replaced_when_its_lease_expires() -> None:
     await asyncio.wait_for(acquiring, 60)
 
 
+async def test_deleted_lease_is_taken_only_when_its_leader_has_certainly_stopped() -> None:
+    world, clock = World(cluster_resource(), []), Clock()
+    kube = UnreliableKube(world, Faults())
+    await candidate(kube, "leader", clock).acquire()
+    second = candidate(kube, "second", clock)
+    acquiring = asyncio.ensure_future(second.acquire())
+    await several_attempts()
+    del world.objects[LEASE]
+    await several_attempts()
+    clock.now += LEASE_SECONDS - 1
+    await several_attempts()
+    assert not acquiring.done(), "its leader may go on until it notices the deletion"
+    clock.now += 2
+    await asyncio.wait_for(acquiring, 60)
+
+
+async def test_leader_creates_its_deleted_lease_at_once() -> None:
+    world, clock = World(cluster_resource(), []), Clock()
+    kube = UnreliableKube(world, Faults())
+    leader = candidate(kube, "leader", clock)
+    await leader.acquire()
+    renewing = asyncio.ensure_future(leader.renew_until_lost())
+    await several_attempts()
+    del world.objects[LEASE]
+    await several_attempts()
+    assert LEASE in world.objects
+    assert leader.is_leader
+    renewing.cancel()
+
+
 async def test_leader_without_api_server_stops_at_the_deadline() -> None:
     kube, clock = UnreliableKube(World(cluster_resource(), []), Faults()), Clock()
     leader = candidate(kube, "leader", clock)

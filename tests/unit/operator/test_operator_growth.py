@@ -213,6 +213,16 @@ def test_claims_that_no_pod_uses_or_that_are_deleted_stay() -> None:
     assert not any(isinstance(each, GrowVolume) for each in planned(world).steps)
 
 
+@pytest.mark.parametrize("status", [{}, {"replicas": 0, "availableReplicas": 0}])
+def test_pods_of_a_recreated_set_count_as_ready_before_kubernetes_has_processed_it(
+    status: dict[str, int],
+) -> None:
+    world = started()
+    live = world.objects[_SET]
+    live["metadata"]["generation"], live["status"] = 1, status
+    assert status_of(world).storages == "2/2"
+
+
 def test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current() -> None:
     world = started(storages=1)
     world.specify_size("a", "3Gi")

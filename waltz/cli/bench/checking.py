@@ -51,7 +51,7 @@ def validate_command(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Append from several clients under one lock, then check order and locks by reading.
+    """Append from several clients under one lock, and meanwhile check order and locks by reading.
 
     Every checked transaction contains the high-water mark that its producer saw. No other checked
     transaction may lie between that mark and the transaction. The exit status is 1 if a check

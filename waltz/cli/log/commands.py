@@ -314,7 +314,7 @@ def find_command(
         async with open_client(where) as client:
             return await client.outcome(req_id, after=after, timeout=timeout)
 
-    show(output, rows.render_append(req_id, run(work(), seconds=None)))
+    show(output, rows.render_find(req_id, run(work(), seconds=None)))
 
 
 async def _append_all(

@@ -71,8 +71,8 @@ class FoundAppend:
     id: int | None
 
 
-def render_append(req_id: ReqId, append_outcome: Appended | Absent | None) -> Rendering:
-    """Return the rendering of the outcome of the append ``req_id``."""
+def render_find(req_id: ReqId, append_outcome: Appended | Absent | None) -> Rendering:
+    """Return the rendering of the outcome of the append ``req_id``; None: it is unknown so far."""
     transaction_id: int | None = None
     match append_outcome:
         case Appended(appended_id):

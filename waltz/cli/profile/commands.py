@@ -1,4 +1,6 @@
-"""``waltz profile``: name clusters in a file of the user. Touches this file only."""
+"""``waltz profile``: name clusters in a file of the user. Touches this file, and reads
+the TLS files of ``--tls``.
+"""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from enum import StrEnum
 from waltz.protocol.records import Record, ReqId
 
 MAX_SHOWN_BYTES = 4096
-"""How many bytes of a record's data are shown, and how many characters of data shown as JSON.
+"""How many bytes of data are shown as text, and how many characters of data shown as JSON.
 
-A notice says that the rest is left out.
+Of data shown as hex, `_MAX_HEX_BYTES` are shown. A notice says that the rest is left out.
 """
 MAX_JSON_BYTES = 64 << 10
 """The largest data that are parsed as JSON."""
@@ -28,8 +28,8 @@ _JSON_LINE = 120
 
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _HEX_COLUMNS = 16
-_HEX_CHARACTERS = 4
-"""About how many characters of a line of hex one byte of data takes."""
+_MAX_HEX_BYTES = MAX_SHOWN_BYTES // 4
+"""How many bytes are shown as hex, in which each takes about 5 characters."""
 _SEARCHED_CHARACTERS = 200
 """How many characters of a text are searched for a request id; the rest is ignored."""
 _ID_PARTS = 4
@@ -119,9 +119,10 @@ def parse_request_id(text: str) -> ReqId:
 def visible(text: str) -> str:
     """Return ``text`` with a replacement for each character that a page does not show as itself.
 
-    Line ends and tabs stay. Special spaces become blanks, all others become escapes.
+    Line feeds and tabs stay, and a line end of two characters becomes a line feed. Special spaces
+    become blanks, all others become escapes.
     """
-    return "".join(_visible(character) for character in text)
+    return "".join(_visible(character) for character in text.replace("\r\n", "\n"))
 
 
 def _visible(character: str) -> str:
@@ -154,6 +155,7 @@ def _printable_text(data: bytes) -> ShownData | None:
     text = _decoded(data)
     if text is None:
         return None
+    text = text.replace("\r\n", "\n")
     num_replaced = sum(visible(character) != character for character in text)
     return None if num_replaced * 10 > len(text) else _text(data)
 
@@ -188,7 +190,7 @@ def _json(data: bytes) -> ShownData | None:
 
 def _hex(data: bytes, notice: str | None) -> ShownData:
     """Return data as lines of an offset, 16 bytes, and the same bytes as ASCII."""
-    part = data[: MAX_SHOWN_BYTES // _HEX_CHARACTERS]
+    part = data[:_MAX_HEX_BYTES]
     lines = []
     for offset in range(0, len(part), _HEX_COLUMNS):
         row = part[offset : offset + _HEX_COLUMNS]

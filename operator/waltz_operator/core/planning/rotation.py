@@ -29,7 +29,7 @@ from waltz_operator.core.authority import (
     RotationPhase,
 )
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.disruption import absence_obstacle
+from waltz_operator.core.disruption import health_obstacle
 from waltz_operator.core.names import ROTATE_CA_ANNOTATION
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.planning.rolls import AllPodsCurrent, roll_states
@@ -71,7 +71,7 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
     if any(state != AllPodsCurrent() for state in roll_states(desired, observed)):
         return "a rolling change is under way"
     # For no storages, this is the first reason why a replica is not healthy.
-    return absence_obstacle(present, frozenset())
+    return health_obstacle(present)
 
 
 def _certificates_obstacle(desired: DesiredCluster, authority: ObservedAuthority) -> str | None:

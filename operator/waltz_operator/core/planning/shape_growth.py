@@ -16,7 +16,7 @@ from waltz.admin.core.replica_addition import ReplicaAddition
 from waltz.admin.core.replicas import PartitionView
 from waltz.admin.core.steps import CreateReplicas, SwitchOff
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.disruption import absence_obstacle
+from waltz_operator.core.disruption import health_obstacle
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_orders import follow_order, waiting
 from waltz_operator.core.planning.znodes import groups_of
@@ -33,7 +33,8 @@ def plan_added_copies(
     """Return the plan that adds the replicas on the first pool that lacks some.
 
     ``missing`` are the partitions that lack replicas, in ascending order, each with the storages
-    that must get one. ``obstacle`` is why no partition may get a replica now, None if it may.
+    that must get one. ``obstacle`` is why no replica may be filled and assigned now, None if one
+    may. Empty replicas are created in spite of it.
     """
     # The group of a storage says to which pool the storage belongs.
     groups = groups_of(desired, present.maps)
@@ -86,7 +87,7 @@ def _plan_pool(
             return waiting(change, f"storage {storage} does not answer: {reason}")
     if created := _creations(present, storages, additions):
         return ClusterPlan(created, change=change)
-    if reason := obstacle or absence_obstacle(present, frozenset()):
+    if reason := obstacle or health_obstacle(present):
         return waiting(change, reason)
     order = ReplicaAddition(first.partition, storages_of_first)
     plan = follow_order(order, present.replicas, change)

@@ -20,7 +20,7 @@ from functools import partial
 from waltz.admin.core.move import Move
 from waltz.admin.core.steps import UnregisterStorage
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.disruption import absence_obstacle
+from waltz_operator.core.disruption import health_obstacle
 from waltz_operator.core.names import REBALANCED_ANNOTATION
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_members import PoolMembers, move_text
@@ -174,7 +174,7 @@ def _is_skipped(present: ClusterPresent, members: PoolMembers, move: Move) -> bo
 def _begin(present: ClusterPresent, members: PoolMembers, move: Move) -> ClusterPlan:
     """Return the plan that begins a move, if all replicas of all partitions are healthy."""
     change = _move_change(present, members, move)
-    if reason := absence_obstacle(present, frozenset()):
+    if reason := health_obstacle(present):
         return waiting(change, reason)
     return follow_order(move, present.replicas, change) or EMPTY_PLAN
 

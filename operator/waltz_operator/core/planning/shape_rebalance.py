@@ -20,7 +20,7 @@ from waltz.admin.core.move import Move
 from waltz.admin.core.replicas import PartitionView
 from waltz_operator.core.balance import PlannedMove, VolumeUse, choose_moves, is_improvement
 from waltz_operator.core.desired import ordinal_of
-from waltz_operator.core.disruption import absence_obstacle
+from waltz_operator.core.disruption import health_obstacle
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_members import PoolMembers, move_text
 from waltz_operator.core.planning.shape_orders import waiting
@@ -135,7 +135,7 @@ def _plan_begin(
     if len(members.staying) < storages:
         return waiting(change, f"{len(members.staying)} of {storages} storages are registered")
     # While all replicas are healthy, all of them are open and report their sizes.
-    if reason := absence_obstacle(present, frozenset()):
+    if reason := health_obstacle(present):
         return waiting(change, reason)
     uses = _volume_uses(present, members, capacities)
     if isinstance(uses, str):

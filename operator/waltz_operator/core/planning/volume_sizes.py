@@ -1,9 +1,12 @@
 """Plan the growth of volumes whose pool specifies a larger size, without a restart. Pure.
 
-First every claim requests the new size. If the API server would refuse that, nothing is changed,
-and a wait says how to get larger volumes. Then the StatefulSet, whose claim templates Kubernetes
-does not change, is deleted without its pods and created again, so that later pods get volumes of
-the new size, too. A wait names each volume until it has its size.
+First every claim requests the new size. If the API server would refuse that for a kind of volume,
+no claim of this kind is changed, the StatefulSet stays as it is, and a wait says how to get larger
+volumes. The claims of the other kinds still grow.
+
+Then the StatefulSet, whose claim templates Kubernetes does not change, is deleted without its pods
+and created again, so that later pods get volumes of the new size, too. A wait names each volume
+until it has its size.
 
 The StatefulSet is deleted only while nothing depends on it: all of its pods run its current version
 (test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current). Until it exists again,
@@ -113,8 +116,9 @@ def _outdated_set(
         for kind, volume in pool.spec.volumes.by_kind.items()
     ):
         return None
-    not_requested = (GrowthState.NOT_REQUESTED, GrowthState.NOT_BOUND)
-    if any(g.pool == name and g.state in not_requested for g in volume_growths(desired, observed)):
+    growths = volume_growths(desired, observed)
+    too_small_claims = (GrowthState.NOT_REQUESTED, GrowthState.NOT_BOUND)
+    if any(each.pool == name and each.state in too_small_claims for each in growths):
         return None
     return live
 

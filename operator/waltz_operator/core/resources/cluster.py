@@ -192,10 +192,11 @@ class WaltzClusterSpec(Model):
     network_policies: bool = True
     """Whether NetworkPolicies limit connections to storages and to a managed ZooKeeper. Only
     servers and the operator may connect to a storage's port for servers, and clients outside if
-    `access.outside.storages` opens it. Only the operator and the
-    cluster's storages, which copy replicas from each other, may connect to its admin port. A pod
-    with the label `waltz.dev/administers` may connect to both ports. Only ZooKeeper's members may
-    connect to ZooKeeper's peer ports. The other ports are open."""
+    `access.outside.storages` opens it. Only the operator and the cluster's storages, which copy
+    replicas from each other, may connect to its admin port, and clients outside if
+    `access.outside.adminPorts` opens it. A pod with the label `waltz.dev/administers` may connect
+    to both ports. Only ZooKeeper's members may connect to ZooKeeper's peer ports. The other ports
+    are open, unless `access.outside.sourceRanges` limits the clients outside."""
 
     @model_validator(mode="after")
     def _check_adoption(self) -> Self:

@@ -19,6 +19,7 @@ from waltz_server.core.appends.append import Append
 # After the message type: client id, generation, partition, sequence number, client's mark. The
 # first four of these fields are the request id.
 _HEAD = struct.Struct(">iiiiq")
+# Here the locks of a single append begin; in a batch, the number of its appends.
 _LOCKS_OFFSET = 1 + _HEAD.size
 _REQ_ID = struct.Struct(">iiii")
 _REQ_ID_PLACE = slice(1, 1 + _REQ_ID.size)
@@ -91,14 +92,14 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
     """Return the request id and the appends of a batch; raises MalformedMessage."""
     try:
         client, generation, partition, first_seq, mark = _HEAD.unpack_from(body, 1)
-        (count,) = _INT.unpack_from(body, _LOCKS_OFFSET)
+        (num_appends,) = _INT.unpack_from(body, _LOCKS_OFFSET)
         at = _LOCKS_OFFSET + _INT.size
-        if not 0 < count <= MAX_BATCH_APPENDS:
+        if not 0 < num_appends <= MAX_BATCH_APPENDS:
             allowed = f"from 1 to {MAX_BATCH_APPENDS} are allowed"
-            raise MalformedMessage(f"a batch of {count} appends: {allowed}")
+            raise MalformedMessage(f"a batch of {num_appends} appends: {allowed}")
         appends = []
         num_locks = 0
-        for seq in range(first_seq, first_seq + count):
+        for seq in range(first_seq, first_seq + num_appends):
             write_locks, at = _locks(body, at)
             read_locks, at = _locks(body, at)
             append_locks, at = _locks(body, at)

@@ -74,7 +74,7 @@ class _QueuedRequest(NamedTuple):
     req_id: ReqId
     wanted: int
     error: str | None = None
-    """Why the transaction cannot be read, None if that is not known."""
+    """Why the read of the transaction failed, None if no read of it has failed."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class _ClientReads:
 
 
 class DataReads:
-    """The reads of replicas under way, and the requests that wait for their results."""
+    """The unanswered requests for single transactions, and the reads of replicas for them."""
 
     def __init__(
         self,

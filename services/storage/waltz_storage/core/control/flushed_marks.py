@@ -62,7 +62,7 @@ class _PartitionState:
     """The highest sequence number so far."""
     newest: int = 0
     """The number of the newest slot in ``slots``; any number if all of them are None."""
-    entry_checksum: int = 0
+    struct_checksum: int = 0
     """The checksum of the partition's current struct in the control file."""
     end: FlushedEnd | None = None
     """The partition's mark, None if it is not known."""
@@ -74,7 +74,7 @@ class _PartitionState:
     def is_of_current_struct(self, number: int) -> bool:
         """Return whether a slot belongs to the partition's current struct in the control file."""
         slot = self.slots[number]
-        return slot is not None and slot.entry_checksum == self.entry_checksum
+        return slot is not None and slot.struct_checksum == self.struct_checksum
 
     def sequence(self, number: int) -> int:
         """Return the sequence number of a slot, -1 if there is none."""
@@ -119,12 +119,12 @@ class FlushedMarks:
         self._dirty = False
         """Whether a slot was written since the last flush began."""
 
-    def load(self, partition: int, entry_checksum: int) -> FlushedEnd | None:
+    def load(self, partition: int, struct_checksum: int) -> FlushedEnd | None:
         """Take the mark that a partition has in the file; return it, None if no slot counts.
 
         Slots that do not count are ignored from now on.
 
-        ``entry_checksum`` is that of the current struct of the partition in the control file. Only
+        ``struct_checksum`` is that of the current struct of the partition in the control file. Only
         the slots that belong to this struct count.
 
         A slot that this process has written counts, too. Example: the start has refused a
@@ -133,13 +133,13 @@ class FlushedMarks:
         then assigned again, its log is opened again, and must be refused again.
         """
         state = self._partitions[partition]
-        slot = current_slot(state.slots, entry_checksum)
+        slot = current_slot(state.slots, struct_checksum)
         state.slots = [
-            written if written and written.entry_checksum == entry_checksum else None
+            written if written and written.struct_checksum == struct_checksum else None
             for written in state.slots
         ]
         state.newest = state.newest_of(range(SLOTS))
-        state.entry_checksum = entry_checksum
+        state.struct_checksum = struct_checksum
         state.end = slot.end if slot else None
         return state.end
 
@@ -156,7 +156,7 @@ class FlushedMarks:
         if state.end == end:
             return
         try:
-            self._write(partition, end, state.entry_checksum, self._slot_to_write(state))
+            self._write(partition, end, state.struct_checksum, self._slot_to_write(state))
         except NoSpace:
             return
         state.end = end
@@ -165,25 +165,25 @@ class FlushedMarks:
         """Write a mark durably if it is below the mark so far; raises NoSpace, DiskFailed."""
         state = self._partitions[partition]
         if state.end is not None and end.last_id < state.end.last_id:
-            self._write(partition, end, state.entry_checksum, self._slot_to_write(state))
+            self._write(partition, end, state.struct_checksum, self._slot_to_write(state))
             state.end = end
             self._flush()
 
-    def before_update(self, partition: int, entry_checksum: int) -> None:
+    def before_update(self, partition: int, struct_checksum: int) -> None:
         """Write the mark durably again, for a control struct that will be written next.
 
-        ``entry_checksum`` is that of the next struct. The slot of the current control struct stays:
-        after a crash, the struct that is current on the disk decides which slot counts. Raises
-        NoSpace, DiskFailed.
+        ``struct_checksum`` is that of the next struct. The slot of the current struct stays: after
+        a crash, the struct that is current on the disk decides which slot counts. Raises NoSpace,
+        DiskFailed.
         """
         state = self._partitions[partition]
         if state.end is not None:
-            self._write(partition, state.end, entry_checksum, self._unneeded_slot(state))
+            self._write(partition, state.end, struct_checksum, self._unneeded_slot(state))
             self._flush()
 
-    def after_update(self, partition: int, entry_checksum: int) -> None:
+    def after_update(self, partition: int, struct_checksum: int) -> None:
         """Note that the control struct that `before_update` was called for is durable."""
-        self._partitions[partition].entry_checksum = entry_checksum
+        self._partitions[partition].struct_checksum = struct_checksum
 
     def clear(self, partition: int) -> None:
         """Remove the marks of a partition durably; raises NoSpace, DiskFailed."""
@@ -215,11 +215,11 @@ class FlushedMarks:
             # A disk in memory has no lock, and a test may flush again during the flush above.
             self._newest_ended_flush = max(self._newest_ended_flush, number)
 
-    def _write(self, partition: int, end: FlushedEnd, entry_checksum: int, slot: int) -> None:
+    def _write(self, partition: int, end: FlushedEnd, struct_checksum: int, slot: int) -> None:
         """Write the mark ``end`` to a slot, without a flush; raises NoSpace, DiskFailed."""
         state = self._partitions[partition]
         state.last_sequence += 1
-        written = MarkSlot(state.last_sequence, end, entry_checksum)
+        written = MarkSlot(state.last_sequence, end, struct_checksum)
         self._file.write(slot_offset(partition, slot), written.encode(partition))
         state.slots[slot] = written
         state.newest = slot

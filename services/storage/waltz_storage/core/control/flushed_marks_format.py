@@ -1,12 +1,13 @@
 """Pure. The bytes of the file of the flushed marks (spec/disk.md section 11).
 
 The file has three slots for each partition: the newest durable one, the one that a flush may be
-writing, and the one to write next (see `flushed_marks`). A slot contains a sequence number, the
-flushed end of the log, the checksum of a struct of the partition's entry in the control file, and
-its own checksum. A slot *counts* only while that struct is the entry's current struct. Reason:
-Waltz 0.13.2 does not update this file, but it changes the control entry when a store session
-begins. So marks that were written before 0.13.2 used the directory do not count any more. Among the
-slots that count, the one with the highest sequence number has the partition's mark.
+writing, and the one to write next (see `flushed_marks`). The control file has two *structs* for
+each partition, which are written in turn; the newer undamaged one is *current* (spec/disk.md
+section 2). A slot contains a sequence number, the flushed end of the log, the checksum of one of
+these structs, and its own checksum. A slot *counts* only while that struct is current. Reason:
+Waltz 0.13.2 does not update this file, but it writes a new struct when a store session begins. So
+marks that were written before 0.13.2 used the directory do not count any more. Among the slots that
+count, the one with the highest sequence number has the partition's mark.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class MarkSlot(NamedTuple):
 
     sequence: int
     end: FlushedEnd
-    entry_checksum: int
+    struct_checksum: int
 
     def encode(self, partition: int) -> bytes:
         """Return the bytes of the slot, whose checksum also covers the partition's id."""
-        body = _SLOT.pack(self.sequence, self.end.last_id, self.end.checksum, self.entry_checksum)
+        body = _SLOT.pack(self.sequence, self.end.last_id, self.end.checksum, self.struct_checksum)
         return body + _CHECKSUM.pack(_checksum(body, partition))
 
 
@@ -58,27 +59,26 @@ def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
         if len(part) < SLOT_BYTES or not checksum_is_right:
             slots.append(None)
             continue
-        sequence, last_id, checksum, entry_checksum = _SLOT.unpack(body)
-        slots.append(MarkSlot(sequence, FlushedEnd(last_id, checksum), entry_checksum))
+        sequence, last_id, checksum, struct_checksum = _SLOT.unpack(body)
+        slots.append(MarkSlot(sequence, FlushedEnd(last_id, checksum), struct_checksum))
     return slots
 
 
-def current_slot(slots: Iterable[MarkSlot | None], entry_checksum: int) -> MarkSlot | None:
+def current_slot(slots: Iterable[MarkSlot | None], struct_checksum: int) -> MarkSlot | None:
     """Return the slot that has the mark of a partition, None if no slot counts.
 
-    ``entry_checksum`` is the checksum of the partition's current control struct.
+    ``struct_checksum`` is the checksum of the partition's current control struct.
     """
-    counting = [slot for slot in slots if slot and slot.entry_checksum == entry_checksum]
+    counting = [slot for slot in slots if slot and slot.struct_checksum == struct_checksum]
     return max(counting, key=lambda slot: slot.sequence, default=None)
 
 
-def current_end(raw: bytes, partition: int, entry_checksum: int) -> FlushedEnd | None:
+def current_end(raw: bytes, partition: int, struct_checksum: int) -> FlushedEnd | None:
     """Return the mark of a partition, None if no slot counts.
 
-    ``raw`` is the whole file. ``entry_checksum`` is the checksum of the partition's current control
-    struct.
+    ``raw`` is the whole file. ``struct_checksum`` is that of the partition's current struct.
     """
-    slot = current_slot(decode_slots(raw, partition), entry_checksum)
+    slot = current_slot(decode_slots(raw, partition), struct_checksum)
     return slot.end if slot else None
 
 
