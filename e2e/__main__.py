@@ -56,10 +56,12 @@ def main(arguments: list[str]) -> int:
         case ["nodes"]:
             return subprocess.run((*_PYTEST, _NODES), check=False).returncode
         case ["killed"]:
-            files = (f"e2e/test_{name}.py" for name in _CHANGES)
-            return _run_with_killed_operators(*files, f"--deselect={_NOT_KILLED}")
+            files = tuple(f"e2e/test_{name}.py" for name in _CHANGES)
+            # One after the other: one operator at a time performs the steps of all clusters.
+            changes = (*files, "-m", "not alone", f"--deselect={_NOT_KILLED}")
+            return _run_with_killed_operators((_FIRST_START,), changes)
         case ["killed", "nodes"]:
-            return _run_with_killed_operators(_NODES)
+            return _run_with_killed_operators((_NODES,))
         case _:
             print("usage: python -m e2e [nodes | killed | killed nodes]", file=sys.stderr)  # noqa: T201
             return 2
@@ -75,11 +77,10 @@ def _run_on_one_node() -> int:
     return subprocess.run((*_PYTEST, *_LAST), check=False).returncode
 
 
-def _run_with_killed_operators(*tests: str) -> int:
-    """Run the first start, then ``tests``; return the exit status of the session that failed."""
+def _run_with_killed_operators(*sessions: tuple[str, ...]) -> int:
+    """Run the sessions; return the exit status of the one that failed, 0 if none did."""
     variables = {**os.environ, KEEP: "1", KILLED: "1"}
-    # One after the other: one operator at a time performs the steps of all clusters.
-    for session in ((_FIRST_START,), (*tests, "-m", "not alone")):
+    for session in sessions:
         ended = subprocess.run((*_PYTEST, *session), env=variables, check=False)
         if ended.returncode != 0:
             return ended.returncode
