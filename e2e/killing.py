@@ -9,21 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from e2e import installing, resources
-from e2e.kubectl import Kubectl
+from e2e.kubectl import Kubectl, staying_node
 from e2e.operators import LABELS, Operator
 
 _POD = "killed-operator"
 """The name of the pod, and of the ConfigMap with its program."""
-
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_CONTROL_NODE = {
-    "weight": 100,
-    "preference": {
-        "matchExpressions": [
-            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
-        ]
-    },
-}
 
 _PROGRAM = Path(__file__).with_name("killed_operator.py")
 
@@ -82,8 +72,8 @@ def _pod(steps: int) -> dict[str, Any]:
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
-            # The tests of nodes drain and stop other nodes; nothing would replace this pod.
-            "affinity": {"nodeAffinity": {_PREFERRED: [_CONTROL_NODE]}},
+            # Tests of nodes drain and stop the others, and nothing would replace this pod.
+            "nodeName": staying_node(),
             "serviceAccountName": installing.RELEASE,
             "enableServiceLinks": False,
             "volumes": [{"name": "programs", "configMap": {"name": _POD}}],

@@ -26,6 +26,14 @@ def run(*command: str, given: str | None = None, seconds: float = 120.0) -> str:
     return ran.stdout
 
 
+def staying_node() -> str:
+    """Return the node that no test drains or stops: one of the control plane, or the first one."""
+    nodes = json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
+    role = "node-role.kubernetes.io/control-plane"
+    _, name = min((role not in n["metadata"]["labels"], str(n["metadata"]["name"])) for n in nodes)
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Kubectl:
     """Runs ``kubectl`` in one namespace."""

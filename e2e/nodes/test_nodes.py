@@ -6,7 +6,6 @@ at the end.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from e2e.kubectl import CommandFailed, Kubectl, run
+from e2e.kubectl import CommandFailed, Kubectl, run, staying_node
 from e2e.nodes import NODE_COMMAND
 from e2e.waiting import until
 from e2e.witnessing import Witness
@@ -63,15 +62,11 @@ def drain(node: str, seconds: float) -> None:
 @pytest.fixture(scope="module")
 def nodes(log: Kubectl) -> Nodes:
     log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
-    control = {
-        node["metadata"]["name"]
-        for node in json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
-        if "node-role.kubernetes.io/control-plane" in node["metadata"]["labels"]
-    }
-    # First a node of the control plane, on which the witness runs: it must not be stopped.
-    used = sorted(set(storage_nodes(log).values()), key=lambda node: (node not in control, node))
+    home, used = staying_node(), set(storage_nodes(log).values())
+    assert home in used, f"no storage is on {home}: {storage_nodes(log)}"
     assert len(used) >= 3, f"the storages share nodes: {storage_nodes(log)}"
-    return Nodes(*used[:3])
+    first, second, *_ = sorted(used - {home})
+    return Nodes(home, first, second)
 
 
 @pytest.fixture(scope="module")
