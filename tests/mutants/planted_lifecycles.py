@@ -63,8 +63,8 @@ LIFECYCLE_BUGS = (
     Planted(
         "headers for two feeds are read at the same time",
         Package.SERVER,
-        "if self._reading is not None:\n    return\n# At most ``first_id``, which is not cached.\n",
-        "# At most ``first_id``, which is not cached.\n",
+        "if self._reading is not None or first_id == self._failed_id:\n    return\n",
+        "",
         "The answer to one read is taken for that to another one.",
         nodes(
             "unit/server/test_server_feeds.py::"

@@ -9,9 +9,13 @@ append is known to be in the log could raise AppendUncertain
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from waltz.client.core.append_values import AppendResult, Outcome
 from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
+from waltz.client.in_flight import InFlightLimit
+from waltz.protocol.records import ReqId
 
 
 class AppendCall:
@@ -71,6 +75,27 @@ class AppendCall:
         """The known outcomes of the present attempt, in the order of its appends."""
         return [token.result for token in self._tokens if token.result is not None]
 
+    def leave(
+        self,
+        in_flight: InFlightLimit,
+        sizes: Sequence[int],
+        is_in_doubt: Callable[[ReqId], bool],
+    ) -> None:
+        """Stop counting the appends of the present attempt, of these ``sizes``, as in flight.
+
+        An append in doubt counts until its outcome is certain. Otherwise appends that time out one
+        after the other would be sent without a limit while the partition gives no answers.
+        """
+        count, total_size = len(sizes), sum(sizes)
+        # There are no tokens if the attempt has not begun.
+        for token, size in zip(self._tokens, sizes, strict=False):
+            result = token.result
+            if result is not None and result.req_id is not None and is_in_doubt(result.req_id):
+                token.when_certain = partial(in_flight.leave, 1, size)
+                count, total_size = count - 1, total_size - size
+        if count:
+            in_flight.leave(count, total_size)
+
     def count_outcome(self) -> None:
         """Count one more outcome. After the last one, `wait_for_outcomes` returns."""
         self._num_open -= 1
@@ -83,17 +108,22 @@ class AppendCall:
 class AppendToken:
     """One append of a call: the token by which `core.appends.PartitionAppends` identifies it."""
 
-    __slots__ = ("_call", "result")
+    __slots__ = ("_call", "result", "when_certain")
 
     def __init__(self, call: AppendCall) -> None:
         self._call = call
         self.result: AppendResult | None = None
+        self.when_certain: Callable[[], None] | None = None
+        """Called once when an append with the outcome UNCERTAIN gets another one."""
 
     def settle(self, result: AppendResult) -> None:
         """Record the outcome, unless there is one already, which the caller may have used."""
         if self.result is None:
             self.result = result
             self._call.count_outcome()
+        elif self.when_certain is not None:
+            when_certain, self.when_certain = self.when_certain, None
+            when_certain()
 
 
 def batch_outcome(result: AppendResult) -> BatchOutcome | None:

@@ -133,8 +133,7 @@ class Appender:
         call = AppendCall(partition, timeout_seconds, appends[0].mark)
         await self._track(call, self._append_batch(call, appends))
         results = call.outcomes
-        if not results:
-            # The timeout passed before the batch was passed to `PartitionAppends`.
+        if not results:  # The timeout passed before the batch was passed to `PartitionAppends`.
             raise self._error(call, None)
         assert len(results) == len(appends), "withdraw returns an outcome of each append"
         outcomes = tuple(batch_outcome(result) for result in results)
@@ -221,7 +220,8 @@ class Appender:
             else:
                 state.appends.received(item)
         for number, state in touched.items():
-            self._request_client.note_mark(number, state.appends.log_mark)
+            if self.is_mounted(number):  # Before, the application may have named the mark.
+                self._request_client.note_mark(number, state.appends.log_mark)
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
@@ -253,22 +253,22 @@ class Appender:
                 state.appends.append(token, append)
                 await self._await_outcomes(state, call)
             finally:
-                state.in_flight.leave(1, size)
+                call.leave(state.in_flight, [size], state.appends.is_in_doubt)
             is_absent = call.outcomes[0].outcome is Outcome.ABSENT
             if not (is_absent or await self._retry_ahead(state, call)):
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
         """Append a batch; append it again while its outcome is an AHEAD that may be wrong."""
-        count, size = len(appends), sum(len(append.data) for append in appends)
+        sizes = [len(append.data) for append in appends]
         while True:
-            state = await self._enter(call, count, size)
+            state = await self._enter(call, len(sizes), sum(sizes))
             try:
                 self._check()
-                state.appends.append_batch(call.begin(count), appends)
+                state.appends.append_batch(call.begin(len(sizes)), appends)
                 await self._await_outcomes(state, call)
             finally:
-                state.in_flight.leave(count, size)
+                call.leave(state.in_flight, sizes, state.appends.is_in_doubt)
             if not await self._retry_ahead(state, call):
                 return
 

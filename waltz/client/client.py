@@ -57,6 +57,8 @@ class Client(LogClient[DataT]):
     ) -> None:
         self._cluster = cluster
         self._owns_store = owns_store
+        self._closing: asyncio.Task[None] | None = None
+        """Closes everything; the first call of `close` starts it."""
         assert options.tls is not None, "`over` sets it"
         self._dialer = Dialer(options.tls, spec, network)
         self._directory = Directory()
@@ -145,8 +147,14 @@ class Client(LogClient[DataT]):
     @override
     async def close(self) -> None:
         # From now on `_check` raises ClientClosed.
-        if not self._membership_state.close():
-            return  # An earlier call closes the client.
+        if self._membership_state.close():
+            self._closing = asyncio.create_task(self._close())
+        # If this call is cancelled, the task still closes everything.
+        assert self._closing is not None
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        """Close streams and connections, and the metadata store if it is the client's own."""
         for stream in list(self._streams):
             await stream.aclose()
         await self._appender.close()

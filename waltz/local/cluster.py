@@ -44,8 +44,7 @@ from waltz.metadata.lifecycle import create_cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 from waltz.runtime.cluster_file import local_command
 
-_READY_TIMEOUT_S = 60.0
-_HEALTHY_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = _HEALTHY_TIMEOUT_S = 60.0
 _HEALTHY_POLL_S = 0.1
 _ZOOKEEPER_SESSION_MS = 10_000
 
@@ -69,10 +68,9 @@ class LocalCluster:
 
     Args:
         directory: The directory of all files. If it has a cluster already, that cluster is started.
-        shape: The numbers of processes and partitions. None: those of the existing cluster, or the
-            defaults for a new cluster. An existing cluster's shape cannot be changed.
-        session_timeout_ms: If ZooKeeper receives nothing from a server for this time, other servers
-            take over the server's partitions.
+        shape: The numbers of processes and partitions. None: those of the existing cluster, which
+            cannot be changed, or the defaults for a new cluster.
+        session_timeout_ms: After this time without a sign of a server, others take its partitions.
         server_settings: Settings of every server that override the settings of the plan.
         programs: Python files to run instead of the installed programs, by process name. Each start
             of a process reads this mapping, so that a test can change the version of a process.
@@ -140,9 +138,8 @@ class LocalCluster:
     async def start(self) -> None:
         """Start all processes, wait until the cluster is healthy, and write ``cluster.json``.
 
-        Raises PlanError, NoFreePorts, ClusterRunning, ZooKeeperNotStarted, ProcessFailed,
-        ClusterUnhealthy, and the errors of `sync`. After any error but ClusterRunning, all
-        processes are stopped.
+        Raises ClusterRunning. After the other errors (PlanError, NoFreePorts, ZooKeeperNotStarted,
+        ProcessFailed, ClusterUnhealthy, those of `sync`), all processes are stopped.
         """
         # Outside the `try`: a cluster that another process runs must not be stopped.
         self._lock_directory()
@@ -232,8 +229,7 @@ class LocalCluster:
         """Wait until every check of `waltz.admin.verify` passes.
 
         Raises ClusterUnhealthy after ``timeout_s``, also if ZooKeeper has not answered by then;
-        ProcessFailed if a storage or a server has exited; StoreError if ZooKeeper refuses the
-        connection.
+        ProcessFailed if a process has exited; StoreError if ZooKeeper refuses the connection.
         """
         problem: str | None = "ZooKeeper does not answer"
         try:

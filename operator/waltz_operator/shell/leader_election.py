@@ -193,7 +193,7 @@ class LeaderElection:
     def _may_create(self, now: float) -> bool:
         """Whether this candidate may create the Lease, which does not exist.
 
-        If it has seen the Lease before, somebody has deleted it. A leader may go on until it
+        If it has seen the Lease before, the Lease was deleted. A leader may go on until it
         notices that, so another candidate waits as long as for a Lease that is not renewed.
         """
         if self.is_leader or self._sighting is None:

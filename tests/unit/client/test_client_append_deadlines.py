@@ -168,6 +168,35 @@ async def test_commit_at_the_deadline_returns_its_id(
     assert undecided.appender.in_flight(0) == 0
 
 
+async def test_appends_in_doubt_count_as_in_flight_until_their_outcome_is_certain(
+    undecided: Wire, lateness: Lateness
+) -> None:
+    """Otherwise a partition without a quorum would be sent appends without a limit."""
+    appender = undecided.appender
+    batch = [data(b"a"), data(b"b")]
+    sent = asyncio.gather(
+        *(appender.append(0, data(b"x"), SECONDS) for _ in range(98)),
+        appender.append_batch(0, batch, SECONDS),
+        return_exceptions=True,
+    )
+    await arrived(undecided, AppendBatchRequest)
+    waiting = asyncio.ensure_future(appender.append(0, data(b"y"), 3 * SECONDS))
+    lateness.be(SECONDS + 1)
+    assert {type(error) for error in await sent} == {AppendUncertain}
+    assert appender.in_flight(0) == 100
+    lateness.be(2 * SECONDS)
+    with pytest.raises(ClusterUnreachable):
+        await waiting
+    undecided.commit()
+
+    def is_fed() -> bool:
+        undecided.partition.feed()
+        return appender.in_flight(0) == 0
+
+    await eventually(is_fed)
+    assert undecided.partition.mark == 99
+
+
 @NEWS_SECONDS
 async def test_append_refused_at_its_deadline_raises_lock_failed(
     undecided: Wire, lateness: Lateness, seconds: float

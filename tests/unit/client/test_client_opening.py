@@ -322,6 +322,35 @@ async def test_client_that_cannot_follow_the_servers_fails() -> None:
         await metadata.store.close()
 
 
+@on_virtual_time
+async def test_mount_at_a_mark_beyond_the_log_changes_no_known_mark() -> None:
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 3)
+        client = await cluster.client()
+        await client.mount(0, mark=1000)
+        await asyncio.sleep(1)  # The server answers that the log ends before this mark.
+        with pytest.raises(waltz.TransactionNotFound):
+            await client.read(0, 500, timeout=5)
+
+
+@on_virtual_time
+async def test_cancelled_close_still_closes_everything() -> None:
+    async with ClientCluster() as cluster:
+        client = await cluster.client()
+        await client.append(0, b"a")
+        batches = client.stream(0).batches()
+        await anext(batches)
+        connections = cluster.servers[0].node._connections
+        assert connections
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await client.close()
+        await eventually(lambda: not connections)
+
+
 class HoldingCluster(Cluster):
     """Metadata that assign no more client ids once ``held`` is set; callers wait."""
 

@@ -164,6 +164,22 @@ async def test_preferred_partitions_are_changed_by_request(
     await eventually(lambda: client.lost_because is not None)
 
 
+@pytest.mark.parametrize("znode", ["assignment", "descriptor of a server"])
+async def test_change_of_preferred_partitions_with_malformed_znodes_is_refused(
+    two_servers: InProcessCluster, caplog: pytest.LogCaptureFixture, znode: str
+) -> None:
+    metadata = Cluster(two_servers.zookeeper.connect(), ROOT)
+    members = (await metadata.membership()).members
+    path = metadata.paths.server_descriptors
+    if znode != "assignment":
+        path = metadata.paths.server_descriptor(members[1].node_name)
+    await metadata.store.set(path, b"\x07broken", -1)
+    client = await RawClient.connect(two_servers, 4)
+    client.send(cs.AddPreferredPartitionRequest(req_id(1), (0,)))
+    assert await client.take() == [cs.AddPreferredPartitionResponse(req_id(1), False)]
+    assert "preferred partitions not changed, refusing the request: malformed" in caplog.text
+
+
 async def test_closed_connection_releases_its_client_id(
     cluster: InProcessCluster, client: RawClient
 ) -> None:

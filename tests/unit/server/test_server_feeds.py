@@ -214,6 +214,26 @@ def test_failed_read_of_headers_is_retried_after_a_pause() -> None:
     assert client.got == list(range(6, 1001))
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_failed_read_of_headers_is_not_repeated_by_commits_and_turns(behind: bool) -> None:
+    world, client, other = world_with(1000), Client(1), Client(2)
+    for storage in world.storages.values():
+        storage.refusing[storage_messages.RecordHeaderListRequest] = "damaged"
+    mount(world, other, 1000)
+    for each in (client, Client(3)):
+        mount(world, each, 5 if behind else 990)
+        run(world, client)
+    for _ in range(10):
+        put(world, other, 1)
+        run(world, client)
+    errors = [note for note in world.notes if "cannot read headers for feeds" in note]
+    assert len(errors) == 1
+    assert world.wake(RetryFeeds) == 1.0
+    run(world, client)
+    errors = [note for note in world.notes if "cannot read headers for feeds" in note]
+    assert len(errors) == 2
+
+
 def test_lost_client_is_sent_no_more_feed() -> None:
     world, gone, other = world_with(1000), Client(1), Client(2)
     world.hold(*NAMES)

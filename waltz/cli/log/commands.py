@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,6 +21,7 @@ from waltz.cli.fields import ResultForm, prints
 from waltz.cli.log import export as log_export
 from waltz.cli.log import import_files as log_import
 from waltz.cli.log import rows
+from waltz.cli.log.appending import append_all, appended_value, print_id
 from waltz.cli.log.input import Framing, opened, records
 from waltz.cli.options import (
     AnswerTimeout,
@@ -33,7 +32,6 @@ from waltz.cli.options import (
     partitions_of,
 )
 from waltz.cli.output import Format, Output, OutputFormat, check_template, say, show, show_line
-from waltz.cli.progress import progress
 from waltz.cli.running import Failed, run
 from waltz.cli.transactions import TransactionValue, as_line, as_value
 from waltz.client import Absent, Appended, LogStream
@@ -44,9 +42,6 @@ from waltz.protocol.locks import Lock
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 app.add_typer(log_export.app)
 app.add_typer(log_import.app)
-
-Append = Callable[[bytes], Coroutine[Any, Any, int]]
-"""Appends the data of one transaction, and returns its id."""
 
 WriteLocks = Annotated[
     list[str] | None,
@@ -145,7 +140,7 @@ def append_command(
     where = target(context)
     if data is not None and (source is not None or framing is not None):
         raise typer.BadParameter("give either DATA, or --from and --framing")
-    check_template(output, _appended(partition, 0))
+    check_template(output, appended_value(partition, 0))
     input_framing = framing or (Framing.LINES if source is None else Framing.ONE)
     write_locks, read_locks = _parse_locks(lock), _parse_locks(read_lock)
     append_locks = _parse_locks(append_lock)
@@ -166,13 +161,13 @@ def append_command(
                 )
 
             if data is not None:
-                _print_id(partition, await append(data.encode()), output)
+                print_id(partition, await append(data.encode()), output)
                 return
             with opened(source) as stream:
                 if stream.isatty():
                     say(f"reading {_TYPED_INPUT[input_framing]} from standard input until Ctrl-D")
                 contents = records(stream, input_framing)
-                if not await _append_all(partition, append, contents, in_flight, output):
+                if not await append_all(partition, append, contents, in_flight, output):
                     say("nothing was appended: the input is empty")
 
     run(work(), seconds=None)
@@ -317,68 +312,6 @@ def find_command(
     show(output, rows.render_find(req_id, run(work(), seconds=None)))
 
 
-async def _append_all(
-    partition: int,
-    append: Append,
-    contents: AsyncIterator[bytes],
-    in_flight: int,
-    output: OutputFormat,
-) -> int:
-    """Append all contents; print the ids in the order of the contents. Return their number."""
-    count = 0
-    with progress("transactions appended", None) as advance:
-        appends = _AppendsInFlight(partition, output, advance)
-        try:
-            async for content in contents:
-                appends.tasks.append(asyncio.create_task(append(content)))
-                count += 1
-                await appends.finish_all_but(in_flight - 1)  # Leaves room for the next append.
-        except asyncio.CancelledError:  # Ctrl-C: do not wait for the other appends.
-            for task in appends.tasks:
-                task.cancel()
-            raise
-        except Exception as error:
-            # A malformed input or a failed append: the user needs the ids of the other appends.
-            await appends.finish_all(error)
-        else:
-            await appends.finish_all(None)
-    return count
-
-
-@dataclass(slots=True)
-class _AppendsInFlight:
-    """The appends of one command that are not printed yet, in the order of their contents."""
-
-    partition: int
-    output: OutputFormat
-    advance: Callable[[int], None]
-    tasks: list[asyncio.Task[int]] = field(default_factory=list)
-
-    async def finish_all_but(self, most: int) -> None:
-        """Wait for the oldest appends until at most ``most`` are in flight; print their ids."""
-        while len(self.tasks) > most:
-            self._print_id(await self.tasks.pop(0))
-
-    async def finish_all(self, error: Exception | None) -> None:
-        """Wait for all appends, and print their ids; raise ``error``, or the first one of theirs.
-
-        The other errors are shown, because each may name an append that is in doubt.
-        """
-        for outcome in await asyncio.gather(*self.tasks, return_exceptions=True):
-            if not isinstance(outcome, BaseException):
-                self._print_id(outcome)
-            elif error is None and isinstance(outcome, Exception):
-                error = outcome
-            else:
-                say(f"another append failed: {outcome}")
-        if error is not None:
-            raise error
-
-    def _print_id(self, transaction_id: int) -> None:
-        _print_id(self.partition, transaction_id, self.output)
-        self.advance(1)
-
-
 async def _print_all(
     stream: LogStream, output: OutputFormat | None, timeout_seconds: float | None
 ) -> None:
@@ -395,13 +328,3 @@ async def _print_all(
 def _parse_locks(texts: Iterable[str] | None) -> list[Lock]:
     """Return the locks that an option names, none if it was not given."""
     return [parse_argument(parse_lock, text) for text in texts or ()]
-
-
-def _print_id(partition: int, transaction_id: int, output: OutputFormat) -> None:
-    """Print the id of an appended transaction."""
-    show_line(output, _appended(partition, transaction_id), str(transaction_id))
-
-
-def _appended(partition: int, transaction_id: int) -> rows.AppendedTransaction:
-    """Return the JSON value of an appended transaction."""
-    return {"partition": partition, "id": transaction_id}

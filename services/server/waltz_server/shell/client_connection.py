@@ -7,9 +7,12 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol, assert_never
 
+from waltz.metadata.cluster import NoCluster
 from waltz.metadata.core.access_rules import Right
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.metadata.core.policy import PolicyError
+from waltz.metadata.store import StoreError
 from waltz.net import FrameConnection, FrameHandler, decode_received
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
@@ -326,24 +329,17 @@ class ClientConnection(FrameHandler):
         if not partitions:
             raise MalformedMessage("a change of preferred partitions that names no partition")
         all_exist = min(partitions) >= 0 and max(partitions) < self._host.num_partitions
-        if all_exist and self._may_administer(partitions):
+        if all_exist and all(self._denial(Right.ADMINISTER, p) is None for p in partitions):
             self._spawn(self._change_preference(req_id, partitions, preferred))
         else:
             self._send(_preference_answer(req_id, preferred, result=False))
 
-    def _may_administer(self, partitions: tuple[int, ...]) -> bool:
-        """Return whether the client may administer all ``partitions``."""
-        return all(self._denial(Right.ADMINISTER, p) is None for p in partitions)
-
     async def _change_preference(
         self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool
     ) -> None:
-        log.info(
-            "administrative change by %s: %s preferred partitions %s",
-            self._connected().peer_identity,
-            "add" if preferred else "remove",
-            ", ".join(map(str, partitions)),
-        )
+        verb, named = ("add" if preferred else "remove"), ", ".join(map(str, partitions))
+        sender, result = self._connected().peer_identity, True
+        log.info("administrative change by %s: %s preferred partitions %s", sender, verb, named)
         try:
             await self._host.prefer(partitions, preferred=preferred)
         except PolicyError as error:
@@ -351,10 +347,14 @@ class ClientConnection(FrameHandler):
                 "preferred partitions %s: %s; cannot compute the assignment now, so no partition "
                 "moves until the servers of the cluster change: %s",
                 "added" if preferred else "removed",
-                ", ".join(map(str, partitions)),
+                named,
                 error,
             )
-        self._send(_preference_answer(req_id, preferred, result=True))
+        except (MalformedMetadata, NoCluster, StoreError) as error:
+            # The server goes on: its partitions do not need these znodes.
+            log.error("preferred partitions not changed, refusing the request: %s", error)
+            result = False
+        self._send(_preference_answer(req_id, preferred, result=result))
 
     async def _check_storages(self, req_id: ReqId) -> None:
         reachable = await self._host.check_storages()

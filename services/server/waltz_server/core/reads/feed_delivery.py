@@ -79,8 +79,11 @@ class FeedDelivery:
         self._ready = ready
         self._mark = -1
         self._reading: _HeaderRead | None = None
+        self._failed_id: int | None = None
+        """The transaction whose header the last read could not deliver, until it is retried."""
         self._waiting: list[Feed] = []
-        """Feeds that wait for the read of headers in progress; their turn ends after that read."""
+        """Feeds that wait for the read of headers in progress, or for the retry of a failed one;
+        their turn ends after that."""
 
     def open(self, feed: Feed) -> None:
         """Begin ``feed``, which replaces the earlier feed of its connection."""
@@ -106,11 +109,12 @@ class FeedDelivery:
         feed = self.feeds.take_catch_up()
         if feed is not None:
             served = self._serve_feed(feed, {})
-            if served or self._reading is None:
+            waits_for_retry = feed.position + 1 == self._failed_id
+            if served or (self._reading is None and not waits_for_retry):
                 self.feeds.end_turn(feed, self._mark)
             else:
-                # The feed got nothing, and a read of headers is in progress. The feed's turn ends
-                # after that read. Otherwise, it would take turns without a result until then.
+                # The feed got nothing, and a read of headers is in progress or will be retried. The
+                # feed's turn ends after that. Otherwise, it would take turns without a result.
                 self._waiting.append(feed)
         # The feed may be a real-time feed now. Without this call, it would wait for a commit.
         self.serve()
@@ -138,6 +142,7 @@ class FeedDelivery:
         self._reading = None
         self._cache.put(read.first_id, read.frames)
         if done.error is not None:
+            self._failed_id = read.needed_id
             self._ready.add(
                 WriteLog(
                     LogLevel.ERROR,
@@ -155,6 +160,7 @@ class FeedDelivery:
         After a failed read, the cache may lack the headers. Then the next turns of these feeds read
         them again.
         """
+        self._failed_id = None
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []
         for feed in waiting:
@@ -186,11 +192,11 @@ class FeedDelivery:
         return True
 
     def _fetch(self, first_id: int) -> None:
-        """Read headers from ``first_id`` on, unless a read is under way.
+        """Read headers from ``first_id`` on, unless a read is under way, or its retry is.
 
         Headers before ``first_id`` are also read, if the cache lacks them in the same block.
         """
-        if self._reading is not None:
+        if self._reading is not None or first_id == self._failed_id:
             return
         # At most ``first_id``, which is not cached.
         start = self._cache.first_uncached_in_block(first_id)
