@@ -340,7 +340,9 @@ async def test_cancelled_close_still_closes_everything() -> None:
         await client.append(0, b"a")
         batches = client.stream(0).batches()
         await anext(batches)
-        connections = cluster.servers[0].node._connections
+        node = cluster.servers[0].node
+        assert node is not None
+        connections = node._connections
         assert connections
         closing = asyncio.create_task(client.close())
         await asyncio.sleep(0)
