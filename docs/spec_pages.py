@@ -42,7 +42,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Rewrite links between docs/ and other folders: the site has them inside docs/."""
-    if "/" in page.file.src_uri:  # Such as spec/wire.md.
+    if "/" in page.file.src_uri:  # A page of the folder spec/
         return _INTO_DOCS.sub(r"](\1", markdown)
     return _OUT_OF_DOCS.sub(lambda link: f"]({_page(link[1])}", markdown)
 
