@@ -13,6 +13,7 @@ from waltz.client.batch_stream import BatchStream
 from waltz.client.bulk import ClientBulk
 from waltz.client.core.directory import Directory
 from waltz.client.core.errors import (
+    ClientAhead,
     ClusterNotFound,
     ClusterUnreachable,
     ErrorFactory,
@@ -213,14 +214,15 @@ class Client(LogClient[DataT]):
 
     @override
     async def _read_data(self, partition: int, transaction_id: int) -> bytes:
-        mark = self._request_client.known_mark(partition)
-        if transaction_id > mark:
-            # A server of Waltz 0.13.2 that does not find a transaction answers "not found" for this
-            # id forever. So read the mark first, and never request data of a transaction that may
-            # not exist yet.
-            mark = await self._request_client.read_mark(partition)
-        if not NO_TRANSACTION < transaction_id <= mark:
+        if transaction_id <= NO_TRANSACTION:
+            mark = self._request_client.known_mark(partition)
             raise TransactionNotFound(partition, transaction_id, mark)
+        try:
+            # A server of Waltz 0.13.2 that does not find a transaction answers "not found" for this
+            # id forever. So never request data of a transaction that may not exist yet.
+            await self._request_client.check_mark(partition, transaction_id)
+        except ClientAhead as ahead:
+            raise TransactionNotFound(partition, transaction_id, ahead.log_mark) from None
         return await self._request_client.read_data(partition, transaction_id)
 
     @override

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,14 @@ from waltz.net import (
 )
 from waltz.net.network import ListeningPort, NewHandler
 from waltz.protocol import ProtocolSpec
-from waltz.protocol.client_server import AppendRequest, RecordsRequest, TransactionDataRequest
+from waltz.protocol.client_server import (
+    AppendRequest,
+    HighWaterMarkResponse,
+    RecordsRequest,
+    TransactionDataRequest,
+)
 from waltz.runtime.configuration import ConfigError, TlsSettings
-from waltz.testing import FrameFault
+from waltz.testing import FrameFault, FrameReplacement
 from waltz.testing.nodes import ROOT, SESSION_MS
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_server.shell.config import ServerConfig
@@ -331,6 +337,28 @@ async def test_mount_at_a_mark_beyond_the_log_changes_no_known_mark() -> None:
         await asyncio.sleep(1)  # The server answers that the log ends before this mark.
         with pytest.raises(waltz.TransactionNotFound):
             await client.read(0, 500, timeout=5)
+
+
+@on_virtual_time
+async def test_read_does_not_believe_a_single_old_end_of_the_log() -> None:
+    """A server that has just lost the partition answers with it."""
+    async with ClientCluster() as cluster:
+        await cluster.fill(0, 5)
+        client = await cluster.client()
+        num_old = 0
+
+        def answer(message: Any) -> FrameReplacement | None:
+            nonlocal num_old
+            if not isinstance(message, HighWaterMarkResponse) or num_old:
+                return None
+            num_old += 1
+            return FrameReplacement(replace(message, transaction_id=2))
+
+        cluster.set_answer_rule(answer)
+        assert await client.read(0, 4)
+        assert num_old == 1
+        with pytest.raises(waltz.TransactionNotFound, match="its log ends at 4"):
+            await client.read(0, 5)
 
 
 @on_virtual_time
