@@ -28,8 +28,10 @@ METADATA_BUGS = (
     Planted(
         "an unanswered write is repeated without its version",
         Package.METADATA,
-        "if node.version == version:\n    return await store.set(path, data, version)\n",
-        "if node.version >= version:\n    return await store.set(path, data, node.version)\n",
+        "if node.version == version:\n    try:\n"
+        "        return await store.set(path, data, version)\n",
+        "if node.version >= version:\n    try:\n"
+        "        return await store.set(path, data, node.version)\n",
         "A retry overwrites the write of the process that owns the node by now.",
         nodes(
             "unit/metadata/test_metadata_retry.py::test_compare_and_set_retried_after_another_write_fails"

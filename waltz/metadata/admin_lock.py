@@ -24,7 +24,8 @@ from waltz.metadata.store import (
 )
 
 _ABANDON_SECONDS = 1.0
-"""How long a task that did not get the lock may take to delete a node that it has created."""
+"""How long a task that did not get the lock may take to delete a node that it has created, and how
+long a failed or cancelled task waits for the release of its lock."""
 
 
 class AdminLock:
@@ -39,6 +40,8 @@ class AdminLock:
         self._store = store
         self._path = path
         self._task_lock = asyncio.Lock()
+        self._releasing: set[asyncio.Task[None]] = set()
+        """The tasks that release the lock. The event loop alone would not keep them alive."""
         self._owner: int | None = None
         """The id of the session that created the node when this object last took the lock."""
 
@@ -62,6 +65,18 @@ class AdminLock:
         traceback: TracebackType | None,
     ) -> None:
         """Release the lock. If the session has ended, its end has released the lock already."""
+        # In a task of its own, which a cancellation of the caller does not end: otherwise the node
+        # would exclude all other processes until the session ends
+        # (test_admin_lock_whose_release_is_cancelled_is_free_when_zookeeper_answers).
+        releasing = asyncio.create_task(self._release_when_answered())
+        self._releasing.add(releasing)
+        releasing.add_done_callback(self._releasing.discard)
+        if kind is None:
+            await asyncio.shield(releasing)
+        else:  # A cancelled task must end soon, also while ZooKeeper does not answer.
+            await asyncio.wait([releasing], timeout=_ABANDON_SECONDS)
+
+    async def _release_when_answered(self) -> None:
         try:
             with contextlib.suppress(NodeMissing, StoreClosed):
                 await until_answered(self._store, self._release)

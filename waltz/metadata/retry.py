@@ -106,7 +106,14 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
         if node is None:
             raise NodeMissing(path)
         if node.version == version:
-            return await store.set(path, data, version)
+            try:
+                return await store.set(path, data, version)
+            except VersionConflict:
+                # The read was outdated: after a reconnection, it may come from a follower that has
+                # not seen the first write. The refusal has brought that follower up to date.
+                node = await store.get(path)
+                if node is None:
+                    raise NodeMissing(path) from None
         if node.version == version + 1 and node.data == data:
             return node.version
         raise VersionConflict(path, version)

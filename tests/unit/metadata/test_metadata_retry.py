@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from waltz.metadata.retry import compare_and_set, until_answered, wait_at_most
-from waltz.metadata.store import NodeMissing, StoreUnavailable, VersionConflict
+from waltz.metadata.store import (
+    Node,
+    NodeMissing,
+    OnChange,
+    StoreUnavailable,
+    VersionConflict,
+)
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 PATH = "/node"
@@ -64,6 +70,27 @@ async def test_compare_and_set_executed_without_an_answer_is_not_repeated() -> N
     await scene.other.create(PATH, b"")
     scene.store.lose_next_answer()
     assert await compare_and_set(scene.store, PATH, OWN, 0) == 1
+    assert scene.zookeeper.dump()[PATH].version == 1
+
+
+async def test_compare_and_set_executed_without_an_answer_is_found_after_an_outdated_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session reconnects to a follower that has not seen the write yet."""
+    scene = Scene()
+    await scene.other.create(PATH, b"")
+    get = scene.store.get
+    outdated = [await get(PATH)]
+
+    async def get_from_a_lagging_follower(
+        path: str, on_change: OnChange | None = None
+    ) -> Node | None:
+        return outdated.pop() if outdated else await get(path, on_change)
+
+    monkeypatch.setattr(scene.store, "get", get_from_a_lagging_follower)
+    scene.store.lose_next_answer()
+    assert await compare_and_set(scene.store, PATH, OWN, 0) == 1
+    assert not outdated
     assert scene.zookeeper.dump()[PATH].version == 1
 
 
