@@ -259,7 +259,7 @@ def test_pair_without_partitions_starts_after_loss() -> None:
 
 
 class _GuardedFile(MemoryFile):
-    """A file whose lock for flushes is ``guard``, and that records for each access whether that is held."""
+    """A file with the lock ``guard``; records for each access whether the lock is held."""
 
     guard: threading.Lock
     accesses: list[bool]
