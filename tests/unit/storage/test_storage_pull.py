@@ -222,7 +222,10 @@ class _Peer:
         self._records = records
         self.closed = False
 
-    async def call(self, form: Callable[[int], admin.Request]) -> admin.RecordListResponse:
+    async def call(
+        self, form: Callable[[int], admin.Request], expected: type[Any]
+    ) -> admin.RecordListResponse:
+        assert expected is admin.RecordListResponse
         request = form(1)
         assert isinstance(request, admin.RecordListRequest)
         return admin.RecordListResponse(1, request.partition, self._records)
@@ -299,7 +302,7 @@ async def test_stop_cancels_a_running_pull_without_an_answer(
 class _SilentPeer(_Peer):
     """A peer that accepts the connection and never answers."""
 
-    async def call(self, form: Callable[[int], admin.Request]) -> NoReturn:
+    async def call(self, form: Callable[[int], admin.Request], expected: type[Any]) -> NoReturn:
         await asyncio.Event().wait()
         raise AssertionError("the event is never set")
 

@@ -129,7 +129,8 @@ class PeerPulls:
         count = min(_RECORDS_AT_ONCE, request.last_id + 1 - first_id)
         async with asyncio.timeout(_ANSWER_SECONDS):
             answer = await peer.call(
-                lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count)
+                lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count),
+                admin.RecordListResponse,
             )
         records: RecordBatch = answer.records
         if not 0 < records.count <= count or records.first_id() != first_id:
