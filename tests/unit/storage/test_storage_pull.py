@@ -256,6 +256,22 @@ async def test_pull_with_unusable_tls_files_is_answered(monkeypatch: pytest.Monk
     assert "cannot read from peer:1: storage.tls.certificate" in (answer.failure.message or "")
 
 
+async def test_pull_that_ends_with_an_unexpected_error_is_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def open_peer(*_: object) -> NoReturn:
+        raise AttributeError("no attribute 'records'")
+
+    monkeypatch.setattr(RpcConnection, "open_admin", open_peer)
+    answers = list[Any]()
+    _pulls().handle(admin.PullRecordsRequest(7, 0, SESSION, "peer", 1, 4, 7), answers.append)
+    await eventually(lambda: answers)
+    [answer] = answers
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert "cannot copy records from peer:1: AttributeError(" in (answer.failure.message or "")
+    assert "partition 0: records cannot be pulled from peer:1" in caplog.text
+
+
 @pytest.mark.parametrize(
     "records",
     [batch(5, 3), batch(3, 4), batch(4, 5), batch(0, 0)],
