@@ -63,7 +63,9 @@ class StorageAdmin:
 
     async def partitions(self) -> dict[int, bool]:
         """Return the partitions that the storage holds, each with whether it is switched on."""
-        answer = await self._connection.call(admin.AssignedPartitionStatusRequest)
+        answer = await self._connection.call(
+            admin.AssignedPartitionStatusRequest, admin.AssignedPartitionStatusResponse
+        )
         return dict(answer.available)
 
     async def assign(self, partitions: Iterable[int]) -> None:
@@ -94,7 +96,9 @@ class StorageAdmin:
         A storage of Waltz 0.13.2 needs several requests, and reports no sizes.
         """
         try:
-            answer = await self._connection.call(admin.PartitionStatesRequest)
+            answer = await self._connection.call(
+                admin.PartitionStatesRequest, admin.PartitionStatesResponse
+            )
         except UnsupportedByPeer:
             return await self._states_one_by_one()
         return tuple(
@@ -114,14 +118,16 @@ class StorageAdmin:
     async def session_info(self, partition: int) -> admin.LastSessionInfoResponse:
         """Return the store session and the marks that the storage has persisted."""
         answer: admin.LastSessionInfoResponse = await self._connection.call(
-            lambda seq: admin.LastSessionInfoRequest(seq, partition)
+            lambda seq: admin.LastSessionInfoRequest(seq, partition),
+            admin.LastSessionInfoResponse,
         )
         return answer
 
     async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
         """Return at most ``max_records`` records from ``first_id`` on, committed or not."""
         answer = await self._connection.call(
-            lambda seq: admin.RecordListRequest(seq, partition, first_id, max_records)
+            lambda seq: admin.RecordListRequest(seq, partition, first_id, max_records),
+            admin.RecordListResponse,
         )
         records: RecordBatch = answer.records
         return records
@@ -134,7 +140,8 @@ class StorageAdmin:
         """
         # The messages have the checksum as a signed number of 32 bits, here and in `repair`.
         answer = await self._connection.call(
-            lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id)
+            lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id),
+            admin.RangeChecksumResponse,
         )
         return RangeSum(answer.last_id, answer.num_bytes, answer.checksum & 0xFFFF_FFFF)
 
@@ -161,7 +168,8 @@ class StorageAdmin:
         answer = await self._connection.call(
             lambda seq: admin.PullRecordsRequest(
                 seq, partition, session_id, *source, first_id, last_id
-            )
+            ),
+            admin.PullRecordsResponse,
         )
         copied_up_to: int = answer.last_id
         return copied_up_to
@@ -171,7 +179,7 @@ class StorageAdmin:
 
         Raises RemoteFailure also if the answer is not a JSON object.
         """
-        answer = await self._connection.call(admin.MetricsRequest)
+        answer = await self._connection.call(admin.MetricsRequest, admin.MetricsResponse)
         try:
             metrics = json.loads(answer.json)
         except ValueError as malformed:
@@ -186,7 +194,9 @@ class StorageAdmin:
         A storage that has no scrubber reports none.
         """
         try:
-            answer = await self._connection.call(admin.DamagedRecordsRequest)
+            answer = await self._connection.call(
+                admin.DamagedRecordsRequest, admin.DamagedRecordsResponse
+            )
         except UnsupportedByPeer:
             return ()
         ranges: tuple[DamagedRange, ...] = answer.ranges

@@ -179,17 +179,21 @@ class RpcConnection(FrameHandler):
             return
         self._send(request, on_answer)
 
-    async def call(self, make: Callable[[int], Any]) -> Any:
+    async def call(self, make: Callable[[int], Any], expected: type[Any] = object) -> Any:
         """Send the request that ``make`` returns for a sequence number, and return the answer.
 
         Raises RemoteFailure, UnsupportedByPeer if the peer's version lacks the request, or
-        ConnectionLost, after which the request may or may not have been executed.
+        ConnectionLost, after which the request may or may not have been executed. A peer that does
+        not answer with an ``expected`` message violates the protocol: the connection is closed.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.send_request(make(self.next_seq()), _resolver(future))
         answer = await future
         if isinstance(answer, self._port.failure):
             raise RemoteFailure(answer.failure.message)
+        if not isinstance(answer, expected):
+            self.close()
+            raise ConnectionLost(f"the peer answered with a {type(answer).__name__}")
         return answer
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from random import Random
 import pytest
 
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
-from waltz.testing.disk import MemoryDisk
+from waltz.testing.disk import MemoryDisk, MemoryFile
+from waltz_storage.core.control.control_file import open_control
 from waltz_storage.core.control.control_format import CONTROL_FILE
-from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE, META_PAIR_FILE
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE, META_PAIR_FILE, Pair
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused
@@ -254,6 +256,43 @@ def test_pair_without_partitions_starts_after_loss() -> None:
     disks.open().assign(0)
     disks.data, disks.meta = disks.data.restarted(), disks.meta.restarted()
     assert disks.open().status() == {0: True}
+
+
+class _GuardedFile(MemoryFile):
+    """A file with the lock ``guard``; records for each access whether the lock is held."""
+
+    guard: threading.Lock
+    accesses: list[bool]
+
+    def one_flush(self) -> threading.Lock:
+        return self.guard
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.accesses.append(self.guard.locked())
+        return super().read(offset, length)
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.accesses.append(self.guard.locked())
+        super().write(offset, data)
+
+
+def test_generation_is_read_and_raised_under_one_lock() -> None:
+    """Several threads truncate partitions: none may write a generation that it read before."""
+    disks = used()
+    control = open_control(disks.data, KEY, 2, 1, disks.meta)
+    lock = threading.Lock()
+    accesses: list[bool] = []
+
+    def guarded(disk: MemoryDisk, name: str) -> _GuardedFile:
+        file = _GuardedFile(disk, disk.open(name)._inode)
+        file.guard, file.accesses = lock, accesses
+        return file
+
+    control._file = guarded(disks.meta, CONTROL_FILE)
+    control._pair = Pair(guarded(disks.data, DATA_PAIR_FILE), guarded(disks.meta, META_PAIR_FILE))
+    control.advance_generation()
+    assert accesses == [True] * 4, "both files are read, then both are written"
+    assert not lock.locked()
 
 
 _HOLDER = """

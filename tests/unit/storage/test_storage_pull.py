@@ -222,7 +222,10 @@ class _Peer:
         self._records = records
         self.closed = False
 
-    async def call(self, form: Callable[[int], admin.Request]) -> admin.RecordListResponse:
+    async def call(
+        self, form: Callable[[int], admin.Request], expected: type[Any]
+    ) -> admin.RecordListResponse:
+        assert expected is admin.RecordListResponse
         request = form(1)
         assert isinstance(request, admin.RecordListRequest)
         return admin.RecordListResponse(1, request.partition, self._records)
@@ -251,6 +254,22 @@ async def test_pull_with_unusable_tls_files_is_answered(monkeypatch: pytest.Monk
     [answer] = answers
     assert isinstance(answer, admin.AdminFailureResponse)
     assert "cannot read from peer:1: storage.tls.certificate" in (answer.failure.message or "")
+
+
+async def test_pull_that_ends_with_an_unexpected_error_is_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def open_peer(*_: object) -> NoReturn:
+        raise AttributeError("no attribute 'records'")
+
+    monkeypatch.setattr(RpcConnection, "open_admin", open_peer)
+    answers = list[Any]()
+    _pulls().handle(admin.PullRecordsRequest(7, 0, SESSION, "peer", 1, 4, 7), answers.append)
+    await eventually(lambda: answers)
+    [answer] = answers
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert "cannot copy records from peer:1: AttributeError(" in (answer.failure.message or "")
+    assert "partition 0: records cannot be pulled from peer:1" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -299,7 +318,7 @@ async def test_stop_cancels_a_running_pull_without_an_answer(
 class _SilentPeer(_Peer):
     """A peer that accepts the connection and never answers."""
 
-    async def call(self, form: Callable[[int], admin.Request]) -> NoReturn:
+    async def call(self, form: Callable[[int], admin.Request], expected: type[Any]) -> NoReturn:
         await asyncio.Event().wait()
         raise AssertionError("the event is never set")
 

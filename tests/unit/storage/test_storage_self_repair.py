@@ -16,11 +16,13 @@ from tests.support.storage_nodes import RECORDS, World, fill, ports, running
 from waltz.admin.core.replicas import ReplicaObservation
 from waltz.metadata.store import MetadataStore
 from waltz.net import PLAINTEXT, TlsConfigError
-from waltz.protocol import ADMIN
+from waltz.protocol import ADMIN, admin
 from waltz.protocol.damaged_ranges import DamagedRange
+from waltz_storage.core.engine.rounds import Reply
 from waltz_storage.core.scrub.findings import IdRange
 from waltz_storage.core.scrub.listing import listed
 from waltz_storage.core.scrub.repair_plan import PeerRepair, next_repair
+from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.self_repair import _Attempt
 
 A, B, C = "a:1", "b:1", "c:1"
@@ -223,6 +225,48 @@ async def test_peer_that_fails_does_not_stop_the_repair_from_another_one(
         assert scrubber is not None
         await eventually(lambda: scrubber.findings.repaired == 1)
         await eventually(lambda: f"from storage localhost:{ports(healthy)[0]}" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    "request_type",
+    [admin.PartitionStatesRequest, admin.RecordListRequest, admin.RangeChecksumRequest],
+)
+async def test_peer_that_answers_with_another_message_does_not_stop_the_storage(
+    world: World,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    request_type: type[admin.Request],
+) -> None:
+    caplog.set_level(logging.INFO)
+    failures: list[BaseException] = []
+    wrong_answers: list[admin.Request] = []
+    handle = AdminHandler.handle
+    world.unreachable = True
+    environment = replace(world.environment, fail=failures.append)
+    async with (
+        running(world.paths[0], world.environment) as wrong,
+        running(world.paths[2], world.environment) as healthy,
+        running(world.paths[DAMAGED], environment, scrub_bytes_per_second=4 << 20) as damaged,
+    ):
+
+        def answer_wrongly(
+            self: AdminHandler, request: admin.Request, version: int, reply: Reply
+        ) -> None:
+            if isinstance(request, request_type) and self._directory is wrong.directory:
+                wrong_answers.append(request)
+                self._deliver([(reply, admin.AdminSuccessResponse(request.seq_num))])
+            else:
+                handle(self, request, version, reply)
+
+        monkeypatch.setattr(AdminHandler, "handle", answer_wrongly)
+        # Of two peers that have as much, the first by name is asked first.
+        await world.register(("127.0.0.1", wrong), ("localhost", healthy), ("localhost", damaged))
+        world.unreachable = False
+        scrubber = damaged._scrubber
+        assert scrubber is not None
+        await eventually(lambda: bool(failures) or scrubber.findings.repaired == 1)
+        await eventually(lambda: bool(failures or wrong_answers))
+        assert failures == []
 
 
 async def test_repair_that_is_switched_off_leaves_damage_to_the_administrator(

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.support.logged_node import LoggedNode, lengths, logged_operations, plain
+import pytest
+
+from tests.support.logged_node import (
+    KEY,
+    PARTITIONS,
+    SEGMENT,
+    LoggedNode,
+    lengths,
+    logged_operations,
+    plain,
+)
 from waltz.protocol import storage
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.operations import Check, WriteData
+from waltz_storage.shell.flattening import Directories, flatten_directories
 
 DIRECT_BYTES = 1000
 LARGE = 5000
@@ -142,17 +154,63 @@ def test_large_records_are_in_a_plain_directory_after_a_clean_stop() -> None:
     assert lengths(plain(node.disk)) == [20, 0, 0, 0, 1]
 
 
-def test_durable_large_record_that_is_damaged_refuses_its_partition_only() -> None:
+def damaged_after_loss_of_power() -> tuple[MemoryDisk, int]:
+    """Return a disk with a damaged large record of partition 0, and the offset of the record.
+
+    The record was flushed, but no flushed mark names it.
+    """
     node = node_with_files()
     node.append(0, LARGE)
     (check,) = checks(node.disk)
     node.append(1, SMALL)
-    disk = node.disk.restarted()
-    path = "0/0000000000000000000.seg"
-    disk.damage(path, check.address.offset + 60, b"?")
+    disk = node.disk.crashed(Random(0))
+    disk.damage(SEGMENT, check.address.offset + 60, b"?")
+    return disk, check.address.offset
+
+
+def assert_still_refused(directory: StorageDirectory) -> None:
+    """Check that partition 0 alone is refused, because of an earlier replay of the log."""
+    assert list(directory.refused) == [0]
+    assert directory.partition(1).log.next_id == 1
+    with pytest.raises(PartitionDamaged, match="an earlier start found records damaged that were"):
+        directory.assign(0)
+    assert list(directory.refused) == [0]
+
+
+def test_durable_large_record_that_is_damaged_refuses_its_partition_only() -> None:
+    disk, offset = damaged_after_loss_of_power()
     directory = LoggedNode.opened(disk, 64)
     refused = directory.refused[0]
     assert isinstance(refused, PartitionDamaged)
-    assert (refused.file, refused.offset) == (path, check.address.offset)
+    assert (refused.file, refused.offset) == (SEGMENT, offset)
     assert "fail their checksum in the write-ahead log" in str(refused)
     assert directory.partition(1).log.next_id == 1
+    assert_still_refused(directory)
+
+
+@pytest.mark.parametrize("after", ["loss of power", "restart", "clean stop"])
+def test_partition_with_a_damaged_large_record_is_refused_by_later_starts(after: str) -> None:
+    """The replay has emptied the log, so that only the flushed mark shows the damage."""
+    disk, _ = damaged_after_loss_of_power()
+    first = LoggedNode.opened(disk, 64)
+    if after == "clean stop":
+        first.close()
+    disk = disk.crashed(Random(1)) if after == "loss of power" else disk.restarted()
+    assert_still_refused(LoggedNode.opened(disk, 64))
+
+
+def test_partition_with_a_damaged_large_record_is_refused_after_a_flattening() -> None:
+    disk, _ = damaged_after_loss_of_power()
+    result = flatten_directories(Directories(disk), KEY, PARTITIONS, lambda: 1)
+    assert [each.partition for each in result.refused] == [0]
+    assert_still_refused(plain(disk))
+
+
+def test_partition_with_a_damaged_large_record_is_empty_after_a_new_assignment() -> None:
+    disk, _ = damaged_after_loss_of_power()
+    directory = LoggedNode.opened(disk, 64)
+    directory.unassign(0, delete_files=True)
+    directory.assign(0)
+    assert directory.partition(0).log.next_id == 0
+    directory.close()
+    assert not LoggedNode.opened(disk.restarted(), 64).refused

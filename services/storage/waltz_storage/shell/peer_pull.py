@@ -2,13 +2,14 @@
 
 An administrator decides which records are copied, cuts the log before, and sets the low-water mark
 afterwards; only the records travel between the storages. One request works for a bounded time, so
-an administrator that stops sending requests ends the copy soon. Touches the network, and the disk
-through the engine.
+an administrator that stops sending requests ends the copy soon. Touches the network, the log of the
+program, and the disk through the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,6 +30,8 @@ from waltz.protocol.records import RecordBatch
 from waltz_storage.core.engine.engine import Arrival
 from waltz_storage.core.engine.rounds import Answer, AppendJob, Reply
 from waltz_storage.core.errors import RequestRefused
+
+log = logging.getLogger(__name__)
 
 _PULL_SECONDS = 1.0
 """The time after which a request is answered, although more records were requested."""
@@ -101,6 +104,13 @@ class PeerPulls:
             answer = admin.AdminFailureResponse(seq, RpcFailure(RequestRefused(text).message))
         except _PullRefused as refused:
             answer = admin.AdminFailureResponse(seq, RpcFailure(str(refused)))
+        except Exception as error:
+            # Without an answer, the administrator would wait until the connection ends.
+            log.exception(
+                "partition %d: records cannot be pulled from %s", request.partition, source
+            )
+            text = f"the storage cannot copy records from {source}: {error!r}; see its log"
+            answer = admin.AdminFailureResponse(seq, RpcFailure(RequestRefused(text).message))
         reply(answer)
 
     async def _pull(self, request: admin.PullRecordsRequest) -> int:
@@ -129,7 +139,8 @@ class PeerPulls:
         count = min(_RECORDS_AT_ONCE, request.last_id + 1 - first_id)
         async with asyncio.timeout(_ANSWER_SECONDS):
             answer = await peer.call(
-                lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count)
+                lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count),
+                admin.RecordListResponse,
             )
         records: RecordBatch = answer.records
         if not 0 < records.count <= count or records.first_id() != first_id:

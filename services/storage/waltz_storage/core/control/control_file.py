@@ -171,7 +171,10 @@ class ControlFile:
         no generation. Raises NoSpace, DiskFailed.
         """
         if self._pair is not None:
-            with changing("update of the pair files"):
+            # The partitions are truncated on several threads. Without a lock, a thread could write
+            # a generation that it has read before another thread raised it. After a crash, the two
+            # files could then differ by more than a start accepts.
+            with self._file.one_flush(), changing("update of the pair files"):
                 self._pair.advance()
 
     def close(self) -> None:

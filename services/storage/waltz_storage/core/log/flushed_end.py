@@ -25,6 +25,10 @@ class FlushedEnd(NamedTuple):
 
 
 EMPTY_LOG = FlushedEnd(NO_TRANSACTION, 0)
+NEVER_REACHED = FlushedEnd((1 << 63) - 1, 0)
+"""The mark of a log of which a replay of the write-ahead log found flushed records damaged.
+
+No log reaches it, so the partition is refused until its assignment is removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,13 @@ from itertools import zip_longest
 
 from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
-from waltz_storage.core.log.flushed_end import FlushedEnd, FlushedMark, KnownLog, NoFlushedMark
+from waltz_storage.core.log.flushed_end import (
+    NEVER_REACHED,
+    FlushedEnd,
+    FlushedMark,
+    KnownLog,
+    NoFlushedMark,
+)
 from waltz_storage.core.log.log_recovery import check_header, recover_segment
 from waltz_storage.core.log.log_segments import LogOptions, LogSegments
 from waltz_storage.core.log.opening_errors import NOT_DAMAGE
@@ -136,7 +142,7 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     what = "its directory has no segments" if has_directory else "its directory is missing"
     evidence = (
         f"the partition has records up to {known.must_reach}"
-        if known.must_reach >= 0
+        if 0 <= known.must_reach < NEVER_REACHED.last_id
         else "the partition has had files"
     )
     raise PartitionDamaged(

@@ -20,7 +20,7 @@ from array import array
 from operator import sub
 
 from waltz_storage.core.log.damaged_scan import scan_past_damage
-from waltz_storage.core.log.flushed_end import KnownLog
+from waltz_storage.core.log.flushed_end import NEVER_REACHED, KnownLog
 from waltz_storage.core.log.segment_format import (
     CHECKPOINT_INTERVAL,
     ENTRY_BYTES,
@@ -114,6 +114,11 @@ def _damage(
         what = (
             f"segment corrupted: record {record} is invalid, but the log was known to be clean up "
             f"to {last_clean}"
+        )
+    elif next_first_id is None and must_reach == NEVER_REACHED.last_id:
+        what = (
+            "an earlier start found records damaged that were durable in the write-ahead log; "
+            f"record {record} is missing or invalid"
         )
     elif next_first_id is None:
         what = (

@@ -23,7 +23,7 @@ from waltz_storage.core.errors import (
     RequestRefused,
     UnknownPartition,
 )
-from waltz_storage.core.log.flushed_end import FlushedEnd
+from waltz_storage.core.log.flushed_end import NEVER_REACHED, FlushedEnd
 from waltz_storage.core.log.log_opening import open_log, remove_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
@@ -121,9 +121,7 @@ class StorageDirectory:
             self._options = replace(options, divided_writes=True)
         self._refused.update(self._control.damaged)
         if wal is not None:
-            for partition, damaged in wal.damaged.items():
-                if partition not in self._refused and self._control.info(partition).assigned:
-                    self._refused[partition] = damaged
+            self._refuse(wal.damaged)
         self._open_assigned()
         # The opening of the logs may have raised their marks, which is not durable yet.
         self.flush_marks()
@@ -308,6 +306,20 @@ class StorageDirectory:
         """Return the partitions whose control entries are not damaged."""
         damaged = self._control.damaged
         return [partition for partition in range(self.num_partitions) if partition not in damaged]
+
+    def _refuse(self, damaged: Mapping[int, PartitionDamaged]) -> None:
+        """Refuse partitions whose durable records the replay found damaged, now and later.
+
+        The log is empty after its replay, so that nothing but the flushed mark shows at the next
+        opening that the records are damaged. Without `NEVER_REACHED`, it would take them for an
+        interrupted write, cut them off and serve the partition. Raises DiskFailed.
+        """
+        for partition, why in damaged.items():
+            if partition not in self._refused and self._control.info(partition).assigned:
+                self._refused[partition] = why
+                self._load_mark(partition)
+                self._control.flushed_marks.raise_to(partition, NEVER_REACHED)
+        self.flush_marks()
 
     def _open_assigned(self) -> None:
         """Open each assigned partition that is not refused yet; refuse it if that fails."""
