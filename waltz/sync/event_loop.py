@@ -65,9 +65,9 @@ class EventLoopThread:
         """
         try:
             return self.result(self.start(work))
-        except Exception:
-            raise  # An error of ``work``, which has ended, or of `start`, which has closed it.
         except BaseException:
+            # Also for an Exception: it may come from a signal handler. If it is one of ``work``,
+            # which has ended, or of `start`, which has closed it, the cancellation does nothing.
             # The coroutine is cancelled, and not the future of `start`, because the interruption
             # can come before `start` has returned the future.
             self.cancel(work)

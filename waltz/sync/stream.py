@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections import deque
@@ -33,6 +34,10 @@ class _BlockingStream(Generic[BatchT]):
         self._batches = batches
         self._taking = threading.Lock()
         """Held while a thread takes transactions, so that several threads may iterate."""
+        self._arrived: deque[BatchT | Exception | None] = deque()
+        """What the next call returns: a batch, the error of the stream, or None for its end."""
+        self._arriving = asyncio.Lock()
+        """Held on the client's thread while a call waits for the stream."""
         self._closed = False
         """Whether `close` was called."""
 
@@ -54,13 +59,25 @@ class _BlockingStream(Generic[BatchT]):
         """Wait for the next batch. Raises StopIteration at the end of the stream."""
         if self._closed:
             raise ClientClosed
-        batch = self._thread.call(self._await_batch())
-        if batch is None:
+        # Not `call`: an interruption, such as KeyboardInterrupt, must neither end the stream nor
+        # lose the batch that arrives meanwhile. The next call takes that batch.
+        self._thread.result(self._thread.start(self._await_batch()))
+        arrived = self._arrived.popleft()
+        if isinstance(arrived, Exception):
+            raise arrived
+        if arrived is None:
             raise StopIteration
-        return batch
+        return arrived
 
-    async def _await_batch(self) -> BatchT | None:
-        return await anext(self._batches, None)
+    async def _await_batch(self) -> None:
+        """Wait until ``_arrived`` has an entry."""
+        async with self._arriving:  # An interrupted call may still wait for the same batch.
+            if self._arrived:
+                return
+            try:
+                self._arrived.append(await anext(self._batches, None))
+            except Exception as error:  # Kept: an interrupted call does not raise it.
+                self._arrived.append(error)
 
 
 class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT_co]):
