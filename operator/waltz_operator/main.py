@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import kopf
 
@@ -105,8 +107,24 @@ def main() -> None:
 async def _run(settings: OperatorConfig) -> None:
     """Connect to the API server of Kubernetes, then operate clusters until the process ends."""
     async with connected_api_server() as kube:
-        with tempfile.TemporaryDirectory() as folder:
+        # The folder is named by the identity, so that no other operator with the same directory for
+        # temporary files removes it. The identity may have a character that a name cannot have.
+        prefix = f"waltz-operator-{quote(settings.identity, safe='')}"
+        _remove_folders(prefix)
+        with tempfile.TemporaryDirectory(prefix=f"{prefix}-") as folder:
             await _operate(settings, kube, Path(folder))
+
+
+def _remove_folders(prefix: str) -> None:
+    """Remove the folders that earlier processes of this operator have left.
+
+    They have private keys. A process that is killed or loses the Lease cannot remove its folder,
+    and the volume for temporary files outlives the container: it would become full.
+    """
+    for folder in Path(tempfile.gettempdir()).glob("waltz-operator-*"):
+        # The part that `tempfile` adds has no hyphen.
+        if folder.name.rpartition("-")[0] == prefix:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> None:

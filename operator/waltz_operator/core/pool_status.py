@@ -52,7 +52,9 @@ def pool_status(
         resized,
     )
     message = "; ".join(text for text in (missing, resized.message) if text)
-    group = None if present is None else groups_of(desired, present.maps).get(name)
+    # Without an observation, the group that was known stays: the API server ignores a field that a
+    # patch leaves out, so the status would differ, and the cluster never be at rest.
+    group = old.group if present is None else groups_of(desired, present.maps).get(name)
     return PoolStatus(
         observed_generation=generation,
         conditions=tuple(condition(old.conditions, each, generation, now) for each in statements),

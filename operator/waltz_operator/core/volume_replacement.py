@@ -140,6 +140,27 @@ def storages_without_replicas(losses: list[VolumeLoss]) -> frozenset[str]:
     return frozenset(loss.pool_pod.storage for loss in losses if loss.is_without_replicas)
 
 
+def shutdown_obstacle(
+    desired: DesiredCluster,
+    observed: ObservedCluster,
+    replaced: PoolPod,
+    losses: list[VolumeLoss],
+) -> str | None:
+    """Return which other storage is being stopped, None if there is none.
+
+    Such a storage may answer until its pod has ended, so its replicas still count as healthy. For
+    example, its eviction was allowed before evictions were forbidden. A storage that has lost its
+    replicas already does not count.
+    """
+    ignored = {replaced.storage, *storages_without_replicas(losses)}
+    for pool_pod in pool_pods(desired, observed):
+        pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
+        is_stopping = pod is not None and pod["metadata"].get("deletionTimestamp")
+        if is_stopping and pool_pod.storage not in ignored:
+            return f"pod {pool_pod.pod} is being stopped"
+    return None
+
+
 def must_yield(
     observed: ObservedCluster,
     pool_pod: PoolPod,
@@ -203,6 +224,24 @@ def replacement_of(pool: StoragePool) -> Replacement | None:
     """Return the replacement in a pool's annotation, None without one. Raises ValueError."""
     text = pool.metadata.annotations.get(REPLACEMENT_ANNOTATION)
     return None if text is None else Replacement.from_json(text)
+
+
+def begun_replacements(
+    desired: DesiredCluster, observed: ObservedCluster
+) -> list[tuple[PoolPod, Replacement]]:
+    """Return the replacements that have begun, each with its storage.
+
+    Records that cannot be decoded, or of a pod that the pool no longer has, are left out.
+    """
+    result = []
+    for pool_pod in pool_pods(desired, observed):
+        try:
+            replacement = replacement_of(pool_pod.pool)
+        except ValueError:
+            continue
+        if replacement is not None and replacement.pod == pool_pod.pod:
+            result.append((pool_pod, replacement))
+    return result
 
 
 def pools_with_obsolete_record(desired: DesiredCluster, observed: ObservedCluster) -> list[str]:

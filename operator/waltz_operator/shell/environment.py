@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import shutil
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class Environment(Protocol):
         """
 
     async def disconnect(self, namespace: str, name: str) -> None:
-        """Close the connections to a cluster, which may no longer exist."""
+        """Close the connections to a cluster, which may no longer exist, and remove its files."""
 
 
 class _NetworkAccess(OrderExecutor):
@@ -187,7 +188,7 @@ class NetworkEnvironment:
         # The known session has another target, or ZooKeeper does not answer it. A new session reads
         # the secrets again, and resolves the names of ZooKeeper's members again, because restarted
         # pods have new addresses.
-        await self.disconnect(*key)
+        await self._close_session(*key)
         access = await self._read_zookeeper_access(desired, external)
         try:
             store = await KazooStore.connect(
@@ -233,6 +234,11 @@ class NetworkEnvironment:
 
     async def disconnect(self, namespace: str, name: str) -> None:
         """See Environment."""
+        await self._close_session(namespace, name)
+        shutil.rmtree(self._folder / namespace / name, ignore_errors=True)
+
+    async def _close_session(self, namespace: str, name: str) -> None:
+        """Close the session of a cluster, and forget its certificates."""
         key = namespace, name
         self._tls_configs.pop(key, None)
         known = self._sessions.pop(key, None)
@@ -248,8 +254,8 @@ class NetworkEnvironment:
     async def _tls(self, desired: DesiredCluster) -> TlsConfig:
         """Return how the operator connects to the cluster's processes. Raises KubeError.
 
-        The cluster's secret is read once. `forget_certificates` and `disconnect` make the next call
-        read it again.
+        The cluster's secret is read once. `forget_certificates` and `_close_session` make the next
+        call read it again.
         """
         key = _cluster_key(desired)
         tls = self._tls_configs.get(key)

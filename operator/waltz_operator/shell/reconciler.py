@@ -103,6 +103,9 @@ class Reconciler:
         if live is None:
             # `RemoveFinalizer` closes the connections, but a user may remove the finalizer, too.
             await self._environment.disconnect(namespace, name)
+            # No further event comes for a pool that was deleted while the cluster existed.
+            for pool in await self._kube.find("StoragePool", namespace, {CLUSTER_LABEL: name}):
+                await self.release_orphaned_pool(namespace, pool["metadata"]["name"])
             return None
         try:
             return await self._reconcile(live)

@@ -60,6 +60,10 @@ def cluster(name: str = "log", address: str = "zk:2181", **spec: Any) -> Desired
     return World(resource, []).desired()
 
 
+def files_below(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file()]
+
+
 def new_environment(folder: Path, world: World | None = None) -> NetworkEnvironment:
     return NetworkEnvironment(FaultyKube(world or World(cluster_resource(), []), Faults()), folder)
 
@@ -152,6 +156,21 @@ async def test_progress_of_a_proof_is_noted_for_its_cluster(tmp_path: Path) -> N
     )
     cast(OrderExecutor, access)._on_compared(0, 7)
     assert noted == [(desired.namespace, desired.name)]
+
+
+async def test_disconnect_removes_the_files_of_one_cluster(tmp_path: Path) -> None:
+    """Otherwise the private keys of deleted clusters stay, and fill the volume."""
+    world = World(cluster_resource(tls={"mode": "Operator"}), [])
+    world.objects[ObjectKey("Secret", "log-tls")] = {"metadata": {"name": "log-tls"}, "data": {}}
+    desired = world.desired()
+    environment = new_environment(tmp_path, world)
+    await environment.replica_access(desired, Cluster(MemoryZooKeeper().connect(), desired.root))
+    other = tmp_path / "logs" / "other" / "tls.key"
+    other.parent.mkdir()
+    other.touch()
+    await environment.disconnect("logs", "log")
+    assert files_below(tmp_path) == [other]
+    await environment.disconnect("logs", "unknown")
 
 
 async def test_changed_secret_replaces_the_files(tmp_path: Path) -> None:

@@ -200,6 +200,37 @@ def test_storage_that_fails_after_the_beginning_delays_the_deletion() -> None:
     assert any("is not deleted yet: storage b-storage-0" in each for each in decided.waits)
 
 
+def test_volume_is_not_deleted_while_an_evicted_storage_shuts_down() -> None:
+    """An eviction that was allowed before evictions were forbidden: the storage still answers."""
+    world = started()
+    world.request("a-storage-0")
+    step(world)
+    step(world)
+    assert world.objects[BUDGET]["spec"]["maxUnavailable"] == 0
+    evicted = world.objects[ObjectKey("Pod", "b-storage-0")]
+    evicted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    decided = plan(world.desired(), world.observed())
+    assert decided.steps == ()
+    assert any(
+        each.endswith("is not deleted yet: pod b-storage-0 is being stopped")
+        for each in decided.waits
+    ), decided.waits
+    finish(world)
+    assert world.emptied == ["a-storage-0"]
+
+
+def test_volume_is_deleted_while_the_pod_of_another_lost_volume_cannot_end() -> None:
+    """The pod of a lost node stays until somebody deletes the node. Its replicas are lost."""
+    world = started("abcde", onLoss="Replace", lossDelaySeconds=0)
+    for pod in ("a-storage-0", "b-storage-0"):
+        world.down.add(world.address(pod))
+        world.delete_claim(pod)
+    world.objects[ObjectKey("Pod", "b-storage-0")]["metadata"]["deletionTimestamp"] = NOW
+    for _ in range(4):
+        step(world)
+    assert world.replaced == ["a-storage-0"]
+
+
 @pytest.mark.parametrize("pod", ["a-storage-0", "b-storage-0"])
 def test_malformed_record_of_a_replacement_is_kept_and_none_begins(pod: str) -> None:
     """It may be the record of a replacement that has begun: a second one could cost the quorum."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -107,6 +108,37 @@ async def test_killed_operators_perform_one_step_each_until_the_program_ends(
     finally:
         os.killpg(program.pid, signal.SIGKILL)
         await program.communicate()
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+async def test_folders_of_earlier_processes_are_removed_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that loses the Lease ends at once; the volume outlives its container."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("waltz-operator-me-x1y2z3_4", "waltz-operator-me-2-x1y2z3_4"):
+        (tmp_path / name / "logs" / "log").mkdir(parents=True)
+        (tmp_path / name / "logs" / "log" / "tls.key").touch()
+    names: list[str] = []
+
+    @asynccontextmanager
+    async def connected_api_server() -> AsyncIterator[None]:
+        yield
+
+    async def operate(_settings: object, _kube: object, folder: Path) -> None:
+        names.extend(names_in(tmp_path))
+        assert folder.parent == tmp_path
+
+    monkeypatch.setattr(main, "connected_api_server", connected_api_server)
+    monkeypatch.setattr(main, "_operate", operate)
+    await main._run(main.OperatorConfig("ops", "logs", "me", 0))
+    assert names[0] == "waltz-operator-me-2-x1y2z3_4", "the folder of another operator stays"
+    (own,) = names[1:]
+    assert own.startswith("waltz-operator-me-")
+    assert own != "waltz-operator-me-x1y2z3_4"
 
 
 class Closing:

@@ -254,6 +254,24 @@ def test_services_are_closed_without_zookeeper_and_the_addresses_are_deleted_lat
     assert (world.outside(), world.services()) == (None, {})
 
 
+def test_addresses_are_deleted_after_access_is_removed_and_servers_are_added_at_once() -> None:
+    """Of the new last slot there is no Service: another one must stay as the sign."""
+    world = started(NODE_PORT)
+    world.set_access(None)
+    assert world.cluster is not None
+    world.cluster["spec"]["servers"] = {"replicas": 3}
+    world.zookeeper_up = False
+    world.until_done()
+    assert {*world.services()} == {"log-server-2-outside"}
+    for pod in world.server_pods():
+        world.end_server(pod)
+    world.until_done()
+    world.zookeeper_up = True
+    assert world.outside() is not None
+    world.until_done()
+    assert (world.outside(), world.services()) == (None, {})
+
+
 def test_deleted_cluster_leaves_no_outside_addresses_in_kept_znodes() -> None:
     world = started(NODE_PORT)
     delete_by_user(world)

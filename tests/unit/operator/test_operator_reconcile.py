@@ -493,6 +493,39 @@ async def test_pool_of_a_vanished_cluster_becomes_usable_for_another_cluster() -
     assert "StoragePool a is released" in operation.events.done
 
 
+async def test_deleted_pool_whose_release_fails_is_released_when_its_cluster_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No event follows for such a pool: it was deleted while its cluster existed."""
+    operation = Operation(Faults())
+    await operation.until_done()
+    world, patch, failures = operation.world, operation.kube.patch, 0
+    world.pools["d"] = pool_resource("d")
+    for resource in (world.pools["d"], world.cluster):
+        assert resource is not None
+        resource["metadata"] |= {
+            "finalizers": [FINALIZER],
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+        }
+    world.pools["d"]["metadata"]["labels"] = {CLUSTER_LABEL: "log"}
+    world.deleting_seconds = 100.0
+
+    async def fail_once(
+        kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> None:
+        nonlocal failures
+        if (kind, name) == ("StoragePool", "d") and part != "status" and failures == 0:
+            failures += 1
+            raise KubeError("500 etcd leader changed")
+        await patch(kind, namespace, name, change, part=part)
+
+    monkeypatch.setattr(operation.kube, "patch", fail_once)
+    await operation.until_done()
+    assert failures == 1
+    assert world.cluster is None
+    assert "d" not in world.pools
+
+
 async def test_finalizer_of_an_orphaned_pool_is_removed() -> None:
     operation = Operation(Faults())
     await operation.until_done()

@@ -127,6 +127,21 @@ def test_paused_cluster_needs_fewer_than_two_requests_a_minute() -> None:
     run_scene(rest)
 
 
+def test_paused_cluster_is_at_rest_while_its_zookeeper_is_down() -> None:
+    async def rest(scene: Scene) -> None:
+        assert scene.world.cluster is not None
+        scene.world.cluster["spec"]["paused"] = True
+        scene.controller.enqueue(NAMESPACE, "log")
+        scene.world.zookeeper_up = False
+        await asyncio.sleep(60)
+        before = scene.kube.requests
+        await asyncio.sleep(_MEASURED_SECONDS)
+        assert 0 < scene.kube.requests - before < 2 * _MEASURED_SECONDS / 60
+        assert scene.world.pools["b"]["status"]["group"] == 1
+
+    run_scene(rest)
+
+
 def test_storage_that_fails_is_noticed_without_an_event_within_the_pause() -> None:
     async def fail(scene: Scene) -> None:
         scene.world.down.add(sorted(scene.world.disks)[0])

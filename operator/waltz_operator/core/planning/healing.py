@@ -57,11 +57,13 @@ from waltz_operator.core.volume_replacement import (
     PoolPod,
     Replacement,
     VolumeLoss,
+    begun_replacements,
     must_yield,
     pool_pods,
     pools_with_obsolete_record,
     replacement_of,
     requested_pod,
+    shutdown_obstacle,
     storages_without_replicas,
     volume_losses,
 )
@@ -85,7 +87,7 @@ def healed_storages(
         if loss.pool_pod.pool.spec.volumes.on_loss is OnLoss.REPLACE
         or requested_pod(loss.pool_pod.pool) == loss.pool_pod.pod
     )
-    begun = (pool_pod for pool_pod, _ in _begun_replacements(desired, observed))
+    begun = (pool_pod for pool_pod, _ in begun_replacements(desired, observed))
     return frozenset(pool_pod.storage for pool_pod in (*lost, *begun))
 
 
@@ -98,10 +100,11 @@ def plan_healing(
     cannot be decoded, and not before obsolete records are removed.
 
     Evictions must be forbidden before a storage is stopped. Otherwise the API server could allow
-    the eviction of another storage at the same moment, and a partition could lose its quorum.
+    the eviction of another storage at the same moment, and a partition could lose its quorum. For
+    the same reason no other storage may be stopping because of an eviction that was allowed before.
     """
     result = _plan_malformed(desired)
-    begun = _begun_replacements(desired, observed)
+    begun = begun_replacements(desired, observed)
     losses = volume_losses(desired, observed, present)
     if not begun and result.problems:
         # The record that cannot be decoded may be that of a replacement that has begun. Another
@@ -115,7 +118,11 @@ def plan_healing(
             return result + ClusterPlan(tuple(removals))
         return result + _plan_begin(desired, observed, present, losses)
     pool_pod, replacement = begun[0]
-    obstacle = _obstacle(present, pool_pod, losses) or evictions_obstacle(desired, observed)
+    obstacle = (
+        _obstacle(present, pool_pod, losses)
+        or evictions_obstacle(desired, observed)
+        or shutdown_obstacle(desired, observed, pool_pod, losses)
+    )
     result += _continue(observed, present, pool_pod, replacement, obstacle)
     if must_yield(observed, pool_pod, replacement, losses):
         # The storage of this replacement still works, and another storage has lost its replicas. So
@@ -127,24 +134,6 @@ def plan_healing(
     for loss in losses:
         if loss.pool_pod.storage != pool_pod.storage:
             result += _report(loss, why)
-    return result
-
-
-def _begun_replacements(
-    desired: DesiredCluster, observed: ObservedCluster
-) -> list[tuple[PoolPod, Replacement]]:
-    """Return the replacements that have begun, each with its storage.
-
-    Records that cannot be decoded, or of a pod that the pool no longer has, are left out.
-    """
-    result = []
-    for pool_pod in pool_pods(desired, observed):
-        try:
-            replacement = replacement_of(pool_pod.pool)
-        except ValueError:
-            continue
-        if replacement is not None and replacement.pod == pool_pod.pod:
-            result.append((pool_pod, replacement))
     return result
 
 

@@ -10,7 +10,7 @@ ZooKeeper, the Services, the labels of pods. An administrator may write outside 
 a cluster without this part of the spec. So the operator deletes addresses only while a Service or a
 label shows that it has written them. While the addresses are not deleted, for example because
 ZooKeeper does not answer, one Service and the labels stay as this sign. The Service is that of the
-last slot, which usually no server has.
+last slot, if it exists: usually no server has this slot.
 """
 
 from __future__ import annotations
@@ -174,13 +174,27 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
         assert present is not None, "has_own is computed from it"
         yield _write(foreign, present) if foreign else DeleteOutsideAddresses()
     may_have_own = has_own or (present is None and not isinstance(observed.metadata, ClusterAbsent))
-    last_slot = num_slots(desired.cluster.spec.servers.replicas) - 1
     # The labels alone are no sufficient sign: the pods may be replaced before the addresses are
     # deleted. So one Service stays, too.
-    kept = names.outside_server(desired.name, last_slot) if may_have_own else None
+    kept = _kept_service(desired, services) if may_have_own else None
     yield from _delete(live for live in services if live["metadata"]["name"] != kept)
     if not may_have_own:
         yield from (SetSlot(pod, None) for pod in labelled)
+
+
+def _kept_service(desired: DesiredCluster, services: Iterable[LiveObject]) -> str | None:
+    """Return the Service that shows that the operator has written addresses; None without one.
+
+    The Service of the last slot does not exist if ``servers.replicas`` was raised since the
+    Services were made. Then another one is kept, if possible that of a server.
+    """
+    existing = sorted(live["metadata"]["name"] for live in services)
+    last_slot = num_slots(desired.cluster.spec.servers.replicas) - 1
+    preferred = names.outside_server(desired.name, last_slot)
+    if preferred in existing:
+        return preferred
+    of_servers = [name for name in existing if name.startswith(f"{names.servers(desired.name)}-")]
+    return next(reversed(of_servers or existing), None)
 
 
 def _write(wanted: Mapping[str, str], present: ClusterPresent) -> WriteOutsideAddresses:
