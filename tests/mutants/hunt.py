@@ -116,6 +116,14 @@ class _Finder(MetaPathFinder):
         )
 
 
+class _PlantedFirst:
+    """Keeps `_Finder` first: pytest puts a finder before it, which finds the unchanged module."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        sys.meta_path.sort(key=lambda finder: not isinstance(finder, _Finder))
+
+
 class _Loader(SourceFileLoader):
     """Compiles the changed text; does not read or write compiled files."""
 
@@ -225,7 +233,8 @@ def run_pytest(options: Sequence[str], names: Sequence[str], *recorders: object)
         contextlib.redirect_stderr(nowhere),
     ):
         paths = [str(ROOT / "tests" / name) for name in names]
-        return pytest.main([*options, *general, *without, *paths], plugins=recorders)
+        plugins = [_PlantedFirst(), *recorders]
+        return pytest.main([*options, *general, *without, *paths], plugins=plugins)
 
 
 def _failure(report: pytest.TestReport) -> str:

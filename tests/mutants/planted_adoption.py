@@ -67,7 +67,7 @@ ADOPTION_BUGS = (
         "pools get copies while foreign servers run",
         Package.OPERATOR,
         "if reason := obstacle or health_obstacle(present):\n",
-        "if reason := absence_obstacle(present, frozenset()):\n",
+        "if reason := health_obstacle(present):\n",
         "A server that cannot resolve the pools' storages closes the partitions that it gets.",
         _adoption("servers_join_before_pools_get_copies_and_foreign_servers_are_named"),
     ),

@@ -132,7 +132,7 @@ WAL_BUGS = (
     Planted(
         "damaged large record served",
         Package.STORAGE,
-        "self._refused[partition] = damaged\n",
+        "self._refuse(wal.damaged)\n",
         "pass\n",
         "A replica votes with a record that the replay found damaged.",
         nodes(f"{_LARGE}test_durable_large_record_that_is_damaged_refuses_its_partition_only"),

@@ -104,6 +104,12 @@ def test_bug_outside_of_functions_is_hunted_in_a_new_process(hunters: Hunters) -
     assert (hunters.hunt(bug).caught, hunters.hunt(bug).failed) == (None, "")
 
 
+def test_bug_in_a_module_that_is_not_imported_is_caught_in_a_new_process(hunters: Hunters) -> None:
+    """The finder of pytest would find the unchanged module."""
+    hunted = hunters.hunt(planted_bug("a benchmark does not ask"))
+    assert hunted.caught is not None, hunted.failed
+
+
 def test_hunt_without_a_bug_catches_nothing() -> None:
     """A hunt that reported a failure of its own as a caught bug would prove nothing."""
     passing = "test_module_name_of_a_file_is_its_import_name"

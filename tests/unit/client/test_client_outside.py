@@ -195,7 +195,7 @@ async def test_known_addresses_are_used_while_zookeeper_has_none() -> None:
 
 
 async def test_last_outside_addresses_are_used_while_zookeeper_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("waltz.client.outside._READ_SECONDS", 0.01)
     async with InProcessCluster() as running:
@@ -208,6 +208,8 @@ async def test_last_outside_addresses_are_used_while_zookeeper_does_not_answer(
         assert running.network.cut("outside")
         assert await client.append(0, b"b") == 1
         assert len(outside.dialed) > dials
+        assert "did not answer within 0.01 s; using the last ones" in caplog.text
+        assert "the outside addresses cannot be read" not in caplog.text, "no attempt has failed"
         running.zookeeper.resume(store)
         await client.close()
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.feed_world import NAMES, Client, feed, is_ready, mount, put, run, world_with
 from tests.support.replication_world import World, append
+from tests.support.store_world import kinds
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages
@@ -198,6 +199,8 @@ def test_feeds_go_on_although_each_evicts_the_incomplete_block_of_the_others() -
         mount(world, client, mark)
     run(world, *clients)
     assert [client.got[-1] for client in clients] == [1000, 1000, 1000]
+    num_reads = sum(kinds(world, name).count("RecordHeaderListRequest") for name in NAMES)
+    assert num_reads <= 350, "a list that ended early is continued, not read again"
 
 
 def test_failed_read_of_headers_is_retried_after_a_pause() -> None:
