@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import waltz
 from waltz.client import BatchStream, ColumnBatch
 from waltz.sync import SyncClient, opened
 from waltz.sync.event_loop import EventLoopThread
@@ -97,6 +98,19 @@ def test_batch_that_arrives_during_an_interruption_is_returned_by_the_next_call(
         )
         client.append(0, b"second")
         assert [next(stream).data, next(stream).data] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("error", [StopIteration, concurrent.futures.CancelledError])
+def test_submit_whose_build_raises_an_error_of_futures_raises_runtime_error(
+    client: SyncClient[bytes], error: type[Exception]
+) -> None:
+    def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+        raise error
+
+    with pytest.raises(RuntimeError, match=f"build raised {error.__name__}") as raised:
+        client.submit(0, build, timeout=1)
+    assert isinstance(raised.value.__cause__, error)
+    assert client.append(0, b"goes on") == 0
 
 
 class FailingStream(BatchStream):
