@@ -12,6 +12,7 @@ import pytest
 
 import waltz
 from waltz.client import BatchStream, ColumnBatch
+from waltz.protocol.records import RecordBatch
 from waltz.sync import SyncClient, opened
 from waltz.sync.event_loop import EventLoopThread
 from waltz.sync.stream import SyncBatchStream
@@ -123,7 +124,7 @@ class FailingStream(BatchStream):
         for failed in (True,):
             if failed:
                 raise ZeroDivisionError
-            yield ColumnBatch([])
+            yield ColumnBatch(0, RecordBatch.of([]))
 
 
 def test_error_during_an_interruption_is_raised_by_the_next_call(thread: EventLoopThread) -> None:
