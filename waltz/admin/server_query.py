@@ -70,6 +70,9 @@ class ServerQuery(FrameHandler):
             raise ServerUnreachable(
                 f"server {query._name} did not complete the handshake within {timeout_seconds:g} s"
             ) from problem
+        except asyncio.CancelledError:
+            query.close()
+            raise
         return query
 
     async def __aenter__(self) -> ServerQuery:

@@ -59,6 +59,11 @@ def submit(
             attempt, future = item
             try:
                 draft = build(attempt)
+            except (StopIteration, concurrent.futures.CancelledError) as error:
+                # A future cannot pass on the first, and takes the second for its own cancellation.
+                wrapped = RuntimeError(f"build raised {type(error).__name__}")
+                wrapped.__cause__ = error
+                _set_outcome(future, wrapped)
             except Exception as error:
                 _set_outcome(future, error)
             else:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+import waltz
 from waltz.client import BatchStream, ColumnBatch
+from waltz.protocol.records import RecordBatch
 from waltz.sync import SyncClient, opened
 from waltz.sync.event_loop import EventLoopThread
 from waltz.sync.stream import SyncBatchStream
@@ -99,6 +101,19 @@ def test_batch_that_arrives_during_an_interruption_is_returned_by_the_next_call(
         assert [next(stream).data, next(stream).data] == [b"first", b"second"]
 
 
+@pytest.mark.parametrize("error", [StopIteration, concurrent.futures.CancelledError])
+def test_submit_whose_build_raises_an_error_of_futures_raises_runtime_error(
+    client: SyncClient[bytes], error: type[Exception]
+) -> None:
+    def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+        raise error
+
+    with pytest.raises(RuntimeError, match=f"build raised {error.__name__}") as raised:
+        client.submit(0, build, timeout=1)
+    assert isinstance(raised.value.__cause__, error)
+    assert client.append(0, b"goes on") == 0
+
+
 class FailingStream(BatchStream):
     """A stream that fails, and has ended then."""
 
@@ -106,10 +121,17 @@ class FailingStream(BatchStream):
         pass
 
     async def __aiter__(self) -> AsyncIterator[ColumnBatch]:
+<<<<<<< HEAD
         batches: list[ColumnBatch] = []
         for batch in batches:
             yield batch
         raise ZeroDivisionError
+=======
+        for failed in (True,):
+            if failed:
+                raise ZeroDivisionError
+            yield ColumnBatch(0, RecordBatch.of([]))
+>>>>>>> m31a
 
 
 def test_error_during_an_interruption_is_raised_by_the_next_call(thread: EventLoopThread) -> None:

@@ -243,6 +243,8 @@ class CallbackClient(Generic[DataT]):
             for number in self._active.keys() - wanted:
                 self._log.thread.call(self._deactivate(number))
             for number in sorted(wanted - self._active.keys()):
+                # After an interrupted call, a transaction may still be being applied.
+                self._log.thread.call(self._await_end(number))
                 mark = self._application.get_client_high_water_mark(number)
                 self._log.thread.call(self._activate(number, mark))
 
@@ -290,7 +292,18 @@ class CallbackClient(Generic[DataT]):
         """Stop a partition, and wait until the transaction that it applies now was applied."""
         partition = self._active.pop(number)
         await partition.stop(partial(PartitionInactive, number))
-        await self._tasks.pop(partition)
+        await self._await_end(number)
+
+    async def _await_end(self, number: int) -> None:
+        """Wait until the runs of the partition that have been stopped have ended.
+
+        Not ``await task``: an interruption of `set_partitions` would cancel the task, and then the
+        partition could be active again while a transaction is still being applied.
+        """
+        for partition, task in list(self._tasks.items()):
+            if partition.number == number:
+                await asyncio.wait([task])
+                self._tasks.pop(partition, None)
 
     async def _wait_applied(
         self, partition: ActivePartition[DataT], transaction_id: int, seconds: float | None
