@@ -279,7 +279,14 @@ class Reconciler:
         # statuses of its pools already say Ready.
         statuses.append((desired.cluster, status.to_json()))
         ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
-        return ready, [(each, new) for each, new in statuses if new != each.status.to_json()]
+        olds = [each.status.to_json() for each, _ in statuses]
+        # A merge patch keeps the fields that it leaves out, so None removes a field of the old
+        # status that the new one lacks.
+        return ready, [
+            (each, dict.fromkeys(old) | new)
+            for (each, new), old in zip(statuses, olds, strict=True)
+            if new != old
+        ]
 
     async def _patch_status(
         self, kind: str, metadata: ObjectMeta, status: Mapping[str, Any]

@@ -526,6 +526,17 @@ async def test_deleted_pool_whose_release_fails_is_released_when_its_cluster_is_
     assert "d" not in world.pools
 
 
+async def test_group_of_a_pool_is_removed_from_its_status_when_it_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    assert operation.world.pools["b"]["status"]["group"] == 1
+    monkeypatch.setattr("waltz_operator.core.pool_status.groups_of", lambda *_: {})
+    await operation.reconcile()
+    assert operation.world.pools["b"]["status"].get("group") is None
+
+
 async def test_finalizer_of_an_orphaned_pool_is_removed() -> None:
     operation = Operation(Faults())
     await operation.until_done()
