@@ -121,17 +121,10 @@ class FailingStream(BatchStream):
         pass
 
     async def __aiter__(self) -> AsyncIterator[ColumnBatch]:
-<<<<<<< HEAD
-        batches: list[ColumnBatch] = []
-        for batch in batches:
-            yield batch
-        raise ZeroDivisionError
-=======
         for failed in (True,):
             if failed:
                 raise ZeroDivisionError
             yield ColumnBatch(0, RecordBatch.of([]))
->>>>>>> m31a
 
 
 def test_error_during_an_interruption_is_raised_by_the_next_call(thread: EventLoopThread) -> None:
