@@ -220,7 +220,7 @@ def test_volume_is_not_deleted_while_an_evicted_storage_shuts_down() -> None:
 
 
 def test_volume_is_deleted_while_the_pod_of_another_lost_volume_cannot_end() -> None:
-    """The pod of a lost node stays until somebody deletes the node. Its replicas are lost."""
+    """The pod of a lost node stays until a user deletes the node. Its replicas are lost."""
     world = started("abcde", onLoss="Replace", lossDelaySeconds=0)
     for pod in ("a-storage-0", "b-storage-0"):
         world.down.add(world.address(pod))
