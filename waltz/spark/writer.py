@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 from waltz.client import Appended, Client, ClientOptions, Draft
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import KazooStore
+from waltz.protocol.batches import MAX_LOCKS
 from waltz.spark.core.ledger import AttemptLocks, Ledger, NewAttempt
 from waltz.spark.core.missing_rows import MissingRows
-from waltz.spark.core.rows import Columns, RowToAppend, fingerprint
+from waltz.spark.core.rows import Columns, RowToAppend, fingerprint, in_parts
 from waltz.spark.ledger_store import LedgerStore
 from waltz.spark.log_reader import ClusterLocation, LogEndsBefore
 
@@ -194,9 +195,20 @@ class TaskAttempt:
         await self._join([p for p in partitions if p not in self._missing_rows])
         for partition in partitions:
             self._sizes.pop(partition)
-        await asyncio.gather(*(self._append_to(p, self._buffered.pop(p)) for p in partitions))
+        await asyncio.gather(*(self._append_rows(p, self._buffered.pop(p)) for p in partitions))
 
-    async def _append_to(self, partition: int, rows: list[RowToAppend]) -> None:
+    async def _append_rows(self, partition: int, rows: list[RowToAppend]) -> None:
+        """Append the missing ones of ``rows`` in batches that a server accepts.
+
+        The attempt has more locks after each run of the same epoch, so a batch with all rows could
+        have too many.
+        """
+        own = self._locks
+        num_own = len(own.write_locks) + len(own.read_locks) + len(own.append_locks)
+        for part in in_parts(rows, num_own, MAX_LOCKS):
+            await self._append_to(partition, part)
+
+    async def _append_to(self, partition: int, rows: Sequence[RowToAppend]) -> None:
         """Append the missing ones of ``rows`` to a partition in which the attempt is registered.
 
         After a refusal search the log, and append the rows that are still missing. An append that

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from waltz.client import Appended, Client, Draft
+from waltz.protocol.batches import MAX_LOCKS
 from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId, checksum
 from waltz.spark import writer
 from waltz.spark.core.ledger import NewAttempt
@@ -67,6 +68,10 @@ class Log:
         self, partition: int, drafts: Sequence[Draft[bytes]], *, mark: int
     ) -> list[Appended]:
         self.batches.append(sum(len(draft.data) for draft in drafts))
+        num_locks = sum(
+            len((*draft.write_locks, *draft.read_locks, *draft.append_locks)) for draft in drafts
+        )
+        assert num_locks <= MAX_LOCKS, "a server refuses the batch"
         return [Appended(self.add(OWN, draft.data)) for draft in drafts]
 
     async def close(self) -> None:
@@ -135,6 +140,30 @@ def test_rows_of_an_attempt_beyond_the_first_page_of_headers_are_found(
         session.log.add(ABANDONED, row)
     write(session, [*rows, b"f"])
     assert session.log.data() == [*rows, b"f"]
+
+
+def test_batches_of_rows_with_many_locks_have_at_most_the_locks_that_a_server_accepts(
+    session: Session,
+) -> None:
+    rows = [b"%04d" % n for n in range(2000)]
+    locks = [{"name": "account", "id": n} for n in range(40)]
+    batch = pa.RecordBatch.from_pydict({"data": rows, "locks": [locks] * len(rows)})
+    session.write(TASK, Columns(("data", "locks")), [batch])
+    assert session.log.data() == rows
+    assert len(session.log.batches) > 1
+
+
+def test_sixteenth_run_of_an_epoch_appends_the_rows_that_are_missing(session: Session) -> None:
+    for run in range(16):
+        session.run(
+            session.ledger(TASK.write_id, persistent=True).join(
+                NewAttempt(TASK.epoch, f"run {run}", TASK.task, 100 + run), {0: -1}
+            )
+        )
+    rows = [b"%04d" % n for n in range(2000)]
+    batch = pa.RecordBatch.from_pydict({"data": rows, "id": [str(n) for n in range(2000)]})
+    session.write(TASK, Columns(("data", "id")), [batch])
+    assert session.log.data() == rows
 
 
 def test_batches_are_bounded_in_bytes(session: Session) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -104,6 +104,19 @@ class Columns:
                     f"{num_partitions - 1}: correct the column partition, or use key"
                 )
             yield partition, RowToAppend(raw, header, _locks(locks), fingerprint(header, raw))
+
+
+def in_parts(
+    rows: Sequence[RowToAppend], num_common_locks: int, max_locks: int
+) -> Iterator[Sequence[RowToAppend]]:
+    """Divide ``rows`` into parts that take at most ``max_locks`` locks together, in their order.
+
+    Each row takes its own locks and ``num_common_locks`` others.
+    """
+    most_of_a_row = num_common_locks + max((len(row.locks) for row in rows), default=0)
+    length = max(1, max_locks // max(1, most_of_a_row))
+    for first in range(0, len(rows), length):
+        yield rows[first : first + length]
 
 
 def columns_of(schema: StructType) -> Columns:
