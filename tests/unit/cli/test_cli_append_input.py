@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -142,6 +143,43 @@ def test_append_of_lines_shows_every_id_and_every_error(client: Client, in_fligh
     assert result.stdout.split() == ["17"] * (1 if in_flight == "2" else 2)
     for each in "bc":
         assert f"17:3:0:{ord(each)}" in result.stderr
+
+
+_READ_STANDARD_INPUT = """
+import signal
+from waltz.cli.log.input import Framing, opened, records
+from waltz.cli.running import run
+
+async def read():
+    with opened(None) as stream:
+        print("ready", flush=True)
+        async for record in records(stream, Framing.LINES):
+            print(record, flush=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run(read(), seconds=None)
+"""
+
+
+def test_interruption_ends_a_command_that_waits_for_standard_input() -> None:
+    command = [sys.executable, "-c", _READ_STANDARD_INPUT]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"b'a'\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            status = process.wait(60)
+        finally:
+            process.kill()
+        assert status in (130, -signal.SIGINT), process.stderr.read()
+        assert b"Fatal" not in process.stderr.read()
 
 
 def test_append_at_a_terminal_says_that_lines_are_read() -> None:

@@ -6,12 +6,15 @@ In the framing ``length``, each record follows its length: four bytes, the most 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from waltz.cli.running import Failed
 
@@ -38,7 +41,13 @@ class Framing(StrEnum):
 def opened(source: Path | None) -> Iterator[BinaryIO]:
     """Open the file, or standard input for None or ``-``."""
     if source is None or str(source) == "-":
-        yield sys.stdin.buffer
+        try:
+            descriptor = sys.stdin.fileno()
+        except OSError:  # Standard input was replaced by an object in memory.
+            yield sys.stdin.buffer
+            return
+        # Not ``sys.stdin.buffer``: at its end, Python waits for a thread that reads from that.
+        yield io.BufferedReader(io.FileIO(descriptor, closefd=False))
         return
     with source.open("rb") as file:
         yield file
@@ -53,18 +62,44 @@ async def records(stream: BinaryIO, framing: Framing) -> AsyncIterator[bytes]:
     match framing:
         case Framing.ONE:
             # One byte more than the maximum shows that the input is too large.
-            content = await asyncio.to_thread(stream.read, MAX_RECORD_BYTES + 1)
+            content = await _in_thread(stream.read, MAX_RECORD_BYTES + 1)
             if len(content) > MAX_RECORD_BYTES:
                 raise Failed(f"the input exceeds {MAX_RECORD_BYTES >> 20} MiB, the largest record")
             yield content
         case Framing.LINES:
-            while line := await asyncio.to_thread(stream.readline):
+            while line := await _in_thread(stream.readline):
                 yield line.removesuffix(b"\n")
         case Framing.LENGTH:
             number = 0
-            while head := await asyncio.to_thread(stream.read, LENGTH_BYTES):
+            while head := await _in_thread(stream.read, LENGTH_BYTES):
                 yield await _of_length(stream, head, number)
                 number += 1
+
+
+async def _in_thread(read: Callable[..., bytes], *arguments: int) -> bytes:
+    """Return what a blocking read returns.
+
+    The thread is a daemon: Ctrl-C ends the process although the thread still waits for input.
+    `asyncio.to_thread` would wait for that thread.
+    """
+    loop = asyncio.get_running_loop()
+    content: asyncio.Future[bytes] = loop.create_future()
+
+    def deliver(settle: Callable[[Any], None], outcome: bytes | Exception) -> None:
+        if not content.done():
+            settle(outcome)
+
+    def work() -> None:
+        with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile.
+            try:
+                found = read(*arguments)
+            except Exception as error:
+                loop.call_soon_threadsafe(deliver, content.set_exception, error)
+            else:
+                loop.call_soon_threadsafe(deliver, content.set_result, found)
+
+    threading.Thread(target=work, name="input", daemon=True).start()
+    return await content
 
 
 async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
@@ -84,7 +119,7 @@ async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
             f"record ({MAX_RECORD_BYTES >> 20} MiB): each record must follow its length, in four "
             "bytes, the most significant first"
         )
-    content = await asyncio.to_thread(stream.read, length)
+    content = await _in_thread(stream.read, length)
     if len(content) < length:
         raise incomplete
     return content
