@@ -52,8 +52,7 @@ def pool_status(
         resized,
     )
     message = "; ".join(text for text in (missing, resized.message) if text)
-    # Without an observation, the group that was known stays: the API server ignores a field that a
-    # patch leaves out, so the status would differ, and the cluster never be at rest.
+    # The group is in ZooKeeper: while ZooKeeper does not answer, the known one stays.
     group = old.group if present is None else groups_of(desired, present.maps).get(name)
     return PoolStatus(
         observed_generation=generation,

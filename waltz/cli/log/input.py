@@ -46,7 +46,8 @@ def opened(source: Path | None) -> Iterator[BinaryIO]:
         except OSError:  # Standard input was replaced by an object in memory.
             yield sys.stdin.buffer
             return
-        # Not ``sys.stdin.buffer``: at its end, Python waits for a thread that reads from that.
+        # Not ``sys.stdin.buffer``: Python closes that at the end of the process, and would first
+        # wait for the thread that reads from it.
         yield io.BufferedReader(io.FileIO(descriptor, closefd=False))
         return
     with source.open("rb") as file:

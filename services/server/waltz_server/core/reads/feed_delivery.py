@@ -192,7 +192,10 @@ class FeedDelivery:
         return True
 
     def _fetch(self, first_id: int) -> None:
-        """Read headers from ``first_id`` on, unless a read is under way, or its retry is.
+        """Read headers from ``first_id`` on.
+
+        Do nothing while a read is under way, or while a failed read of this header waits for its
+        retry.
 
         Headers before ``first_id`` are also read, if the cache lacks them in the same block.
         """
