@@ -208,12 +208,12 @@ OUTER_BUGS = (
     ),
     Planted(
         "a session that has begun counts as opened",
-        Package.METADATA,
-        "return newest_first[quorum - 1] if len(newest_first) >= quorum else NO_SESSION\n",
+        Package.ADMIN,
+        "return newest_first[needed - 1] if len(newest_first) >= needed else NO_SESSION\n",
         "return metadata.session_id\n",
         "A rescue regards intact replicas as outdated.",
         nodes(
-            "unit/metadata/test_metadata_cluster_backup.py::test_session_that_has_begun_and_not_opened_is_not_the_last_opened_one"
+            "unit/admin/test_operations_rescue.py::test_session_that_has_begun_and_not_opened_is_not_the_last_opened_one"
         ),
     ),
     Planted(

@@ -167,7 +167,8 @@ class _OfflineWriter:
         answer = await self._connection.call(
             lambda seq: messages.MaxTransactionIdRequest(
                 self._session, seq, self._partition, offline=True
-            )
+            ),
+            messages.MaxTransactionIdResponse,
         )
         last_id: int = answer.transaction_id
         return last_id

@@ -20,6 +20,7 @@ from waltz.admin.core.rescue import (
     RebuildDecision,
     ReplicaReport,
     Verdict,
+    last_opened_session,
     rebuild,
     records_to_compare,
 )
@@ -28,7 +29,7 @@ from waltz.admin.replica_comparison import read_and_sum
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.access import create_access_rules, read_access_rules
 from waltz.metadata.cluster import Cluster, VersionedValue
-from waltz.metadata.core.cluster_backup import ClusterBackup, last_opened_session
+from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import NEW_PARTITION, StoreParams, decode_id
 from waltz.metadata.core.outside_addresses import OutsideAddresses

@@ -95,7 +95,8 @@ async def max_transaction_id(
     )
     try:
         answer = await connection.call(
-            lambda seq: messages.MaxTransactionIdRequest(session, seq, partition, offline)
+            lambda seq: messages.MaxTransactionIdRequest(session, seq, partition, offline),
+            messages.MaxTransactionIdResponse,
         )
     finally:
         connection.close()

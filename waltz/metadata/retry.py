@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from waltz.metadata.store import (
     MetadataStore,
+    Node,
     NodeMissing,
     SessionState,
     StoreUnavailable,
@@ -101,19 +102,21 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
             "%s: no answer to a write; reading the node to see whether it was executed", path
         )
 
-    async def check_and_write() -> int:
+    async def read() -> Node:
         node = await store.get(path)
         if node is None:
             raise NodeMissing(path)
+        return node
+
+    async def check_and_write() -> int:
+        node = await read()
         if node.version == version:
             try:
                 return await store.set(path, data, version)
             except VersionConflict:
                 # The read was outdated: after a reconnection, it may come from a follower that has
                 # not seen the first write. The refusal has brought that follower up to date.
-                node = await store.get(path)
-                if node is None:
-                    raise NodeMissing(path) from None
+                node = await read()
         if node.version == version + 1 and node.data == data:
             return node.version
         raise VersionConflict(path, version)

@@ -52,7 +52,7 @@ class Destination:
     async def session_info(self, partition: int) -> Any:
         return SimpleNamespace(last_session_id=3, low_water_mark=self.mark)
 
-    async def call(self, make: Any) -> Any:
+    async def call(self, make: Any, expected: type[Any] = object) -> Any:
         match make(1):
             case st.MaxTransactionIdRequest():
                 return SimpleNamespace(transaction_id=self.last)

@@ -18,10 +18,10 @@ from waltz.admin.core.rescue import (
     RebuildDecision,
     ReplicaReport,
     Verdict,
+    last_opened_session,
     rebuild,
     records_to_compare,
 )
-from waltz.metadata.core.cluster_backup import last_opened_session
 from waltz.metadata.core.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata, ReplicaState
 
 _NO_ANSWER = "no answer within 10 s"
@@ -307,3 +307,25 @@ def test_unassigned_replica_of_an_older_session_does_not_stop_the_rescue() -> No
     found = rebuild(reports, None, dict.fromkeys(records_to_compare(reports), 0))
     assert found.verdict is Verdict.REBUILT
     assert set(_states(found)) == {"a", "b"}
+
+
+def _replicas_of(*sessions: int) -> dict[str, ReplicaState]:
+    """Return states that name these sessions; the last one has a closing mark."""
+    marks = [UNRESOLVED] * (len(sessions) - 1) + [40]
+    each = zip("abc", sessions, marks, strict=True)
+    return {storage: ReplicaState(session, mark) for storage, session, mark in each}
+
+
+def test_last_opened_session_is_that_of_a_quorum_of_the_replicas() -> None:
+    opened = PartitionMetadata(4, 9, _replicas_of(9, 9, 7))
+    assert [last_opened_session(each) for each in (opened, NEW_PARTITION)] == [9, -1]
+
+
+@pytest.mark.parametrize("sessions", [(7, 7, 1007), (7, 8, 1007), (7, 7, 8)])
+def test_session_of_a_rescue_is_not_the_last_opened_one(sessions: tuple[int, int, int]) -> None:
+    """One replica is unknown, or a disk has a session that never opened."""
+    assert last_opened_session(PartitionMetadata(4, 1007, _replicas_of(*sessions))) == 7
+
+
+def test_session_that_has_begun_and_not_opened_is_not_the_last_opened_one() -> None:
+    assert last_opened_session(PartitionMetadata(4, 10, _replicas_of(9, 9, 7))) == 9

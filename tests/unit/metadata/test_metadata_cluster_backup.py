@@ -14,10 +14,8 @@ from waltz.metadata.core.cluster_backup import (
     ClusterBackup,
     decode_backup,
     encode_backup,
-    last_opened_session,
 )
 from waltz.metadata.core.formats import (
-    NEW_PARTITION,
     UNRESOLVED,
     ConnectionMetadata,
     GroupDescriptor,
@@ -28,14 +26,6 @@ from waltz.metadata.core.formats import (
 from waltz.metadata.core.outside_addresses import OutsideAddresses
 from waltz.metadata.core.server_transport import ServerTransport, Transport
 from waltz.metadata.core.storage_maps import StorageMaps
-
-
-def _replicas(*sessions: int) -> dict[str, ReplicaState]:
-    """Return states that name these sessions; the last one has a closing mark."""
-    *open_ones, closed = zip(("a:1", "b:1", "c:1"), sessions, strict=True)
-    states = {storage: ReplicaState(session, UNRESOLVED) for storage, session in open_ones}
-    return {**states, closed[0]: ReplicaState(closed[1], 40)}
-
 
 _BACKUP = ClusterBackup(
     "orders",
@@ -50,7 +40,7 @@ _BACKUP = ClusterBackup(
         ReplicaAssignments({"a:1": (0, 1), "b:1": (0, 1)}),
     ),
     {"server-0:55180": (0, 1)},
-    {0: PartitionMetadata(4, 9, _replicas(9, 9, 7))},
+    {0: PartitionMetadata(4, 9, {"a:1": ReplicaState(9, UNRESOLVED), "b:1": ReplicaState(7, 40)})},
 )
 
 
@@ -90,21 +80,6 @@ def test_backup_shows_key_storages_and_replicas() -> None:
         "partitions": [0, 1],
     }
     assert content["metadata"][0]["replicas"][0]["closing_mark"] is None
-
-
-def test_last_opened_session_is_that_of_a_quorum_of_the_replicas() -> None:
-    opened = PartitionMetadata(4, 9, _replicas(9, 9, 7))
-    assert [last_opened_session(each) for each in (opened, NEW_PARTITION)] == [9, -1]
-
-
-@pytest.mark.parametrize("sessions", [(7, 7, 1007), (7, 8, 1007), (7, 7, 8)])
-def test_session_of_a_rescue_is_not_the_last_opened_one(sessions: tuple[int, int, int]) -> None:
-    """One replica is unknown, or a disk has a session that never opened."""
-    assert last_opened_session(PartitionMetadata(4, 1007, _replicas(*sessions))) == 7
-
-
-def test_session_that_has_begun_and_not_opened_is_not_the_last_opened_one() -> None:
-    assert last_opened_session(PartitionMetadata(4, 10, _replicas(9, 9, 7))) == 9
 
 
 @pytest.mark.parametrize(

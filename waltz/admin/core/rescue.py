@@ -88,6 +88,7 @@ from enum import Enum
 from waltz.admin.core.replicas import HeldPartition, quorum
 from waltz.metadata.core.formats import (
     NEW_PARTITION,
+    NO_SESSION,
     UNRESOLVED,
     PartitionMetadata,
     ReplicaState,
@@ -232,6 +233,21 @@ def rebuild(
     metadata = PartitionMetadata(present.generation, session_id, states)
     count = f"{len(last.voters)} of {len(assigned)} replicas vote"
     return RebuildDecision(Verdict.REBUILT, metadata, f"session {last.session}: {count}")
+
+
+def last_opened_session(metadata: PartitionMetadata) -> int:
+    """Return the last session that ``metadata`` prove to have opened, or NO_SESSION.
+
+    A session opens with a quorum of its replicas, and their states name it, or a later one. Other
+    states may name sessions that never opened: a rescue writes a new session for a replica that it
+    does not know, and the newest session on the disk for other replicas.
+    """
+    sessions = [state.session_id for state in metadata.replicas.values()]
+    needed = quorum(len(sessions))
+    if sessions.count(metadata.session_id) < needed:
+        sessions = [each for each in sessions if each != metadata.session_id]
+    newest_first = sorted(sessions, reverse=True)
+    return newest_first[needed - 1] if len(newest_first) >= needed else NO_SESSION
 
 
 def _judge(present: PartitionMetadata, reports: Sequence[ReplicaReport]) -> RebuildDecision:

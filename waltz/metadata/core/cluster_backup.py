@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.formats import (
-    NO_SESSION,
     UNRESOLVED,
     ConnectionMetadata,
     GroupDescriptor,
@@ -63,21 +62,6 @@ class ClusterBackup:
     access: AccessRules | None = None
     transport: ServerTransport | None = None
     outside: OutsideAddresses | None = None
-
-
-def last_opened_session(metadata: PartitionMetadata) -> int:
-    """Return the last session that ``metadata`` prove to have opened, or NO_SESSION.
-
-    A session opens with a quorum of its replicas, and their states name it, or a later one. Other
-    states may name sessions that never opened: a rescue writes a new session for a replica that it
-    does not know, and the newest session on the disk for other replicas.
-    """
-    sessions = [state.session_id for state in metadata.replicas.values()]
-    quorum = len(sessions) // 2 + 1
-    if sessions.count(metadata.session_id) < quorum:
-        sessions = [each for each in sessions if each != metadata.session_id]
-    newest_first = sorted(sessions, reverse=True)
-    return newest_first[quorum - 1] if len(newest_first) >= quorum else NO_SESSION
 
 
 def encode_backup(backup: ClusterBackup) -> str:
