@@ -227,8 +227,9 @@ TRIALS = {
         "operator",
         _OPERATOR,
         commands=("waltz-operator --version", "waltz-operator plan --help"),
-        absent=("pyspark", "sqlalchemy"),
+        absent=("kubernetes", "pyspark", "sqlalchemy"),
     ),
+    "kubeconfig": Trial("kubeconfig", f"import kubernetes\n{_OPERATOR}", absent=("pyspark",)),
     "spark": Trial("spark", _SPARK, absent=("typer", "aiohttp")),
     "spark-connector": Trial("spark-connector", _SPARK, absent=("pyspark", "typer", "aiohttp")),
 }

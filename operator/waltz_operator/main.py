@@ -30,13 +30,14 @@ from waltz.runtime.process import (
     set_up_logging,
     stop_signal,
 )
+from waltz_operator.shell.api_login import NoKubeConfig
 from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.fencing import LeaderEnvironment, LeaderKube
 from waltz_operator.shell.handlers import WATCHED_KINDS, make_registry, watch_owned
 from waltz_operator.shell.http import serve_http
-from waltz_operator.shell.kube_api import ApiServer, NoKubeConfig, connected_api_server
+from waltz_operator.shell.kube_api import ApiServer, connected_api_server
 from waltz_operator.shell.leader_election import LeaderElection
 from waltz_operator.shell.liveness import Liveness
 from waltz_operator.shell.metrics import OperatorMetrics

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from waltz.runtime.one_line_parser import OneLineParser
 from waltz_operator.core.preview import MEGABYTES_PER_SECOND, preview, report
+from waltz_operator.shell.api_login import NoKubeConfig
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
 from waltz_operator.shell.environment import Environment, NetworkEnvironment
@@ -48,7 +49,7 @@ def main() -> None:
     try:
         text = _read_file(options.file)
         lines = asyncio.run(_run(options, text))
-    except (KubeError, InvalidResource, RequestRefused) as problem:
+    except (KubeError, NoKubeConfig, InvalidResource, RequestRefused) as problem:
         sys.exit(f"waltz-operator plan: {' '.join(str(problem).split())}")
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -107,7 +108,7 @@ def _read_file(file: str | None) -> str | None:
 async def _run(options: argparse.Namespace, text: str | None) -> list[str]:
     """Return the lines to print; ``text`` is the content of the file, None without one.
 
-    Raises KubeError, InvalidResource, RequestRefused.
+    Raises KubeError, NoKubeConfig, InvalidResource, RequestRefused.
     """
     namespace: str = options.namespace
     async with connected_api_server() as kube:

@@ -15,6 +15,7 @@ import sys
 
 from waltz.runtime.process import set_up_logging
 from waltz_operator.core.names import FINALIZER
+from waltz_operator.shell.api_login import NoKubeConfig
 from waltz_operator.shell.kube_api import Conflict, Kube, KubeError, NotFound, connected_api_server
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def main() -> None:
     set_up_logging(verbose=False)
     try:
         asyncio.run(_run(os.environ.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", "")))
-    except KubeError as problem:
+    except (KubeError, NoKubeConfig) as problem:
         log.error(
             "finalizer %s: not removed from every resource, the job failed: %s; remove it from the "
             "remaining resources with kubectl edit",

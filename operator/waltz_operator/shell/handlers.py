@@ -19,6 +19,7 @@ from waltz.net.core.backoff import Backoff
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import GROUP, VERSION
+from waltz_operator.shell.api_login import log_in
 from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.reconciler import Reconciler
@@ -98,8 +99,8 @@ def make_registry(
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    async def login(**known: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+    def login(**_: Any) -> kopf.ConnectionInfo:
+        return log_in()
 
     @kopf.on.startup(registry=registry)
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:

@@ -1,26 +1,23 @@
 """Client of the Kubernetes API server; objects are plain dictionaries. Touches the network.
 
-`Kube` is the interface, `ApiServer` the implementation. The generated classes of the kubernetes
-package are not used, because they would take most of the operator's memory.
+`Kube` is the interface, `ApiServer` the implementation. The package kubernetes is not used, because
+importing it takes 20 MB of the operator's memory.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
-import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from aiohttp import ClientError
-from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import ApiClient
-from kubernetes.aio.client.exceptions import ApiException
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
 
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.objects.manifest import API_VERSIONS
 from waltz_operator.core.observed import LiveObject
+from waltz_operator.shell.api_login import Credentials, NoKubeConfig, log_in, pod_max_age
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
 """The plurals that are not the kind in lower case and an s."""
@@ -38,10 +35,6 @@ _WATCH_SECONDS = 240
 
 class KubeError(Exception):
     """The API server refused a request or did not answer; the message has the reason."""
-
-
-class NoKubeConfig(KubeError):
-    """No usable configuration names an API server; the message says what to do."""
 
 
 class Conflict(KubeError):
@@ -115,36 +108,21 @@ async def connected_api_server() -> AsyncIterator[ApiServer]:
 
     Raises NoKubeConfig.
     """
-    try:
-        if "KUBERNETES_SERVICE_HOST" in os.environ:
-            kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
-        else:
-            with warnings.catch_warnings():
-                # For a missing file the library shows a warning of several lines before its error.
-                warnings.simplefilter("ignore")
-                await kube_config.load_config()  # type: ignore[no-untyped-call]
-    except Exception as problem:
-        # For a malformed file the library raises its own ConfigException or many built-in errors.
-        text = str(problem)
-        if isinstance(problem, OSError):
-            text = f"cannot read {problem.filename}: {problem.strerror}"
-        why = " ".join(text.split()) or type(problem).__name__
-        raise NoKubeConfig(
-            f"no configuration of Kubernetes can be used: {why}; run in a pod with a service "
-            "account, or name a kubeconfig by KUBECONFIG"
-        ) from problem
-    async with ApiClient() as client:
-        yield ApiServer(client)
+    info = await asyncio.to_thread(log_in)
+    credentials = Credentials(log_in, info, pod_max_age())
+    connector = TCPConnector(ssl=info.as_ssl_context())
+    async with ClientSession(
+        connector=connector, proxy=info.proxy_url, trust_env=info.trust_env
+    ) as session:
+        yield ApiServer(session, credentials)
 
 
 class ApiServer:
-    """Sends requests to the API server by ``client``, which knows its address and credentials.
+    """Sends requests to the API server by ``session``. Implements `Kube`."""
 
-    Implements `Kube`.
-    """
-
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
+    def __init__(self, session: ClientSession, credentials: Credentials) -> None:
+        self._session = session
+        self._credentials = credentials
 
     async def get(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """See Kube."""
@@ -229,19 +207,44 @@ class ApiServer:
             ("timeoutSeconds", str(_WATCH_SECONDS)),
         ]
         path = path_of(kind, namespace)
+        seconds = _WATCH_SECONDS + _TIMEOUT_SECONDS
         try:
-            request = await self._client.param_serialize(
-                "GET", path, query_params=query, auth_settings=["BearerToken"]
-            )
-            timeout = _WATCH_SECONDS + _TIMEOUT_SECONDS
-            response = await self._client.call_api(*request, _request_timeout=timeout)
-            if response.status >= 300:
-                text: bytes = await response.read()  # type: ignore[no-untyped-call]
-                raise KubeError(f"watch of {path}: {response.status} {_message(text)}")
-            async for line in response.response.content:
-                yield json.loads(line)["object"]
-        except (ApiException, OSError, TimeoutError, ClientError, ValueError) as broken:
+            async with self._answer("GET", path, query, seconds=seconds) as response:
+                if response.status >= 300:
+                    text = await response.read()
+                    raise KubeError(f"watch of {path}: {response.status} {_message(text)}")
+                async for line in response.content:
+                    yield json.loads(line)["object"]
+        except (NoKubeConfig, OSError, TimeoutError, ClientError, ValueError) as broken:
             raise KubeError(f"watch of {path}: {str(broken) or 'no answer in time'}") from broken
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        seconds: float = _TIMEOUT_SECONDS,
+    ) -> AsyncIterator[ClientResponse]:
+        """Send a request and yield the answer; log in again after an answer 401."""
+        for is_last in (False, True):
+            headers = await self._credentials.headers()
+            headers |= {"Accept": "application/json", "Content-Type": content_type}
+            async with self._session.request(
+                method,
+                self._credentials.server + path,
+                params=query,
+                headers=headers,
+                data=None if body is None else json.dumps(body),
+                timeout=ClientTimeout(total=seconds),
+            ) as response:
+                if response.status != 401 or is_last:
+                    yield response
+                    return
+            await self._credentials.renew()
 
     async def _call(
         self,
@@ -258,23 +261,12 @@ class ApiServer:
         The error statuses in ``allowed`` raise no error: the answer is then None. Otherwise raises
         Conflict, NotFound, Refused or another KubeError.
         """
-        headers = {"Accept": "application/json", "Content-Type": content_type}
         try:
-            request = await self._client.param_serialize(
-                method,
-                path,
-                query_params=query or [],
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            response = await self._client.call_api(*request, _request_timeout=_TIMEOUT_SECONDS)
-            text: bytes = await response.read()  # type: ignore[no-untyped-call]
-        except ApiException as unsent:
-            # The library could not form the request. An answer with an error status is no
-            # ApiException here: it is handled below.
-            raise KubeError(f"{method} {path}: {unsent.reason}") from unsent
-        except (OSError, TimeoutError, ClientError) as broken:
+            async with self._answer(
+                method, path, query or [], body=body, content_type=content_type
+            ) as response:
+                text = await response.read()
+        except (NoKubeConfig, OSError, TimeoutError, ClientError) as broken:
             raise KubeError(f"{method} {path}: {str(broken) or 'no answer in time'}") from broken
         if response.status in allowed:
             return response.status, None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, cast
 
+import kopf
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
-from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from waltz_operator.shell.api_login import Credentials
 from waltz_operator.shell.http import serve_http
 from waltz_operator.shell.kube_api import ApiServer, Conflict, KubeError, NotFound, path_of
 
@@ -37,11 +39,17 @@ class Recorder:
         self.status = 200
         self.answer: Any = {}
         self.text: str | None = None
+        self.tokens: list[str] = []
+        self.only_token = ""
+        """The only token that is accepted; every one if it is empty."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         form, body = request.headers.get("Content-Type", ""), await request.text()
         query = dict(request.query)
         self.requests.append(RecordedRequest(request.method, request.path, query, form, body))
+        self.tokens.append(request.headers["Authorization"].removeprefix("Bearer "))
+        if self.only_token not in ("", self.tokens[-1]):
+            return web.json_response({"message": "Unauthorized"}, status=401)
         if request.query.get("watch") and self.status == 200:
             lines = [json.dumps({"type": "ADDED", "object": each}) for each in self.answer]
             return web.Response(text="\n".join(lines) + "\n")
@@ -55,15 +63,24 @@ def recorder() -> Recorder:
     return Recorder()
 
 
+def credentials_of(server: str) -> Credentials:
+    """Return credentials whose token is the number of the login."""
+    tokens = itertools.count(1)
+
+    def log_in() -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(server=server, token=str(next(tokens)))
+
+    return Credentials(log_in, log_in())
+
+
 @pytest.fixture
 async def kube(recorder: Recorder) -> AsyncIterator[ApiServer]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", recorder.handle)
     server = TestServer(application, host="127.0.0.1")
     await server.start_server()
-    configuration = Configuration(host=str(server.make_url("")).rstrip("/"))
-    async with ApiClient(configuration) as client:
-        yield ApiServer(client)
+    async with ClientSession() as session:
+        yield ApiServer(session, credentials_of(str(server.make_url(""))))
     await server.close()
 
 
@@ -85,22 +102,32 @@ async def test_find_selects_by_label_on_the_server_and_adds_kind_and_version(
     assert recorder.requests[0][:3] == ("GET", _PODS, {"labelSelector": "a=1,b=2"})
 
 
-class SilentClient:
-    """A client of the API server that gets no answer in time."""
+class SilentSession:
+    """A session that gets no answer in time."""
 
-    async def param_serialize(self, *_: Any, **__: Any) -> tuple[Any, ...]:
-        return ()
-
-    async def call_api(self, *_: Any, **__: Any) -> Any:
+    def request(self, *_: Any, **__: Any) -> Any:
         raise TimeoutError
 
 
 async def test_request_without_an_answer_says_so() -> None:
-    silent = ApiServer(cast(ApiClient, SilentClient()))
+    session = cast(ClientSession, SilentSession())
+    silent = ApiServer(session, credentials_of("http://127.0.0.1:9"))
     with pytest.raises(KubeError, match=f"^GET {_PODS}: no answer in time$"):
         await silent.find("Pod", "logs", {})
     with pytest.raises(KubeError, match=f"^watch of {_PODS}: no answer in time$"):
         await anext(aiter(silent.changes("Pod", "logs", {})))
+
+
+async def test_request_with_an_expired_token_is_repeated_once_with_a_new_one(
+    kube: ApiServer, recorder: Recorder
+) -> None:
+    recorder.only_token = "2"
+    assert await kube.get("Pod", "logs", "x") == {}
+    assert recorder.tokens == ["1", "2"]
+    recorder.only_token = "none"
+    with pytest.raises(KubeError, match="401"):
+        await kube.get("Pod", "logs", "x")
+    assert recorder.tokens == ["1", "2", "2", "3"]
 
 
 async def test_apply_forces_ownership_of_fields(kube: ApiServer, recorder: Recorder) -> None:
@@ -193,9 +220,9 @@ async def test_answer_that_is_not_json_raises_kube_error(
 
 
 async def test_unreachable_server_raises_kube_error() -> None:
-    async with ApiClient(Configuration(host="http://127.0.0.1:9")) as client:
+    async with ClientSession() as session:
         with pytest.raises(KubeError):
-            await ApiServer(client).get("Pod", "logs", "x")
+            await ApiServer(session, credentials_of("http://127.0.0.1:9")).get("Pod", "logs", "x")
 
 
 async def test_changes_yields_every_object_of_the_watch(
@@ -228,13 +255,13 @@ async def test_http_serves_health_and_metrics() -> None:
     problem: list[str] = []
     async with (
         serve_http("127.0.0.1", 0, lambda: problem[0] if problem else None, Counted()) as port,
-        ApiClient(Configuration(host=f"http://127.0.0.1:{port}")) as client,
+        ClientSession(f"http://127.0.0.1:{port}") as client,
     ):
-        answer = await client.rest_client.request("GET", f"http://127.0.0.1:{port}/healthz")
+        answer = await client.get("/healthz")
         assert answer.status == 200
         problem.append("unhealthy")
-        answer = await client.rest_client.request("GET", f"http://127.0.0.1:{port}/healthz")
+        answer = await client.get("/healthz")
         assert answer.status == 503
-        answer = await client.rest_client.request("GET", f"http://127.0.0.1:{port}/metrics")
+        answer = await client.get("/metrics")
         text = (await answer.read()).decode()
     assert text == "# HELP waltz_x_total what\n# TYPE waltz_x_total counter\nwaltz_x_total 2.0\n"

@@ -255,9 +255,8 @@ def test_wrong_input_of_operator_is_answered_by_one_line(
         with monkeypatch.context() as patched:
             for name, value in variables.items():
                 patched.setenv(name, value)
-            # The library reads the variable when it is imported.
-            for module in ("kubernetes.aio.config", "kubernetes.aio.config.kube_config"):
+                # The library reads the variable when it is imported.
                 place = variables.get("KUBECONFIG", "missing.yml")
-                patched.setattr(f"{module}.KUBE_CONFIG_DEFAULT_LOCATION", place)
+                patched.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", place)
             bad.append(answer_problem("operator", line, says, capsys))
     assert [problem for problem in bad if problem is not None] == []
