@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 import kopf
 
+from waltz.runtime.memory import collect_every, favour_size
 from waltz.runtime.process import (
     fail_stop_on_error,
     run_loop,
@@ -46,6 +47,8 @@ from waltz_operator.shell.reconciler import Reconciler
 log = logging.getLogger(__name__)
 
 _EXIT_LEASE_LOST = 1
+_COLLECT_SECONDS = 10.0
+"""How often the garbage collector runs."""
 
 
 class BadVariable(ValueError):
@@ -100,7 +103,7 @@ def main() -> None:
     # kopf logs every change that it sees.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
-        run_loop(_run(read_settings(os.environ)))
+        run_loop(_run(read_settings(os.environ)), tune_memory=favour_size)
     except (BadVariable, NoKubeConfig) as problem:
         sys.exit(f"waltz-operator: {problem}")
 
@@ -112,8 +115,10 @@ async def _run(settings: OperatorConfig) -> None:
         # temporary files removes it. The identity may have a character that a name cannot have.
         prefix = f"waltz-operator-{quote(settings.identity, safe='')}"
         _remove_folders(prefix)
+        collecting = asyncio.create_task(collect_every(_COLLECT_SECONDS))
         with tempfile.TemporaryDirectory(prefix=f"{prefix}-") as folder:
             await _operate(settings, kube, Path(folder))
+        collecting.cancel()
 
 
 def _remove_folders(prefix: str) -> None:

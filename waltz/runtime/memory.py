@@ -9,13 +9,16 @@ other work on the message.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import sys
+from collections.abc import Mapping
 
 # Parameters of mallopt(3).
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 _KEPT_BYTES = 32 << 20
 """How many freed bytes glibc keeps at the end of each memory area; each thread uses one area."""
@@ -24,6 +27,12 @@ _MAPPED_BYTES = 32 << 20
 """Each block of at least this size is still returned to the kernel when it is freed.
 
 This is the largest value that glibc allows."""
+
+_SMALL_BLOCK_BYTES = 64 << 10
+"""With `favour_size`, each block of at least this size is returned to the kernel when it is freed.
+
+By default glibc raises this limit when the first such block is freed. Then the 256 KiB that asyncio
+has for each connection with TLS leave holes in the heap, which never becomes smaller."""
 
 # The thresholds of gc.set_threshold.
 _YOUNG_OBJECTS = 20_000
@@ -36,20 +45,54 @@ _MIDDLE_RUNS = 20
 """How many collections of the middle generation cause one of the oldest generation."""
 
 
+def favour_speed() -> None:
+    """Tune a process that handles many messages: a server, a storage, a client."""
+    keep_freed_memory()
+    _collect_rarely()
+
+
+def favour_size() -> None:
+    """Tune a process that works little and should be small, such as the operator."""
+    _set_malloc({_M_TRIM_THRESHOLD: 0, _M_MMAP_THRESHOLD: _SMALL_BLOCK_BYTES, _M_ARENA_MAX: 2})
+    _freeze()
+
+
+async def collect_every(seconds: float) -> None:
+    """Examine all objects that are not frozen every ``seconds``, until this task is cancelled.
+
+    Failed requests leave cycles that have few objects, and large buffers of their connections.
+    Python counts only objects, so it would find such cycles after hundreds of megabytes.
+    """
+    while True:
+        await asyncio.sleep(seconds)
+        gc.collect()
+
+
 def keep_freed_memory() -> None:
     """Let each thread of this process keep up to 32 MiB of freed memory.
 
     With a C library other than glibc, this function has no effect.
     """
+    _set_malloc({_M_TRIM_THRESHOLD: _KEPT_BYTES, _M_MMAP_THRESHOLD: _MAPPED_BYTES})
+
+
+def _set_malloc(parameters: Mapping[int, int]) -> None:
+    """Set parameters of glibc's malloc; no effect with another C library."""
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        for parameter, value in parameters.items():
+            mallopt(parameter, value)
 
 
-def collect_rarely() -> None:
+def _freeze() -> None:
+    """Let the garbage collector never examine the objects that exist now."""
+    gc.collect()
+    gc.freeze()
+
+
+def _collect_rarely() -> None:
     """Let the garbage collector run less often, and never examine the objects that exist now.
 
     The collector finds cycles of objects. Failed connections and exceptions leave cycles; all other
@@ -57,6 +100,5 @@ def collect_rarely() -> None:
     runs the collector after 700 new objects, which is every few appends, and its full runs examine
     every module and every cached record.
     """
-    gc.collect()
-    gc.freeze()
+    _freeze()
     gc.set_threshold(_YOUNG_OBJECTS, _YOUNG_RUNS, _MIDDLE_RUNS)

@@ -14,11 +14,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from waltz.runtime.memory import collect_rarely, keep_freed_memory
+from waltz.runtime.memory import favour_speed
 
 _SOFTWARE_ERROR = 70
 """The exit code after a broken invariant: EX_SOFTWARE of sysexits.h."""
@@ -48,8 +48,10 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run ``main`` to its end, on uvloop if that is installed.
+def run_loop(
+    main: Coroutine[Any, Any, None], *, tune_memory: Callable[[], None] = favour_speed
+) -> None:
+    """Run ``main`` to its end, on uvloop if that is installed; ``tune_memory`` is called before.
 
     An unexpected exception in a callback of the event loop, or in a task that was passed to
     `fail_stop_on_error`, ends the process with exit code 70. An OSError there is only logged.
@@ -59,8 +61,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         raise SystemExit(
             "python -O removes the assertions that protect the log: start it without python -O"
         )
-    keep_freed_memory()
-    collect_rarely()
+    tune_memory()
     try:
         import uvloop
     except ImportError:

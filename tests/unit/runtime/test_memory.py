@@ -1,11 +1,16 @@
-"""Memory of long messages is reused, and the garbage collector runs rarely."""
+"""Memory of long messages is reused, and the garbage collector runs as often as is good."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
+
+from waltz.runtime.memory import collect_every
 
 PROGRAM = """
 import resource
@@ -40,13 +45,13 @@ def test_memory_of_a_long_message_is_reused_by_the_next() -> None:
 
 COLLECTING = """
 import gc
-from waltz.runtime.memory import collect_rarely
+from waltz.runtime.memory import favour_speed
 
 def runs():
     return sum(generation["collections"] for generation in gc.get_stats())
 
 kept = [[] for _ in range(5_000)]
-collect_rarely()
+favour_speed()
 before = runs()
 kept += [[] for _ in range(15_000)]
 print(runs() - before, gc.get_freeze_count() > 5_000)
@@ -58,3 +63,23 @@ def test_collector_runs_after_twenty_thousand_objects_and_skips_older_ones() -> 
         [sys.executable, "-c", COLLECTING], stdout=subprocess.PIPE, text=True, check=True
     )
     assert done.stdout == "0 True\n"
+
+
+class Cycle:
+    """An object that only the garbage collector frees."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+async def test_cycles_are_freed_periodically_without_new_objects() -> None:
+    freed = asyncio.Event()
+    weakref.finalize(Cycle(), freed.set)
+    gc.disable()
+    collecting = asyncio.create_task(collect_every(0.001))
+    try:
+        await asyncio.wait_for(freed.wait(), 10)
+    finally:
+        gc.enable()
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
