@@ -87,7 +87,7 @@ SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
     "storage.initialRetryInterval": 50,
     "storage.maxRetryInterval": 5000,
     "storage.checkpointInterval": 1000,
-    **{f"server.ssl.{key}": "x" for key in SSL},
+    **{f"{prefix}.ssl.{key}": "x" for prefix in ("server", "storage") for key in SSL},
     **{f"server.tls.{key}": "x.pem" for key in PEM_FILES},
     **{f"server.graphite.{key}": "x" for key in GRAPHITE},
 }
