@@ -92,6 +92,8 @@ SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
     **{f"server.graphite.{key}": "x" for key in GRAPHITE},
 }
 STORAGE_KEYS_0_13_2 = REQUIRED_BY_STORAGE | {
+    "cluster.key": "5bcc32f5-2222-a1e6-c29f-774f268f433d",
+    "cluster.numPartitions": 1,
     "storage.jetty.port": 55282,
     "storage.segment.size.threshold": 1 << 20,
     "storage.segment.cache.capacity": 9,
