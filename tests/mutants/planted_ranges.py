@@ -95,9 +95,19 @@ RANGE_BUGS = (
     Planted(
         "an old storage gets a request that it does not support",
         Package.SERVER,
-        "and version < BOUNDED_LISTS_SINCE:",
-        "and version < 0:",
+        "if version >= BOUNDED_LISTS_SINCE:",
+        "if version >= 0:",
         "A storage of the older version gets a message of the newer one.",
+    ),
+    Planted(
+        "a lost list of an old storage is requested again at its length",
+        Package.SERVER,
+        "self._counts.lost(converted.partition, converted.max_records)\n",
+        "pass\n",
+        "A list that is longer than a frame closes each connection to the storage.",
+        nodes(
+            "unit/server/test_server_storage_versions.py::test_copy_that_is_lost_with_its_connection_is_repeated_with_fewer_records"
+        ),
     ),
     Planted(
         "headers of a range with ids of another",

@@ -16,11 +16,12 @@ from waltz.net import TlsConfig
 class Authority:
     """A certificate authority whose files live in one folder."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, parent: Authority | None = None) -> None:
+        """Create an authority whose certificate ``parent`` issues; None: it is self-signed."""
         self._folder = folder
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(self._name, self._key, 365, authority=True)
+        certificate = (parent or self)._sign(self._name, self._key, 365, authority=True)
         self.ca = folder / f"{name}.pem"
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 

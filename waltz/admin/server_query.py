@@ -20,6 +20,7 @@ from waltz.net import (
 )
 from waltz.protocol import CLIENT_SERVER, UnsupportedByPeer
 from waltz.protocol import client_server as messages
+from waltz.protocol.client_numbers import RANGES_SINCE
 from waltz.protocol.records import ReqId
 
 A = TypeVar("A")
@@ -36,7 +37,9 @@ class ServerQuery(FrameHandler):
     """A connection to one server for one request at a time; an async context manager.
 
     A response has the number of its request, so that a late response is not taken for the response
-    to a later request. `open` and every request raise ServerUnreachable if they fail.
+    to a later request. Only at a server of Waltz 0.13.2 do requests about the server itself have
+    the number 0, as its own tools send them. `open` and every request raise ServerUnreachable if
+    they fail.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
@@ -88,19 +91,19 @@ class ServerQuery(FrameHandler):
 
     async def partitions(self) -> tuple[int, ...]:
         """Return the partitions that the server has."""
-        request = messages.ServerPartitionsAssignmentRequest(self._next_id())
+        request = messages.ServerPartitionsAssignmentRequest(self._id_about_server())
         answer = await self._send_request(request, messages.ServerPartitionsAssignmentResponse)
         return answer.partitions
 
     async def storages(self) -> Mapping[str, bool]:
         """Return the storages that the server uses, each with whether it can reach it."""
-        request = messages.CheckStorageConnectivityRequest(self._next_id())
+        request = messages.CheckStorageConnectivityRequest(self._id_about_server())
         answer = await self._send_request(request, messages.CheckStorageConnectivityResponse)
         return answer.storages
 
     async def health(self) -> Mapping[int, bool]:
         """Return the partitions of the server, each with whether the server reports it healthy."""
-        request = messages.ServerPartitionsHealthStatRequest(self._next_id())
+        request = messages.ServerPartitionsHealthStatRequest(self._id_about_server())
         answer = await self._send_request(request, messages.ServerPartitionsHealthStatResponse)
         return answer.health
 
@@ -109,10 +112,12 @@ class ServerQuery(FrameHandler):
 
         The server writes its preference to ZooKeeper; partitions move at the next rebalancing.
         """
+        named = tuple(partitions)
+        req_id = self._id_about_server(*named[:1])
         if wanted:
-            add = messages.AddPreferredPartitionRequest(self._next_id(), tuple(partitions))
+            add = messages.AddPreferredPartitionRequest(req_id, named)
             return (await self._send_request(add, messages.AddPreferredPartitionResponse)).result
-        remove = messages.RemovePreferredPartitionRequest(self._next_id(), tuple(partitions))
+        remove = messages.RemovePreferredPartitionRequest(req_id, named)
         return (await self._send_request(remove, messages.RemovePreferredPartitionResponse)).result
 
     async def high_water_mark(self, partition: int) -> int:
@@ -124,7 +129,14 @@ class ServerQuery(FrameHandler):
         request = messages.HighWaterMarkRequest(self._next_id(partition))
         return (await self._send_request(request, messages.HighWaterMarkResponse)).transaction_id
 
-    def _next_id(self, partition: int = 0) -> ReqId:
+    def _id_about_server(self, first_partition: int = 0) -> ReqId:
+        """Return the id of a request about the server (spec/wire.md section 4)."""
+        assert self._connection is not None
+        if self._connection.version < RANGES_SINCE:
+            return ReqId(_NOT_A_CLIENT, 0, first_partition, 0)
+        return self._next_id(first_partition)
+
+    def _next_id(self, partition: int) -> ReqId:
         # A request number is a signed number of 32 bits; after the largest one follows 0.
         self._request_number = (self._request_number + 1) & 0x7FFF_FFFF
         return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)

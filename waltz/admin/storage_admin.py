@@ -17,6 +17,7 @@ from waltz.admin.core.replicas import HeldPartition
 from waltz.admin.core.storage_figures import gauge_value, whole_number
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import TCP, Network, RemoteFailure, RpcConnection, TlsConfig, split_address
+from waltz.net.core.record_counts import ADMIN_LISTS_BOUNDED_SINCE, RecordCounts
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.checksums import as_signed
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -33,6 +34,7 @@ class StorageAdmin:
 
     def __init__(self, connection: RpcConnection) -> None:
         self._connection = connection
+        self._counts = RecordCounts()
 
     @classmethod
     async def open(
@@ -124,12 +126,19 @@ class StorageAdmin:
         return answer
 
     async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
-        """Return at most ``max_records`` records from ``first_id`` on, committed or not."""
+        """Return at most ``max_records`` records from ``first_id`` on, committed or not.
+
+        The result ends earlier if the records are large: a storage bounds the list in bytes, and a
+        storage of Waltz 0.13.2, which does not, is asked for fewer records.
+        """
+        if self._connection.version < ADMIN_LISTS_BOUNDED_SINCE:
+            max_records = self._counts.allowed(partition, max_records)
         answer = await self._connection.call(
             lambda seq: admin.RecordListRequest(seq, partition, first_id, max_records),
             admin.RecordListResponse,
         )
         records: RecordBatch = answer.records
+        self._counts.received(partition, records)
         return records
 
     async def range_checksum(self, partition: int, first_id: int, last_id: int) -> RangeSum:

@@ -25,14 +25,26 @@ from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
 _OWN_TIMES = "each verb has its own time limit; some have an option for it"
 """Why two settings of times have no effect."""
+_OF_CLIENTS = "the settings of clients have no effect on a verb; some have an option for it"
+"""Why the settings that two of the tools of 0.13.2 read as clients have no effect.
 
+The tools of 0.13.2 share one file, in which ``client-cli`` and ``performance-cli`` read these."""
 
 _WITHOUT_EFFECT = {
     "zookeeper.sessionTimeout": _OWN_TIMES,
     "zookeeper.connectTimeout": _OWN_TIMES,
     "ssl.": READS_PEM_FILES,
+    "client.ssl.": READS_PEM_FILES,
+    "client.autoMount": _OF_CLIENTS,
+    "client.numTransactionRetryThreads": _OF_CLIENTS,
+    "client.numConsumerThreads": _OF_CLIENTS,
+    "client.longWaitThreshold": _OF_CLIENTS,
+    "client.maxConcurrentTransactions": _OF_CLIENTS,
+    "client.mockDriver": _OF_CLIENTS,
 }
-"""Settings of Waltz 0.13.2 that are ignored, and why; ``ssl.``: all whose names begin like this."""
+"""Settings of Waltz 0.13.2 that are ignored, and why.
+
+A name that ends with a dot stands for all names that begin with it."""
 
 
 class CliSettings(ZooKeeperSettings):
@@ -54,7 +66,7 @@ class CliSettings(ZooKeeperSettings):
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used."""
         yield from super().problems(ignored)
-        yield from self.tls_settings.tls_problems("", ignored)
+        yield from self.tls_settings.tls_problems("", ignored, "client.")
 
 
 def read_cli_settings(path: Path, environment: Mapping[str, str] = os.environ) -> CliSettings:

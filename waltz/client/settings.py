@@ -32,6 +32,8 @@ _WITHOUT_EFFECT = {
     "client.numConsumerThreads": "the application reads the stream itself, without threads",
     "client.mockDriver": "it is for tests of Waltz 0.13.2",
     "client.ssl.": READS_PEM_FILES,
+    "ssl.": "it is for the command line, whose tools of Waltz 0.13.2 share a file with clients",
+    "zookeeper.connectTimeout": "it is for the command line of Waltz 0.13.2",
 }
 """The keys of Waltz 0.13.2 that have no effect here, and why.
 

@@ -201,6 +201,10 @@ class TlsConfig:
                 expires = expiry(self.certificate)
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
+                # As with a trust store of 0.13.2, each certificate in the file is trusted by
+                # itself. Without this flag, OpenSSL refuses an authority whose issuer is not in the
+                # file.
+                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         except (OSError, ssl.SSLError, ValueError) as error:
             files = ", ".join(map(str, self._files()))
             # The text of an OSError that is no SSLError begins with a number, such as [Errno 2].

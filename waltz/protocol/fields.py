@@ -129,8 +129,8 @@ class TextCodec:
     """UTF-8 text in the form of `BytesCodec`."""
 
     def write(self, out: list[bytes], value: str | None) -> None:
-        """Append length and UTF-8 bytes."""
-        BYTES.write(out, None if value is None else value.encode())
+        """Append length and UTF-8 bytes; half a surrogate pair becomes "?", as in Java."""
+        BYTES.write(out, None if value is None else value.encode(errors="replace"))
 
     def read(self, reader: Reader) -> str | None:
         """Read text; invalid UTF-8 becomes replacement characters, because text is only shown."""

@@ -11,6 +11,7 @@ from waltz.admin import ServerQuery, ServerUnreachable
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as messages
+from waltz.protocol.records import ReqId
 
 
 class LateServer(FrameHandler):
@@ -120,3 +121,55 @@ async def test_decoder_error_fails_the_request_and_closes_the_connection(
     await query_denying_server_fails("decoding a message failed: IndexError")
     assert unexpected == []
     assert "IndexError" in caplog.text
+
+
+class RecordingServer(LateServer):
+    """Answers requests about itself and records their ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.req_ids: list[ReqId] = []
+
+    def received(self, bodies: list[bytes]) -> None:
+        assert self._connection is not None
+        version = self._connection.version
+        for body in bodies:
+            request = messages.decode(body, version)
+            self.req_ids.append(request.req_id)
+            self._connection.send(messages.encode(_answer_to(request), version))
+
+
+def _answer_to(request: messages.Message) -> messages.Message:
+    match request:
+        case messages.CheckStorageConnectivityRequest(req_id):
+            return messages.CheckStorageConnectivityResponse(req_id, {})
+        case messages.ServerPartitionsHealthStatRequest(req_id):
+            return messages.ServerPartitionsHealthStatResponse(req_id, {})
+        case messages.AddPreferredPartitionRequest(req_id):
+            return messages.AddPreferredPartitionResponse(req_id, True)
+        case messages.RemovePreferredPartitionRequest(req_id):
+            return messages.RemovePreferredPartitionResponse(req_id, True)
+        case _:
+            return messages.ServerPartitionsAssignmentResponse(request.req_id, ())
+
+
+@pytest.mark.parametrize(
+    ("versions", "numbers"), [((0, 1, 2, 3, 4), [0, 0, 0, 0, 0]), ((4, 5), [1, 2, 3, 4, 5])]
+)
+async def test_requests_about_the_server_have_the_ids_of_the_tools_of_0_13_2_at_its_servers(
+    versions: tuple[int, ...], numbers: list[int]
+) -> None:
+    server = RecordingServer()
+    listener = Listener(CLIENT_SERVER.limited_to(*versions), lambda: server, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    try:
+        async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
+            assert await query.partitions() == ()
+            assert await query.storages() == {}
+            assert await query.health() == {}
+            assert await query.prefer((7, 8), wanted=True)
+            assert await query.prefer((9,), wanted=False)
+    finally:
+        await listener.close()
+    partitions = [0, 0, 0, 7, 9]
+    assert server.req_ids == [ReqId(-1, 0, *ids) for ids in zip(partitions, numbers, strict=True)]

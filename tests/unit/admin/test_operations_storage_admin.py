@@ -57,6 +57,8 @@ class AdminPort(FrameHandler):
                 return admin.PartitionStatesResponse(seq, (state,))
             case admin.DamagedRecordsRequest(seq):
                 return admin.DamagedRecordsResponse(seq, (DamagedRange(1, 3, 4),))
+            case admin.RecordListRequest(seq, partition):
+                return admin.RecordListResponse(seq, partition, RECORDS)
             case _:
                 return admin.AdminSuccessResponse(request.seq_num)
 
@@ -106,6 +108,17 @@ async def test_repair_request_has_the_records_and_the_signed_checksum() -> None:
     async with storage(0, 1) as (port, opened):
         with pytest.raises(UnsupportedByPeer):
             await opened.repair(1, RECORDS, 0)
+
+
+async def test_lists_of_old_storage_are_short_until_the_size_of_the_records_is_known() -> None:
+    """A storage of 0.13.2 does not bound its answer, and the longest frame is 256 MiB."""
+    async with storage(0) as (port, opened):
+        for _ in range(2):
+            assert await opened.records(1, 7, 1000) == RECORDS
+        assert [request.max_records for request in port.requests] == [20, 1000]
+    async with storage(0, 1) as (port, opened):
+        await opened.records(1, 7, 1000)
+        assert port.requests[0].max_records == 1000, "newer storages bound the answer"
 
 
 async def test_switch_requests_have_their_partitions() -> None:

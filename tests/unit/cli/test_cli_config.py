@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from waltz.cli.cluster_options import Target, named_cluster
 from waltz.cli.config.commands import Process, _model, app
 from waltz.cli.settings import read_cli_settings
+from waltz.client.settings import read_client_settings
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 from waltz.net import TlsConfig
 from waltz.runtime.configuration import ConfigError, keys
@@ -117,6 +118,32 @@ def test_cluster_option_accepts_the_settings_file_of_0_13_2(
     assert "ssl.keyStore.location has no effect" in caplog.text
     path.write_text("zookeeper.connectString: zk:2181\nssl.trustStore.location: /x.jks\n")
     with pytest.raises(ConfigError, match=r"openssl pkcs12 .*; then set tls\.ca$"):
+        read_cli_settings(path, {})
+
+
+SHARED_FILE = (
+    "zookeeper: {connectString: 'zk:2181', sessionTimeout: 6000, connectTimeout: 10000}\n"
+    "cluster.root: /c\nssl.keyStore.type: JKS\n"
+    "client: {autoMount: true, numTransactionRetryThreads: 1, numConsumerThreads: 10, "
+    "longWaitThreshold: 5000, maxConcurrentTransactions: 5, ssl.keyStore.type: JKS}\n"
+)
+"""A file of all tools of 0.13.2: two read it as clients (spec/behaviour.md section 14)."""
+
+
+def test_file_that_the_tools_of_0_13_2_share_is_accepted_by_verbs_and_clients(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cli.yml"
+    path.write_text(SHARED_FILE)
+    assert read_cli_settings(path, {}).root == "/c"
+    assert read_client_settings(path, {})[1] == "/c"
+
+
+def test_key_store_of_clients_in_the_file_of_the_tools_is_an_error_of_verbs(tmp_path: Path) -> None:
+    """With 0.13.2, client-cli trusts only the servers in this store."""
+    path = tmp_path / "cli.yml"
+    path.write_text(f"{SHARED_FILE}client.ssl.trustStore.location: /x.jks\n")
+    with pytest.raises(ConfigError, match=r"^.*client\.ssl\.trustStore.*; then set tls\.ca$"):
         read_cli_settings(path, {})
 
 

@@ -105,3 +105,29 @@ def test_mount_that_feeds_transactions_does_not_time_out(scene: Scene) -> None:
     assert scene.sent(MountRequest) == []
     scene.feed.tick(2 * MOUNT_TIMEOUT_SECONDS)
     assert len(scene.sent(MountRequest)) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(4, [5, 16, 37, 78, 119]), (5, [5, 11, 17, 23, 29])]
+)
+def test_unanswered_mount_is_repeated_after_growing_times_only_at_servers_of_0_13_2(
+    scene: Scene, version: int, expected: list[int]
+) -> None:
+    """Each repetition takes a place in the queue of the partition, which has 100 places."""
+    scene.feed.attach(GENERATION, 1, version)
+    scene.sent(MountRequest)
+    assert repetitions(scene, 0, 120)[:5] == expected
+    session = scene.feed.mount.request_id
+    assert session is not None
+    scene.feed.received(MountResponse(session, MountState.NOT_READY))
+    assert repetitions(scene, 200, 208)[:2] == [201, 207], "an answer ends the growth"
+
+
+def repetitions(scene: Scene, begin: int, end: int) -> list[int]:
+    """Tick once a second; return the seconds at which a mount request is sent."""
+    sent = []
+    for second in range(begin, end):
+        scene.feed.tick(float(second))
+        if scene.sent(MountRequest):
+            sent.append(second)
+    return sent

@@ -119,6 +119,16 @@ async def test_mutual_tls_accepts_clients_of_the_authority(authority: Authority)
         assert (await ask(listener, client)).bodies == [FRAME[HEAD_BYTES:]]
 
 
+async def test_certificates_of_an_intermediate_authority_that_alone_is_trusted_are_accepted(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """A trust store of 0.13.2 may have any trusted certificate, also without that of its issuer."""
+    intermediate = Authority(tmp_path, "intermediate", authority)
+    async with listening(intermediate.issue("server")) as listener:
+        client = intermediate.issue("client", server_name="server")
+        assert (await ask(listener, client)).bodies == [FRAME[HEAD_BYTES:]]
+
+
 @pytest.mark.parametrize(("name", "missed"), [("other", "other"), (None, "127.0.0.1")])
 async def test_certificate_of_another_name_is_refused_with_a_hint(
     authority: Authority, name: str | None, missed: str

@@ -313,6 +313,13 @@ def test_byte_field_with_an_invalid_value_is_refused() -> None:
         admin.decode(bytes(body), 1)
 
 
+def test_text_with_half_a_surrogate_pair_is_sent_with_a_question_mark() -> None:
+    """Python has such texts for file names that are no UTF-8; a failure answer may quote one."""
+    failure = admin.AdminFailureResponse(1, RpcFailure("file \udcff"))
+    body = admin.encode(failure, 0)[HEAD_BYTES:]
+    assert admin.decode(body, 0) == admin.AdminFailureResponse(1, RpcFailure("file ?"))
+
+
 def test_append_without_data_is_refused() -> None:
     request = AppendRequest(ReqId(1, 2, 3, 4), -1, (), (), (), 0, b"", 0)
     body = bytearray(client_server.encode(request, 4)[HEAD_BYTES:])

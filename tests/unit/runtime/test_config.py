@@ -87,11 +87,13 @@ SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
     "storage.initialRetryInterval": 50,
     "storage.maxRetryInterval": 5000,
     "storage.checkpointInterval": 1000,
-    **{f"server.ssl.{key}": "x" for key in SSL},
+    **{f"{prefix}.ssl.{key}": "x" for prefix in ("server", "storage") for key in SSL},
     **{f"server.tls.{key}": "x.pem" for key in PEM_FILES},
     **{f"server.graphite.{key}": "x" for key in GRAPHITE},
 }
 STORAGE_KEYS_0_13_2 = REQUIRED_BY_STORAGE | {
+    "cluster.key": "5bcc32f5-2222-a1e6-c29f-774f268f433d",
+    "cluster.numPartitions": 1,
     "storage.jetty.port": 55282,
     "storage.segment.size.threshold": 1 << 20,
     "storage.segment.cache.capacity": 9,

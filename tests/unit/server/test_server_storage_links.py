@@ -161,6 +161,24 @@ async def test_request_is_converted_for_an_older_storage_and_its_answer_is_match
 
 
 @on_virtual_time
+async def test_list_that_ends_the_connection_to_an_older_storage_is_shortened() -> None:
+    """The answer of a storage of 0.13.2 may be longer than the longest frame."""
+    async with new_scene(appends=6, old=True) as scene:
+        user = await scene.up()
+        sent = st.RecordListRequest(SESSION, -2, 0, 0, 500)
+        scene.fault = dropping
+        user.send(scene.name, sent)
+        await answered(user, 1)
+        assert scene.requests[-1].max_records == 20
+        scene.fault = no_fault
+        await eventually(lambda: user.events[-1] == "up")
+        user.send(scene.name, sent)
+        await answered(user, 2)
+        assert scene.requests[-1].max_records == 2
+        assert [r.transaction_id for r in user.answers[-1].records] == [0, 1]
+
+
+@on_virtual_time
 async def test_partitions_share_one_connection_until_the_last_releases_it() -> None:
     async with new_scene() as scene:
         first, second = await scene.up(), User()

@@ -16,7 +16,7 @@ from tests.support.storage_settings import storage_settings
 from tests.support.virtual_time import on_virtual_time
 from waltz.admin import StorageAdmin
 from waltz.net import PLAINTEXT, TCP, RemoteFailure, RpcConnection, TlsConfig, TlsConfigError
-from waltz.protocol import ADMIN, UnsupportedByPeer, admin, storage
+from waltz.protocol import ADMIN, STORAGE, UnsupportedByPeer, admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.runtime.configuration import TlsSettings
 from waltz_storage.shell import peer_pull
@@ -100,6 +100,19 @@ async def test_pull_ends_after_its_time(
     async with await administer(destination) as port:
         assert await port.pull(0, SESSION, admin_address(source), 4, 9) == 5
         assert (await port.records(0, 0, 100)) == batch(0, 6)
+
+
+async def test_pull_from_a_peer_of_0_13_2_reads_few_records_at_first(
+    destination: StorageNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer does not bound its answer, and the longest frame is 256 MiB."""
+    monkeypatch.setattr(peer_pull, "_PULL_SECONDS", 0.0)
+    old = StorageNode(settings(tmp_path / "old"), STORAGE, ADMIN.limited_to(0))
+    await old.start(CLUSTER)
+    await fill(old, batch(0, 50))
+    async with await administer(destination) as port:
+        assert await port.pull(0, SESSION, admin_address(old), 4, 49) == 23
+    await old.stop()
 
 
 async def test_pull_from_a_peer_without_the_records_is_refused(
@@ -217,6 +230,8 @@ def test_pull_request_belongs_to_version_3() -> None:
 
 class _Peer:
     """A peer that answers each read with the same records, whatever the request asks for."""
+
+    version = 3
 
     def __init__(self, records: RecordBatch) -> None:
         self._records = records

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from waltz.client.core.effects import Effects
-from waltz.protocol.client_numbers import CLIENT_AHEAD_SINCE
+from waltz.protocol.client_numbers import CLIENT_AHEAD_SINCE, RANGES_SINCE
 from waltz.protocol.client_server import (
     HighWaterMarkRequest,
     HighWaterMarkResponse,
@@ -28,6 +28,13 @@ NOT_READY_BACKOFF_SECONDS = 0.5
 
 MOUNT_TIMEOUT_SECONDS = 5.0
 """A mount request is sent again if no answer and no feed arrives for this long."""
+
+_LONGEST_MOUNT_TIMEOUT_SECONDS = 40.0
+"""The timeout of a mount request to a server of Waltz 0.13.2 doubles up to this value.
+
+Such a server queues a mount while the partition has no open session. When the queue is full, the
+connection waits, with its requests to other partitions (spec/behaviour.md section 3).
+"""
 
 AHEAD_CONFIRMATIONS = 3
 """How many consecutive answers must report a log that ends before the client's mark.
@@ -104,6 +111,8 @@ class Mount:
         """The time of the first `tick` after the last restart of the timeout."""
         self._num_not_ready = 0
         """The number of consecutive NOT_READY answers."""
+        self._timeout_seconds = MOUNT_TIMEOUT_SECONDS
+        """How long the last mount request may take."""
         self._confirmations = 0
         """The number of consecutive high-water marks that were below ``mark``."""
         self._mark_request_id: ReqId | None = None
@@ -123,6 +132,7 @@ class Mount:
         assert mark >= self._mark, "a mark never goes down"
         self._mark = mark
         self._waiting_since = None
+        self._timeout_seconds = MOUNT_TIMEOUT_SECONDS
 
     def attach(
         self, generation: int, connection_seq: int, version: int, *, fed: bool = True
@@ -139,6 +149,7 @@ class Mount:
         self._connection_seq = connection_seq
         self.log_mark_behind = self.denial = None
         self._num_not_ready = self._confirmations = 0
+        self._timeout_seconds = MOUNT_TIMEOUT_SECONDS
         self._request()
 
     def detach(self) -> None:
@@ -154,6 +165,7 @@ class Mount:
         """
         if response.req_id != self.request_id or self.phase is not Phase.MOUNTING:
             return False
+        self._timeout_seconds = MOUNT_TIMEOUT_SECONDS
         match response.state:
             case MountState.READY:
                 self._num_not_ready = self._confirmations = 0
@@ -209,15 +221,18 @@ class Mount:
         if self.phase is Phase.BACKOFF:
             limit = NOT_READY_BACKOFF_SECONDS
         elif self.phase is Phase.MOUNTING:
-            limit = MOUNT_TIMEOUT_SECONDS
+            limit = self._timeout_seconds
         else:
             return
         if self.log_mark_behind is not None:
             return  # The log stays too short. The client raises ClientAhead until `attach`.
         if self._waiting_since is None:
             self._waiting_since = now
-        if now - self._waiting_since >= limit:
-            self._request()
+        if now - self._waiting_since < limit:
+            return
+        if self.phase is Phase.MOUNTING and self.version < RANGES_SINCE:
+            self._timeout_seconds = min(2 * limit, _LONGEST_MOUNT_TIMEOUT_SECONDS)
+        self._request()
 
     def _request(self) -> None:
         """Send a mount request with a new id."""

@@ -51,24 +51,28 @@ class TlsSettings(Group):
         # The fields have the same names in both classes.
         return TlsConfig(**dict(self))
 
-    def tls_problems(self, prefix: str, old_settings: Mapping[str, Any]) -> Iterator[str]:
+    def tls_problems(
+        self, prefix: str, old_settings: Mapping[str, Any], *other_stores: str
+    ) -> Iterator[str]:
         """Yield a sentence for each problem of the TLS settings.
 
         ``prefix`` is the first part of the names of these settings, such as ``server.``.
         ``old_settings`` has the settings of Waltz 0.13.2 that are set and that this system does not
         use. The sentence about a key store has the commands that convert the store.
+        ``other_stores`` are further prefixes with key stores that these settings replace.
         """
         if not self.enabled:
             return
         tls = f"{prefix}tls."
         if (self.certificate is None) != (self.key is None):
             yield f"{tls}certificate and {tls}key go together: set both or neither"
-        if self.certificate is None:
-            replacing = f"{tls}certificate and {tls}key"
-            store = f"{prefix}ssl.keyStore"
-            yield from key_store_problem(store, identity_commands, replacing, old_settings)
-        if self.ca is None:
-            store = f"{prefix}ssl.trustStore"
-            yield from key_store_problem(store, trust_commands, f"{tls}ca", old_settings)
+        for old in (prefix, *other_stores):
+            if self.certificate is None:
+                replacing = f"{tls}certificate and {tls}key"
+                store = f"{old}ssl.keyStore"
+                yield from key_store_problem(store, identity_commands, replacing, old_settings)
+            if self.ca is None:
+                store = f"{old}ssl.trustStore"
+                yield from key_store_problem(store, trust_commands, f"{tls}ca", old_settings)
         if self.ca is None and self.server_name is not None:
             yield f"{tls}serverName is verified only with {tls}ca: set both"

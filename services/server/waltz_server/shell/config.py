@@ -36,6 +36,9 @@ _WITHOUT_EFFECT = {
     "server.region": "no server uses the region",
     "server.transactionDataCacheAllocation": "this server has one kind of memory",
     "server.ssl.": READS_PEM_FILES,
+    # The documents of 0.13.2 name these settings for connections to storages; its servers ignore
+    # them.
+    "storage.ssl.": "a server uses server.tls.* for connections to storages, too",
     "server.graphite.": "metrics are read from the HTTP port",
 }
 

@@ -92,7 +92,7 @@ class StorageLink:
         """Adapts requests to the version of the storage.
 
         Version 0 cannot bound a list in bytes. So the converter learns the mean size of the records
-        that the storage returns, and converts such a bound to a number of records.
+        that the storage returns, and requests as many records as probably fit.
         """
         self._sent_at: dict[int, float] = {}
         """When each unanswered request was sent, by its sequence number."""
@@ -114,6 +114,7 @@ class StorageLink:
             self._loop.call_soon(user.answered, self.storage, request, None, 0.0)
             return
         seq, sent_at = rpc.next_seq(), self._loop.time()
+        converted = self._converter.convert(request, rpc.version)
         self._sent_at[seq] = sent_at
         if self._deadline is None:
             self._deadline = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
@@ -123,12 +124,10 @@ class StorageLink:
             response = None if isinstance(answer, ConnectionLost) else answer
             if response is not None:
                 self._link.mark_useful()
-            if isinstance(response, st.RecordListResponse):
-                self._converter.learn_sizes(response.partition, response.records)
+            self._converter.answered(converted, response)
             elapsed_ms = (self._loop.time() - sent_at) * 1000
             user.answered(self.storage, request, response, elapsed_ms)
 
-        converted = self._converter.convert(request, rpc.version)
         rpc.send_request(_numbered(converted, seq), answered)
 
     async def close(self) -> None:

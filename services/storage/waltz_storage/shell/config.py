@@ -41,10 +41,15 @@ class EngineKind(StrEnum):
     WAL = "wal"
 
 
+_IN_ZOOKEEPER = "the storage reads it from ZooKeeper"
+
 # Settings that are accepted and have no effect, each with the reason.
 _WITHOUT_EFFECT = {
     "storage.ssl.": READS_PEM_FILES,
     "storage.graphite.": "metrics are read from the HTTP port",
+    # The documents of 0.13.2 name these two; its storages ignore them.
+    "cluster.key": _IN_ZOOKEEPER,
+    "cluster.numPartitions": _IN_ZOOKEEPER,
 }
 
 

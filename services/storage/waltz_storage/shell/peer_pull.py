@@ -24,6 +24,7 @@ from waltz.net import (
     TlsConfigError,
     join_address,
 )
+from waltz.net.core.record_counts import ADMIN_LISTS_BOUNDED_SINCE, RecordCounts
 from waltz.protocol import STORAGE, admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import RecordBatch
@@ -121,9 +122,10 @@ class PeerPulls:
                 (request.host, request.admin_port), self._tls, self._identity, self._network
             )
         try:
-            last_id = request.first_id - 1
+            last_id, counts = request.first_id - 1, RecordCounts()
             while last_id < request.last_id:
-                records = await self._read(peer, request, last_id + 1)
+                records = await self._read(peer, request, last_id + 1, counts)
+                counts.received(request.partition, records)
                 await self._append(request, records)
                 last_id += records.count
                 if self._clock() >= stop_at:
@@ -133,10 +135,16 @@ class PeerPulls:
             peer.close()
 
     async def _read(
-        self, peer: RpcConnection, request: admin.PullRecordsRequest, first_id: int
+        self,
+        peer: RpcConnection,
+        request: admin.PullRecordsRequest,
+        first_id: int,
+        counts: RecordCounts,
     ) -> RecordBatch:
         """Return records of the peer from ``first_id`` on; at least one."""
         count = min(_RECORDS_AT_ONCE, request.last_id + 1 - first_id)
+        if peer.version < ADMIN_LISTS_BOUNDED_SINCE:
+            count = counts.allowed(request.partition, count)
         async with asyncio.timeout(_ANSWER_SECONDS):
             answer = await peer.call(
                 lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count),
