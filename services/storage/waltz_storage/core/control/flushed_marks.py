@@ -39,7 +39,7 @@ from waltz_storage.core.control.flushed_marks_format import (
 )
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import NoSpace
-from waltz_storage.core.log.flushed_end import FlushedEnd
+from waltz_storage.core.log.flushed_end import NEVER_REACHED, FlushedEnd
 
 _AT_OPENING = 0
 """Stands for the flush at the opening of the file, which precedes flush number 1."""
@@ -168,6 +168,16 @@ class FlushedMarks:
             self._write(partition, end, state.struct_checksum, self._slot_to_write(state))
             state.end = end
             self._flush()
+
+    def never_reached(self, partition: int) -> None:
+        """Write the mark `NEVER_REACHED` durably; raises NoSpace, DiskFailed.
+
+        Unlike a mark of `raise_to`, this one must not stay behind: it alone refuses the partition.
+        """
+        state = self._partitions[partition]
+        self._write(partition, NEVER_REACHED, state.struct_checksum, self._slot_to_write(state))
+        state.end = NEVER_REACHED
+        self._flush()
 
     def before_update(self, partition: int, struct_checksum: int) -> None:
         """Write the mark durably again, for a control struct that will be written next.
