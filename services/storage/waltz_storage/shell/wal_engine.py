@@ -82,7 +82,7 @@ class WalEngine:
         try:
             return self._open(disk, home, key, control, refuse)
         except BaseException:
-            self.release()
+            self.abandon()
             raise
 
     def _open(
@@ -108,9 +108,10 @@ class WalEngine:
                 "; an interrupted transaction at its end was dropped" if result.torn else "",
             )
         commits = self._commits = WalCommits(logged, options.clock, options.direct_bytes)
+        logged_disk = LoggedDisk(disk, commits)
         if options.fail is not None:
             commits.start(options.fail)
-        return LoggedDisk(disk, commits)
+        return logged_disk
 
     @property
     def round_writer(self) -> LoggedRounds:
@@ -130,6 +131,13 @@ class WalEngine:
         its plain key: until then the directory needs this log.
         """
         self.commits.close()
+
+    def abandon(self) -> None:
+        """See `WriteAheadLog`."""
+        commits, self._commits = self._commits, None
+        if commits is not None:
+            commits.abandon()
+        self.release()
 
     def release(self) -> None:
         """See `WriteAheadLog`."""

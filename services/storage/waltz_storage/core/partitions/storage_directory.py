@@ -71,6 +71,12 @@ class WriteAheadLog(Protocol):
         Raises DiskFailed.
         """
 
+    def abandon(self) -> None:
+        """Close all files without a change, as after a crash, and release the directory.
+
+        If `open` fails, it does the same.
+        """
+
     def release(self) -> None:
         """Release the directory of the log.
 
@@ -112,12 +118,24 @@ class StorageDirectory:
         self._control: ControlFile = open_control(
             disk, key, num_partitions, options.now_ms(), meta, can_replay=wal is not None
         )
+        try:
+            self._open(disk)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _open(self, disk: Disk) -> None:
+        """Replay the log, if there is one, and open the assigned partitions.
+
+        Raises DirectoryRefused, NoSpace, DiskFailed.
+        """
         self._refused.update(self._control.damaged)
+        wal = self._wal
         if wal is not None:
             with changing("opening of the write-ahead log"):
-                self._disk = wal.open(disk, key, self._control, self._refuse)
+                self._disk = wal.open(disk, self.key, self._control, self._refuse)
             # The log divides large writes, which the repair of records must allow for.
-            self._options = replace(options, divided_writes=True)
+            self._options = replace(self._options, divided_writes=True)
         self._open_assigned()
         # The opening of the logs may have raised their marks, which is not durable yet.
         self.flush_marks()
@@ -297,6 +315,14 @@ class StorageDirectory:
             self._control.mark_plain()
             self._wal.release()
         self._control.close()
+
+    def _abandon(self) -> None:
+        """Close all files without a change, after an opening that failed."""
+        for partition in self._partitions.values():
+            partition.log.release()
+        if self._wal is not None:
+            self._wal.abandon()
+        self._control.abandon()
 
     def _undamaged(self) -> list[int]:
         """Return the partitions whose control entries are not damaged."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
@@ -70,19 +71,21 @@ def start_log(
     for place, name in ((home, WAL_FILE), (disk, CATALOGUE_FILE)):
         if not place.exists(name):
             raise DirectoryRefused(f"the file {name} is missing. {_REMEDY}")
-    try:
+    with ExitStack() as opened:
         # The catalogue is in the directory of the segments.
         files = RegionFiles(disk, disk)
-        replayed = replay_log(
-            home.open(WAL_FILE),
-            files,
-            progress,
-            lambda damaged: refuse(_damaged_partitions(files, damaged)),
-        )
-    except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:
-        raise DirectoryRefused(
-            f"the write-ahead log {WAL_FILE} cannot be replayed: {error}. {_REMEDY}"
-        ) from error
+        opened.callback(files.release)
+        file = home.open(WAL_FILE)
+        opened.callback(file.close)
+        try:
+            replayed = replay_log(
+                file, files, progress, lambda damaged: refuse(_damaged_partitions(files, damaged))
+            )
+        except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:
+            raise DirectoryRefused(
+                f"the write-ahead log {WAL_FILE} cannot be replayed: {error}. {_REMEDY}"
+            ) from error
+        opened.pop_all()
     logged = LoggedFiles(replayed.writer, files, replayed.checksum, MOST_OPEN_FILES)
     return logged, replayed.result
 
