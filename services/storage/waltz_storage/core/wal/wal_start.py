@@ -183,10 +183,14 @@ def _not_empty(why: str) -> str:
 
 
 def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
-    """Return a row for each segment file."""
+    """Return a row for each segment file, whose name is durable then.
+
+    The last process, which used no log, may have been killed before it flushed a directory.
+    """
     rows: list[CatalogueRow] = []
     for directory in sorted(disk.names("")):
         if directory.isascii() and directory.isdecimal():
+            disk.flush_directory(directory)
             paths = [f"{directory}/{name}" for name in sorted(disk.names(directory))]
             rows += [present(file) for file in map(file_of, paths) if file is not None]
     return rows
