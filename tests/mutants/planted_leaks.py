@@ -246,4 +246,24 @@ LEAK_BUGS = (
             "unit/sync/test_client_callbacks.py::test_change_of_the_client_in_get_client_high_water_mark_is_refused"
         ),
     ),
+    Planted(
+        "a client that leaves while it is not read is not noticed",
+        Package.NET,
+        'if has_left(transport.get_extra_info("socket")):\n',
+        "if False:\n",
+        "Without a quorum, each client that leaves keeps its place among the connections.",
+        nodes(
+            "unit/net/test_net_paused_peer.py::test_client_that_leaves_a_paused_connection_is_lost"
+        ),
+    ),
+    Planted(
+        "the files of a storage stay open after a failed opening",
+        Package.STORAGE,
+        "except BaseException:\n    self._abandon()\n    raise\n",
+        "except BaseException:\n    raise\n",
+        "The thread for checkpoints goes on, and another start finds the directory in use.",
+        nodes(
+            "unit/storage/test_storage_files_closed.py::test_files_are_closed_after_an_opening_that_failed"
+        ),
+    ),
 )

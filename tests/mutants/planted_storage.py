@@ -300,4 +300,34 @@ STORAGE_BUGS = (
             "test_data_volume_from_before_a_truncation_is_refused"
         ),
     ),
+    Planted(
+        "names that a killed process left not flushed",
+        Package.STORAGE,
+        "disk.flush_directory(identity.directory)\nsealed = []\n",
+        "sealed = []\n",
+        "A loss of power removes a segment whose records were answered.",
+        nodes(
+            "unit/storage/test_storage_durable_names.py::test_records_of_a_process_after_a_killed_one_survive_a_loss_of_power"
+        ),
+    ),
+    Planted(
+        "generation that a killed process left not flushed",
+        Package.STORAGE,
+        "_make_durable(pair)\n",
+        "pass\n",
+        "A loss of power leaves two directories that count as of different moments.",
+        nodes(
+            "unit/storage/test_storage_durable_names.py::test_start_after_a_killed_start_survives_a_loss_of_power_at_any_moment"
+        ),
+    ),
+    Planted(
+        "damage found at a start not forgotten after a truncation",
+        Package.STORAGE,
+        "self._on_truncation(answer.partition, answer.transaction_id)\n",
+        "pass\n",
+        "Without a scrubber, records that were replaced are reported as damaged for ever.",
+        nodes(
+            "unit/storage/test_storage_start_findings.py::test_damage_is_forgotten_when_a_server_truncates_the_log_before_it"
+        ),
+    ),
 )

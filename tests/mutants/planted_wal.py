@@ -132,10 +132,21 @@ WAL_BUGS = (
     Planted(
         "damaged large record served",
         Package.STORAGE,
-        "self._refuse(wal.damaged)\n",
+        "refuse(damaged)\n",
         "pass\n",
         "A replica votes with a record that the replay found damaged.",
         nodes(f"{_LARGE}test_durable_large_record_that_is_damaged_refuses_its_partition_only"),
+    ),
+    Planted(
+        "damaged large record refused after the log is empty",
+        Package.STORAGE,
+        "refuse(damaged)\nheader = _write_header_of_empty_log(file, header, end.following)\n",
+        "header = _write_header_of_empty_log(file, header, end.following)\nrefuse(damaged)\n",
+        "After a crash in between, the damaged record is cut off as an interrupted write.",
+        nodes(
+            f"{_LARGE}test_partition_with_a_damaged_large_record_is_refused_if_the_replay_is_"
+            "interrupted"
+        ),
     ),
     Planted(
         "directory in use not marked",

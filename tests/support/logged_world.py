@@ -21,7 +21,7 @@ from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX
 from waltz_storage.core.wal.catalogue import FileKind, FileName, present, removed, write_row
 from waltz_storage.core.wal.checksums import DEFAULT
 from waltz_storage.core.wal.logged_files import LoggedFiles
-from waltz_storage.core.wal.operations import Address, Move, Operation, WriteData, Zero
+from waltz_storage.core.wal.operations import Address, Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.region_files import Flush, RegionFiles, create_catalogue
 from waltz_storage.core.wal.wal_file import WAL_FILE, create_wal
 from waltz_storage.core.wal.wal_header import HEADER_BLOCKS, WalHeader
@@ -129,7 +129,8 @@ class LoggedWorld:
         self.random = random
         self.progress: list[Progress] = []
         files = RegionFiles(disk, disk)
-        opened = replay_log(disk.open(WAL_FILE), files, self.progress.append)
+        self.damaged: list[Check] = []
+        opened = replay_log(disk.open(WAL_FILE), files, self.progress.append, self.damaged.extend)
         self.replayed = opened.result
         self.logged = LoggedFiles(opened.writer, files, opened.checksum, most_open=3)
         self.state = state_on(disk)
@@ -328,6 +329,6 @@ class LoggedWorld:
 def replayed(crash: Crash, random: Random) -> tuple[LoggedWorld, ReplayResult]:
     """Open the log on a crashed disk, and check the state of its files."""
     world = LoggedWorld(crash.disk, random)
-    assert world.replayed.damaged == ()
+    assert world.damaged == []
     assert crash.is_right(world.state)
     return world, world.replayed

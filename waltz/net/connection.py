@@ -16,6 +16,7 @@ from waltz.net.accepted import AcceptedConnections
 from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import certificate_names
 from waltz.net.keep_alive import set_keep_alive
+from waltz.net.paused_peer import PausedPeer
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
 
 log = logging.getLogger(__name__)
@@ -103,8 +104,10 @@ class FrameConnection(asyncio.Protocol):
         self.congested = False
         self.closed = False
         self._dialer = dialer
+        self._loop = asyncio.get_running_loop()
         self._paused_by_handler = False
         self._reading = True
+        self._paused_peer = PausedPeer(self._loop)
         self._on_end = on_end
         self._accepted = accepted
         self._incomplete_bytes = 0
@@ -114,7 +117,6 @@ class FrameConnection(asyncio.Protocol):
         self._decoder = FrameDecoder(spec, large_types=large_types)
         self._handshake_done = False
         self._transport: asyncio.Transport | None = None
-        self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[None] = self._loop.create_future()
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
@@ -310,6 +312,8 @@ class FrameConnection(asyncio.Protocol):
             transport.resume_reading()
         else:
             transport.pause_reading()
+            if not self._dialer:
+                self._paused_peer.watch(transport, lambda: self.close(self._loss_reason()))
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None and not self.closed:

@@ -142,6 +142,7 @@ async def test_attempt_takes_the_parts_of_a_range_from_the_peers_that_have_them(
 def test_long_list_of_a_log_line_says_how_many_texts_it_leaves_out() -> None:
     assert listed(list("abcdefghij")) == "a; b; c; d; e; f; g; h; i; j"
     assert listed(list("abcdefghijkl")) == "a; b; c; d; e; f; g; h; i; j; 2 more"
+    assert listed(list("abcdefghijkl"), ", ") == "a, b, c, d, e, f, g, h, i, j, 2 more"
 
 
 # ---- the nodes

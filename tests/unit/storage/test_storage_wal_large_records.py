@@ -199,6 +199,27 @@ def test_partition_with_a_damaged_large_record_is_refused_by_later_starts(after:
     assert_still_refused(LoggedNode.opened(disk, 64))
 
 
+@pytest.mark.parametrize("how", ["loss of power", "restart"])
+def test_partition_with_a_damaged_large_record_is_refused_if_the_replay_is_interrupted(
+    how: str,
+) -> None:
+    """As soon as the log is empty on the disk, the flushed mark refuses the partition."""
+    disk, _ = damaged_after_loss_of_power()
+    crashes: list[MemoryDisk] = []
+
+    def changed() -> None:
+        if how == "restart":
+            crashes.append(disk.restarted())
+        else:
+            crashes.extend(disk.crashed(Random(seed)) for seed in range(4))
+
+    disk.observer = changed
+    LoggedNode.opened(disk, 64)
+    assert len(crashes) > 10
+    for crashed in crashes:
+        assert list(LoggedNode.opened(crashed, 64).refused) == [0]
+
+
 def test_partition_with_a_damaged_large_record_is_refused_after_a_flattening() -> None:
     disk, _ = damaged_after_loss_of_power()
     result = flatten_directories(Directories(disk), KEY, PARTITIONS, lambda: 1)

@@ -129,16 +129,18 @@ class AdminHandler:
         """Return ``origin`` with a reply that first notes the damage in the changed partitions.
 
         A log that was opened has found its damaged records; those of a closed log are forgotten.
+        A log that is open before and after the change may be another one: requests to unassign and
+        to assign a partition can follow each other before the first of them is executed.
         """
         findings, opened = self._scrubber.findings, self._directory.partitions
-        open_before = opened.keys() & set(partitions)
+        before = {partition: opened.get(partition) for partition in partitions}
 
         def reply(answer: object) -> None:
             for partition in partitions:
                 open_partition = opened.get(partition)
                 if open_partition is None:
                     findings.forget(partition)
-                elif partition not in open_before:
+                elif open_partition is not before[partition]:
                     findings.note_opening(partition, open_partition.log.damaged_at_opening)
             origin.reply(answer)
 

@@ -66,8 +66,15 @@ class ServerConnection(FrameHandler):
         clock: Callable[[], float],
         allowed: AllowedNames = EVERYONE,
         open_sessions: OpenSessions | None = None,
+        on_truncation: Callable[[int, int], None] | None = None,
     ) -> None:
+        """Answer a server.
+
+        ``on_truncation`` is called with a partition, and the last id of its log, after a request to
+        truncate the log.
+        """
         self._cluster = cluster
+        self._on_truncation = on_truncation
         self._clock = clock
         self._open_sessions = OpenSessions() if open_sessions is None else open_sessions
         self._allowed = allowed
@@ -124,7 +131,10 @@ class ServerConnection(FrameHandler):
         The engine refuses a message that is not a request.
         """
         weight, reads = self._weights.of(request, message_bytes), is_read(request)
-        reply = partial(self._answer_read if reads else self._answer, weight)
+        answer = self._answer_read if reads else self._answer
+        if isinstance(request, storage.TruncateRequest | storage.TruncateBelowMarkRequest):
+            answer = self._answer_truncation
+        reply = partial(answer, weight)
         arrival = Arrival(request.partition, RequestJob(request, version, reply))
         return WeightedRequest(arrival, weight, is_read=reads)
 
@@ -181,6 +191,12 @@ class ServerConnection(FrameHandler):
         self._weights.learn(answer)
         self._send(answer)
         self._intake.read_done(weight)
+
+    def _answer_truncation(self, weight: int, answer: storage.Response) -> None:
+        """Report the truncation, then answer the request for it."""
+        if self._on_truncation and isinstance(answer, storage.MaxTransactionIdResponse):
+            self._on_truncation(answer.partition, answer.transaction_id)
+        self._answer(weight, answer)
 
     def _send(self, answer: storage.Response) -> None:
         connection = _required(self._intake.connection)

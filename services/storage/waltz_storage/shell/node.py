@@ -125,11 +125,10 @@ class StorageNode:
         )
         handler = AdminHandler(directory, outside.submit, mailbox.post, scrubber)
         engine.start()
+        connect = partial(ServerConnection, cluster, engine.submit, clock, config.allowed_servers)
         self.listener = network.listener(
             self._servers,
-            lambda: ServerConnection(
-                cluster, engine.submit, clock, config.allowed_servers, self._open_sessions
-            ),
+            lambda: connect(self._open_sessions, scrubber.findings.note_truncation),
             config.tls,
             accepted,
         )

@@ -22,6 +22,7 @@ from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_reads import Steps
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.findings import Findings, Ranges
+from waltz_storage.core.scrub.listing import listed
 from waltz_storage.core.scrub.scrubber import Scrubber, ScrubCheck, ScrubPause
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,6 @@ log = logging.getLogger(__name__)
 REMEDY = (
     "repair them with waltz storage recover HOST:PORT PARTITION, with HOST:PORT of this storage"
 )
-
-_LOGGED_RANGES = 10
-"""How many damaged ranges a log line lists."""
 
 _Outcome = CheckedRecords | RequestRefused | OSError
 
@@ -171,13 +169,6 @@ def _log_damage(finder: str, partition: int, ranges: Ranges, *, repairs_itself: 
         "servers read the damaged ones from other replicas; %s",
         finder,
         partition,
-        _listed(ranges),
+        listed([str(ids) for ids in ranges], ", "),
         "the storage repairs them by itself" if repairs_itself else REMEDY,
     )
-
-
-def _listed(ranges: Ranges) -> str:
-    """Return the first ranges, and how many more there are."""
-    shown = ", ".join(map(str, ranges[:_LOGGED_RANGES]))
-    more = len(ranges) - _LOGGED_RANGES
-    return f"{shown} and {more} more ranges" if more > 0 else shown

@@ -220,7 +220,12 @@ class WalCommits:
             self._flush_header()
             writer = self.logged.writer
             assert writer.checkpoint == writer.following, "the log is empty after a clean stop"
-            self.logged.files.release()
+            self.logged.release()
+
+    def abandon(self) -> None:
+        """Close all files without a change: what is in the log stays there."""
+        self.end_thread()
+        self.logged.release()
 
     def end_thread(self) -> None:
         """End the thread of `start`, after its current checkpoint."""

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from waltz_storage.core.control.control_file import ControlFile
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.engine.rounds import RoundPart
-from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.partitions.storage_directory import WalFigures
 from waltz_storage.core.wal.log_directory import lock_log_directory, untie_log_directory
-from waltz_storage.core.wal.logged_file_state import path_of
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_replay import Progress, ReplayResult
-from waltz_storage.core.wal.wal_start import prepare_log, start_log
+from waltz_storage.core.wal.wal_start import Refuse, prepare_log, start_log
 from waltz_storage.shell.logged_disk import LoggedDisk
 from waltz_storage.shell.wal_commits import DIRECT_BYTES, Fail, WalCommits
 
@@ -54,7 +52,6 @@ class WalEngine:
         """The locked file in the directory of the log, if the log has a directory of its own."""
         self._replay_seconds = 0.0
         self._replayed: ReplayResult | None = None
-        self._damaged: dict[int, PartitionDamaged] = {}
 
     @property
     def commits(self) -> WalCommits:
@@ -68,7 +65,7 @@ class WalEngine:
         assert self._replayed is not None, "the log is open"
         return self._replayed
 
-    def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
+    def open(self, disk: Disk, key: uuid.UUID, control: ControlFile, refuse: Refuse) -> Disk:
         """See `WriteAheadLog`.
 
         The segments of a *plain* directory are complete without a log. Such a directory is prepared
@@ -83,12 +80,14 @@ class WalEngine:
         else:
             self._lock = lock_log_directory(disk, home, logged=control.is_logged)
         try:
-            return self._open(disk, home, key, control)
+            return self._open(disk, home, key, control, refuse)
         except BaseException:
-            self.release()
+            self.abandon()
             raise
 
-    def _open(self, disk: Disk, home: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
+    def _open(
+        self, disk: Disk, home: Disk, key: uuid.UUID, control: ControlFile, refuse: Refuse
+    ) -> Disk:
         """Prepare a plain directory, replay the log, and return the disk for the segment files.
 
         ``home`` is the directory of the log.
@@ -98,7 +97,7 @@ class WalEngine:
             prepare_log(disk, home, key, options.wal_bytes)
             control.mark_logged()
         begun = options.clock()
-        logged, result = start_log(disk, home, _log_progress)
+        logged, result = start_log(disk, home, _log_progress, refuse)
         self._replay_seconds, self._replayed = options.clock() - begun, result
         if result.transactions:
             log.info(
@@ -109,20 +108,15 @@ class WalEngine:
                 "; an interrupted transaction at its end was dropped" if result.torn else "",
             )
         commits = self._commits = WalCommits(logged, options.clock, options.direct_bytes)
-        self._damaged = _damaged_partitions(commits, result)
+        logged_disk = LoggedDisk(disk, commits)
         if options.fail is not None:
             commits.start(options.fail)
-        return LoggedDisk(disk, commits)
+        return logged_disk
 
     @property
     def round_writer(self) -> LoggedRounds:
         """See `WriteAheadLog`."""
         return LoggedRounds(self.commits)
-
-    @property
-    def damaged(self) -> Mapping[int, PartitionDamaged]:
-        """See `WriteAheadLog`."""
-        return self._damaged
 
     @property
     def figures(self) -> WalFigures:
@@ -138,29 +132,18 @@ class WalEngine:
         """
         self.commits.close()
 
+    def abandon(self) -> None:
+        """See `WriteAheadLog`."""
+        commits, self._commits = self._commits, None
+        if commits is not None:
+            commits.abandon()
+        self.release()
+
     def release(self) -> None:
         """See `WriteAheadLog`."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()
-
-
-def _damaged_partitions(commits: WalCommits, result: ReplayResult) -> dict[int, PartitionDamaged]:
-    """Return the partitions whose records were durable and fail the checksum in the log."""
-    rows = commits.logged.files.catalogue.rows
-    damaged: dict[int, PartitionDamaged] = {}
-    for check in result.damaged:
-        file = rows[check.address.region].file
-        damaged.setdefault(
-            file.partition,
-            PartitionDamaged(
-                file.partition,
-                path_of(file),
-                check.address.offset,
-                f"{check.length} bytes of records fail their checksum in the write-ahead log",
-            ),
-        )
-    return damaged
 
 
 def _log_progress(progress: Progress) -> None:

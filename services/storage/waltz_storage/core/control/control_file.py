@@ -182,7 +182,12 @@ class ControlFile:
 
         Raises DiskFailed.
         """
-        self.flushed_marks.close()
+        self.flushed_marks.flush_all()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file and release the locks without a flush, as after a crash."""
+        self.flushed_marks.release()
         self._file.close()
         if self._pair is not None:
             self._pair.close()

@@ -193,10 +193,13 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
         pair = Pair(*files)
         if meta.exists(CONTROL_FILE):
             _check_contents(pair)
+            _make_durable(pair)
         else:
             _write_id(pair, str(uuid.uuid4()).encode())
-            data.flush_directory("")
-            meta.flush_directory("")
+        # The names of existing directories, too: the last process may have been killed before it
+        # flushed the name of a new partition's directory.
+        data.flush_directory("")
+        meta.flush_directory("")
         opened.pop_all()
         return pair
 
@@ -207,6 +210,18 @@ def _check_contents(pair: Pair) -> None:
     problem = pair_problem(data, meta)
     if problem is not None:
         raise DirectoryRefused(f"{_NOT_A_PAIR}: {problem}. {_REMEDY}")
+
+
+def _make_durable(pair: Pair) -> None:
+    """Make the generations durable that the last process may have left in the cache.
+
+    Otherwise a loss of power could leave the meta directory behind by two generations: the one that
+    was not durable, and the one that this start writes to the data directory next. The same bytes
+    are written again (see `control_file`). The meta directory comes first, because the data
+    directory may be ahead of it, never behind.
+    """
+    for file in (pair.meta, pair.data):
+        file.write_durably(0, file.read(0, _FILE_BYTES))
 
 
 def _write_id(pair: Pair, pair_id: bytes) -> None:

@@ -39,7 +39,7 @@ from waltz_storage.core.control.flushed_marks_format import (
 )
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import NoSpace
-from waltz_storage.core.log.flushed_end import FlushedEnd
+from waltz_storage.core.log.flushed_end import NEVER_REACHED, FlushedEnd
 
 _AT_OPENING = 0
 """Stands for the flush at the opening of the file, which precedes flush number 1."""
@@ -167,7 +167,17 @@ class FlushedMarks:
         if state.end is not None and end.last_id < state.end.last_id:
             self._write(partition, end, state.struct_checksum, self._slot_to_write(state))
             state.end = end
-            self._flush()
+            self.flush_all()
+
+    def never_reached(self, partition: int) -> None:
+        """Write the mark `NEVER_REACHED` durably; raises NoSpace, DiskFailed.
+
+        Unlike a mark of `raise_to`, this one must not stay behind: it alone refuses the partition.
+        """
+        state = self._partitions[partition]
+        self._write(partition, NEVER_REACHED, state.struct_checksum, self._slot_to_write(state))
+        state.end = NEVER_REACHED
+        self.flush_all()
 
     def before_update(self, partition: int, struct_checksum: int) -> None:
         """Write the mark durably again, for a control struct that will be written next.
@@ -179,7 +189,7 @@ class FlushedMarks:
         state = self._partitions[partition]
         if state.end is not None:
             self._write(partition, state.end, struct_checksum, self._unneeded_slot(state))
-            self._flush()
+            self.flush_all()
 
     def after_update(self, partition: int, struct_checksum: int) -> None:
         """Note that the control struct that `before_update` was called for is durable."""
@@ -190,7 +200,7 @@ class FlushedMarks:
         self._file.write(slot_offset(partition, 0), bytes(PARTITION_BYTES))
         self._dirty = True
         self._partitions[partition] = _durable_state([None] * SLOTS)
-        self._flush()
+        self.flush_all()
 
     def flush(self) -> None:
         """Make all written marks durable; do nothing if a flush of them has begun.
@@ -198,15 +208,14 @@ class FlushedMarks:
         Raises DiskFailed.
         """
         if self._dirty:
-            self._flush()
+            self.flush_all()
 
-    def close(self) -> None:
-        """Make the marks durable and close the file; raises DiskFailed."""
-        self._flush()
+    def release(self) -> None:
+        """Close the file without a change."""
         self._file.close()
 
-    def _flush(self) -> None:
-        """Make all written marks durable before the call returns."""
+    def flush_all(self) -> None:
+        """Make all written marks durable before the call returns; raises DiskFailed."""
         with self._file.one_flush():
             self._dirty = False
             number = self._newest_begun_flush + 1

@@ -74,6 +74,10 @@ def open_log(
             _plan(disk, identity, first_id, known, next_first_id)
             for first_id, next_first_id in zip_longest(first_ids, first_ids[1:])
         ]
+        # The last process may have been killed before it flushed the directory. Without this flush,
+        # a loss of power could remove a segment whose records this process has answered, or bring
+        # back one that a truncation has removed.
+        disk.flush_directory(identity.directory)
         sealed = []
         for plan in plans[:-1]:
             files, bounds = _apply(disk, identity, plan, is_last=False)

@@ -23,12 +23,13 @@ from waltz_storage.core.errors import (
     RequestRefused,
     UnknownPartition,
 )
-from waltz_storage.core.log.flushed_end import NEVER_REACHED, FlushedEnd
+from waltz_storage.core.log.flushed_end import FlushedEnd
 from waltz_storage.core.log.log_opening import open_log, remove_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.partitions.known_log import known_log
 from waltz_storage.core.partitions.partition import StoragePartition
+from waltz_storage.core.wal.wal_start import Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +49,17 @@ class WalFigures:
 class WriteAheadLog(Protocol):
     """The write-ahead log of a storage directory, which covers its segment files."""
 
-    def open(self, disk: Disk, key: uuid.UUID, control: ControlFile) -> Disk:
+    def open(self, disk: Disk, key: uuid.UUID, control: ControlFile, refuse: Refuse) -> Disk:
         """Replay the log; return the disk to use for the segment files instead of ``disk``.
 
-        Marks the control file, so that nothing uses the segments without the log. Raises
+        Marks the control file, so that nothing uses the segments without the log. ``refuse`` gets
+        the partitions whose durable records the replay found damaged. Raises
         DirectoryRefused, OSError, NoSpace, DiskFailed.
         """
 
     @property
     def round_writer(self) -> RoundWriter:
         """The writer of rounds of appends, after `open`."""
-
-    @property
-    def damaged(self) -> Mapping[int, PartitionDamaged]:
-        """The partitions whose durable records the replay found damaged, after `open`."""
 
     @property
     def figures(self) -> WalFigures:
@@ -71,6 +69,12 @@ class WriteAheadLog(Protocol):
         """Write all changes to the segment files, so that they need the log no more.
 
         Raises DiskFailed.
+        """
+
+    def abandon(self) -> None:
+        """Close all files without a change, as after a crash, and release the directory.
+
+        If `open` fails, it does the same.
         """
 
     def release(self) -> None:
@@ -114,14 +118,24 @@ class StorageDirectory:
         self._control: ControlFile = open_control(
             disk, key, num_partitions, options.now_ms(), meta, can_replay=wal is not None
         )
+        try:
+            self._open(disk)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _open(self, disk: Disk) -> None:
+        """Replay the log, if there is one, and open the assigned partitions.
+
+        Raises DirectoryRefused, NoSpace, DiskFailed.
+        """
+        self._refused.update(self._control.damaged)
+        wal = self._wal
         if wal is not None:
             with changing("opening of the write-ahead log"):
-                self._disk = wal.open(disk, key, self._control)
+                self._disk = wal.open(disk, self.key, self._control, self._refuse)
             # The log divides large writes, which the repair of records must allow for.
-            self._options = replace(options, divided_writes=True)
-        self._refused.update(self._control.damaged)
-        if wal is not None:
-            self._refuse(wal.damaged)
+            self._options = replace(self._options, divided_writes=True)
         self._open_assigned()
         # The opening of the logs may have raised their marks, which is not durable yet.
         self.flush_marks()
@@ -302,6 +316,14 @@ class StorageDirectory:
             self._wal.release()
         self._control.close()
 
+    def _abandon(self) -> None:
+        """Close all files without a change, after an opening that failed."""
+        for partition in self._partitions.values():
+            partition.log.release()
+        if self._wal is not None:
+            self._wal.abandon()
+        self._control.abandon()
+
     def _undamaged(self) -> list[int]:
         """Return the partitions whose control entries are not damaged."""
         damaged = self._control.damaged
@@ -311,15 +333,14 @@ class StorageDirectory:
         """Refuse partitions whose durable records the replay found damaged, now and later.
 
         The log is empty after its replay, so that nothing but the flushed mark shows at the next
-        opening that the records are damaged. Without `NEVER_REACHED`, it would take them for an
-        interrupted write, cut them off and serve the partition. Raises DiskFailed.
+        opening that the records are damaged. Without that mark, it would take them for an
+        interrupted write, cut them off and serve the partition. Raises NoSpace, DiskFailed.
         """
         for partition, why in damaged.items():
             if partition not in self._refused and self._control.info(partition).assigned:
                 self._refused[partition] = why
                 self._load_mark(partition)
-                self._control.flushed_marks.raise_to(partition, NEVER_REACHED)
-        self.flush_marks()
+                self._control.flushed_marks.never_reached(partition)
 
     def _open_assigned(self) -> None:
         """Open each assigned partition that is not refused yet; refuse it if that fails."""

@@ -76,6 +76,10 @@ class Findings:
         self.note(partition, checked)
         self.repaired += max(0, before - self.count)
 
+    def note_truncation(self, partition: int, last_id: int) -> None:
+        """Forget the damaged records after ``last_id``, with which the log ends now."""
+        self._set(partition, _without(self._ranges.get(partition, ()), last_id + 1, None))
+
     def forget(self, partition: int) -> None:
         """Forget the damaged records of a partition that is not open any more."""
         self._ranges.pop(partition, None)

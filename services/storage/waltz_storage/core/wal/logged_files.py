@@ -226,6 +226,11 @@ class LoggedFiles:
         self.end_checkpoint()
         self.flush_header()
 
+    def release(self) -> None:
+        """Close the log and all files without changing them."""
+        self.writer.release()
+        self.files.release()
+
     def _reclaim(self) -> None:
         """Forget the transactions before the durable checkpoint, and let regions be used again."""
         reclaimed = self.writer.reclaimed

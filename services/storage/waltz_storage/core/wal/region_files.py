@@ -80,11 +80,15 @@ class RegionFiles:
         self._data = data
         self._meta = meta
         self._catalogue_file = meta.open(CATALOGUE_FILE)
-        # The last process may have died before its flush. The position must not go back, so the
-        # same bytes are written and flushed again before they are used.
-        raw = self._catalogue_file.read(0, self._catalogue_file.size())
-        self._catalogue_file.write_durably(0, raw)
-        meta.flush_directory("")
+        try:
+            # The last process may have died before its flush. The position must not go back, so
+            # the same bytes are written and flushed again before they are used.
+            raw = self._catalogue_file.read(0, self._catalogue_file.size())
+            self._catalogue_file.write_durably(0, raw)
+            meta.flush_directory("")
+        except BaseException:
+            self._catalogue_file.close()
+            raise
         self._catalogue_buffer = ImageBuffer(self._catalogue_file)
         self.catalogue = Catalogue.decode(raw)
         self._open: dict[int, Buffer] = {}

@@ -16,7 +16,7 @@ depends on data that are only in a cache, or on a transaction that is dropped la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from waltz_storage.core.disk import DiskFile
@@ -57,16 +57,13 @@ class Progress:
 class ReplayResult:
     """What a replay has done.
 
-    It has applied ``transactions``, which had this many ``blocks``. ``damaged`` are the Checks of
-    direct data that were durable and do not match their checksum: their partitions must not be
-    served. ``torn`` says whether the log ended with a transaction that a crash had interrupted,
-    which was dropped.
+    It has applied ``transactions``, which had this many ``blocks``. ``torn`` says whether the log
+    ended with a transaction that a crash had interrupted, which was dropped.
     """
 
     transactions: int
     blocks: int
     torn: bool
-    damaged: tuple[Check, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +93,16 @@ class _Survey:
 
 
 def replay_log(
-    file: DiskFile, files: RegionFiles, progress: Callable[[Progress], None]
+    file: DiskFile,
+    files: RegionFiles,
+    progress: Callable[[Progress], None],
+    refuse: Callable[[Sequence[Check]], None],
 ) -> ReplayedLog:
     """Bring ``files`` up to date with the log in ``file``, and return the log, which is empty then.
+
+    ``refuse`` gets the Checks of direct data that were durable and do not match their checksum. It
+    must refuse their partitions durably before it returns: afterwards, nothing in the log shows the
+    damage, and a later start would take the data for an interrupted write and cut them off.
 
     Raises HeaderDamaged, WalDamaged, VolumesDiffer and CatalogueDamaged before a file of a region
     is changed. Only if a row in the log would replace a file that exists, CatalogueDamaged may come
@@ -120,8 +124,9 @@ def replay_log(
         _write_last_again(file, files, header, last)
     damaged = _apply_all(header, reader, files, survey.blocks, end, progress)
     files.flush(end.following)
+    refuse(damaged)
     header = _write_header_of_empty_log(file, header, end.following)
-    result = ReplayResult(survey.transactions, survey.blocks, end.torn, damaged)
+    result = ReplayResult(survey.transactions, survey.blocks, end.torn)
     writer = WalWriter(file, header, header.checkpoint)
     _overwrite_dropped(writer)
     return ReplayedLog(writer, header.checksum, result)
@@ -287,7 +292,7 @@ class _UnchangedChecks:
 def _write_header_of_empty_log(file: DiskFile, header: WalHeader, end: TransactionId) -> WalHeader:
     """Write the header of an empty log durably: its checkpoint is ``end``. Return the header.
 
-    The files must be flushed before.
+    The files must be flushed before, and the partitions with damaged direct data refused durably.
     """
     if end == header.checkpoint:
         return header

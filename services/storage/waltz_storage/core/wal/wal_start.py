@@ -9,15 +9,17 @@ passes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from waltz_storage.core.disk import Disk
-from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
 from waltz_storage.core.wal.catalogue import CatalogueDamaged, CatalogueRow, present
 from waltz_storage.core.wal.checksums import DEFAULT
 from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
-from waltz_storage.core.wal.logged_file_state import file_of
+from waltz_storage.core.wal.logged_file_state import file_of, path_of
 from waltz_storage.core.wal.logged_files import LoggedFiles
+from waltz_storage.core.wal.operations import Check
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE, RegionFiles, create_catalogue
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.transaction_blocks import Transaction
@@ -25,6 +27,11 @@ from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader, create_wal, r
 from waltz_storage.core.wal.wal_header import HeaderDamaged, WalHeader
 from waltz_storage.core.wal.wal_replay import Progress, ReplayResult, VolumesDiffer, replay_log
 from waltz_storage.core.wal.wal_scan import WalDamaged, scan_transactions
+
+Refuse = Callable[[Mapping[int, PartitionDamaged]], None]
+"""Refuses partitions whose durable records a replay found damaged, now and at later starts.
+
+The refusals must be durable when it returns."""
 
 MOST_OPEN_FILES = 256
 """How many unchanged files stay open after a checkpoint."""
@@ -52,10 +59,11 @@ def prepare_log(disk: Disk, home: Disk, key: uuid.UUID, wal_bytes: int) -> None:
 
 
 def start_log(
-    disk: Disk, home: Disk, progress: Callable[[Progress], None]
+    disk: Disk, home: Disk, progress: Callable[[Progress], None], refuse: Refuse
 ) -> tuple[LoggedFiles, ReplayResult]:
     """Replay the log in ``home`` of the directory ``disk``.
 
+    ``refuse`` is called before the log forgets which partitions have damaged records.
     Return the files, which are changed by way of the log from now on, and what the replay has done.
     Raises DirectoryRefused if the log is missing or damaged (see `replay_log` for the files that it
     may have changed before). Raises OSError, NoSpace, DiskFailed.
@@ -63,16 +71,42 @@ def start_log(
     for place, name in ((home, WAL_FILE), (disk, CATALOGUE_FILE)):
         if not place.exists(name):
             raise DirectoryRefused(f"the file {name} is missing. {_REMEDY}")
-    try:
+    with ExitStack() as opened:
         # The catalogue is in the directory of the segments.
         files = RegionFiles(disk, disk)
-        replayed = replay_log(home.open(WAL_FILE), files, progress)
-    except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:
-        raise DirectoryRefused(
-            f"the write-ahead log {WAL_FILE} cannot be replayed: {error}. {_REMEDY}"
-        ) from error
+        opened.callback(files.release)
+        file = home.open(WAL_FILE)
+        opened.callback(file.close)
+        try:
+            replayed = replay_log(
+                file, files, progress, lambda damaged: refuse(_damaged_partitions(files, damaged))
+            )
+        except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:
+            raise DirectoryRefused(
+                f"the write-ahead log {WAL_FILE} cannot be replayed: {error}. {_REMEDY}"
+            ) from error
+        opened.pop_all()
     logged = LoggedFiles(replayed.writer, files, replayed.checksum, MOST_OPEN_FILES)
     return logged, replayed.result
+
+
+def _damaged_partitions(
+    files: RegionFiles, damaged: Sequence[Check]
+) -> dict[int, PartitionDamaged]:
+    """Return the partitions of the ``damaged`` data, each with the error for its first data."""
+    partitions: dict[int, PartitionDamaged] = {}
+    for check in damaged:
+        file = files.catalogue.rows[check.address.region].file
+        partitions.setdefault(
+            file.partition,
+            PartitionDamaged(
+                file.partition,
+                path_of(file),
+                check.address.offset,
+                f"{check.length} bytes of records fail their checksum in the write-ahead log",
+            ),
+        )
+    return partitions
 
 
 def check_log_is_empty(home: Disk) -> None:
@@ -149,10 +183,14 @@ def _not_empty(why: str) -> str:
 
 
 def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
-    """Return a row for each segment file."""
+    """Return a row for each segment file, whose name is durable then.
+
+    The last process, which used no log, may have been killed before it flushed a directory.
+    """
     rows: list[CatalogueRow] = []
     for directory in sorted(disk.names("")):
         if directory.isascii() and directory.isdecimal():
+            disk.flush_directory(directory)
             paths = [f"{directory}/{name}" for name in sorted(disk.names(directory))]
             rows += [present(file) for file in map(file_of, paths) if file is not None]
     return rows

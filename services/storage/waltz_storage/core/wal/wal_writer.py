@@ -149,6 +149,10 @@ class WalWriter:
         self._following = written.following
         self._written = None
 
+    def release(self) -> None:
+        """Close the file of the log without changing it."""
+        self._file.close()
+
     def advance(self, checkpoint: TransactionId) -> None:
         """Write a header with a new checkpoint; the next `flush` makes it durable.
 
