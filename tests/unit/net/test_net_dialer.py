@@ -36,6 +36,12 @@ LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
 class Peer(FrameHandler):
     """A handler that needs nothing of its connection."""
 
+    def received(self, bodies: list[bytes]) -> None:
+        """Ignore the messages."""
+
+    def lost(self, reason: str) -> None:
+        """Ignore the loss."""
+
 
 def give_addresses(
     monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]
