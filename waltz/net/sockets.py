@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections import deque
+from collections.abc import Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -57,7 +58,7 @@ async def connect_socket(host: str, port: int) -> socket.socket:
     raise _one_problem(problems)
 
 
-async def _resolve(host: str, port: int) -> list[_Info]:
+async def _resolve(host: str, port: int) -> Sequence[_Info]:
     """Return the addresses of ``host``. Raises OSError, ValueError, OverflowError."""
     if not 0 <= port <= MAX_PORT:  # The resolver would use the lowest 16 bits.
         raise OverflowError(f"a port is a number from 0 to {MAX_PORT}")
@@ -70,7 +71,7 @@ async def _resolve(host: str, port: int) -> list[_Info]:
         return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def _alternating(infos: list[_Info]) -> list[_Info]:
+def _alternating(infos: Sequence[_Info]) -> list[_Info]:
     """Return the addresses so that IPv6 and IPv4 take turns, as often one of them has no route."""
     first = [info for info in infos if info[0] == infos[0][0]]
     others = [info for info in infos if info[0] != infos[0][0]]
