@@ -26,7 +26,7 @@ from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext
 from waltz.sync.callbacks.core.errors import InCallback, PartitionInactive, TimedOut
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
-from waltz.sync.callbacks.open_contexts import OpenContexts
+from waltz.sync.callbacks.open_contexts import OpenContexts, Submission
 from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
 from waltz.sync.callbacks.workers import Workers
 
@@ -145,7 +145,9 @@ class CallbackClient(Generic[DataT]):
         """Call ``execute`` of ``context`` on this thread, and append the transaction it builds.
 
         Returns when the append is handed to the client's thread, or ``execute`` has returned False.
-        The callbacks of the context report how the context ends.
+        The callbacks of the context report how the context ends. If an interruption such as
+        KeyboardInterrupt ends this call, the transaction may be appended nevertheless: then they
+        are called as usual. Otherwise none is called any more.
 
         If ``max_in_flight`` contexts are open, `submit` waits until one of them ends. A call from a
         callback does not wait, because the context that must end may be the one whose callback is
@@ -158,18 +160,20 @@ class CallbackClient(Generic[DataT]):
         partition = self._active_partition(context.partition_id(self._log.num_partitions))
         partition.check_accepts()
         seconds = None if self._workers.in_callback else self._submit_timeout
-        number = partition.open_contexts.add(seconds)
+        submission = Submission()
         try:
+            partition.open_contexts.add(submission, seconds)
             partition.check_accepts()  # The partition may have stopped while `add` waited.
             draft = partition.execute(context)
-            if draft is not None:
-                submitted = SubmittedContext(number, context, time.monotonic())
-                self._log.thread.start(self._start_append(partition, submitted, draft))
+            if draft is None:
+                partition.open_contexts.abandon(submission)
+            else:
+                submitted = SubmittedContext(submission.number, context, time.monotonic())
+                work = self._start_append(partition, submission, submitted, draft)
+                self._log.thread.start(work)
         except BaseException:
-            partition.open_contexts.remove(number)
+            partition.open_contexts.abandon(submission)
             raise
-        if draft is None:
-            partition.open_contexts.remove(number)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every context that was submitted before has ended.
@@ -322,12 +326,15 @@ class CallbackClient(Generic[DataT]):
     async def _start_append(
         self,
         partition: ActivePartition[DataT],
+        submission: Submission,
         submitted: SubmittedContext[DataT],
         draft: Draft[DataT],
     ) -> None:
-        """Start the append of a context. The task is kept, so that `_stop_all` waits for it."""
+        """Start the append of a context, unless an interruption of `submit` has abandoned it."""
+        if not partition.open_contexts.take(submission):
+            return
         appending = asyncio.create_task(partition.append(submitted, draft))
-        self._appending.add(appending)
+        self._appending.add(appending)  # `_stop_all` waits for it.
         appending.add_done_callback(self._appending.discard)
 
     async def _stop_all(self) -> None:

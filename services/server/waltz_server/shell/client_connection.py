@@ -358,8 +358,7 @@ class ClientConnection(FrameHandler):
         self._send(_preference_answer(req_id, preferred, result=is_changed))
 
     async def _check_storages(self, req_id: ReqId) -> None:
-        reachable = await self._host.check_storages()
-        self._send(cs.CheckStorageConnectivityResponse(req_id, reachable))
+        self._send(cs.CheckStorageConnectivityResponse(req_id, await self._host.check_storages()))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = fail_stop_on_error(asyncio.get_running_loop().create_task(work))
