@@ -209,9 +209,15 @@ class Scene:
         cluster = self._params.key, self._params.num_partitions
         rpc = await RpcConnection.open_storage((HOST, self._ports["port"]), self._tls, cluster)
         session, records = 1, batch(0, 5, 1)
-        await rpc.call(lambda seq: storage.SetLowWaterMarkRequest(session, seq, 0, -1))
-        await rpc.call(lambda seq: storage.AppendRequest(session, seq, 0, records))
-        answer = await rpc.call(lambda seq: storage.RecordListRequest(session, seq, 0, 0, 9))
+        await rpc.call(
+            lambda seq: storage.SetLowWaterMarkRequest(session, seq, 0, -1), storage.SuccessResponse
+        )
+        await rpc.call(
+            lambda seq: storage.AppendRequest(session, seq, 0, records), storage.SuccessResponse
+        )
+        answer = await rpc.call(
+            lambda seq: storage.RecordListRequest(session, seq, 0, 0, 9), storage.RecordListResponse
+        )
         hold(answer.records == records, "a new partition does not hold the appended records")
         rpc.close()
 
@@ -219,7 +225,8 @@ class Scene:
         cluster = self._params.key, self._params.num_partitions
         rpc = await RpcConnection.open_admin((HOST, self._ports["admin"]), self._tls, cluster)
         await rpc.call(
-            lambda seq: admin_messages.PartitionAvailableRequest(seq, (partition,), True)
+            lambda seq: admin_messages.PartitionAvailableRequest(seq, (partition,), True),
+            admin_messages.AdminSuccessResponse,
         )
         rpc.close()
 

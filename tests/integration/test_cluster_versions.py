@@ -19,7 +19,8 @@ from tests.support.counting import Counting
 from tests.support.load import read_log
 from tests.support.versions import NEW, OLD, check_version, client_of_version, older_programs
 from waltz.admin.core.retirement import Retirement
-from waltz.admin.execution import OrderExecutor, carry_out
+from waltz.admin.execution import OrderExecutor
+from waltz.admin.order_progress import carry_out
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
 

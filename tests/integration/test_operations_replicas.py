@@ -34,7 +34,8 @@ from waltz.admin.core.steps import (
     SwitchOn,
     Wait,
 )
-from waltz.admin.execution import NotPossible, OrderExecutor, Stalled, carry_out
+from waltz.admin.execution import OrderExecutor
+from waltz.admin.order_progress import NotPossible, Stalled, carry_out
 from waltz.admin.replica_comparison import prove_equality, read_and_sum
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape

@@ -244,7 +244,7 @@ ADMIN_BUGS = (
     Planted(
         "a copy continues over a gap",
         Package.ADMIN,
-        "if not records.count or records.first_id() != position + 1:\n",
+        "if not records.count or records.first_id() != first_id:\n",
         "if not records.count:\n",
         "The destination has a hole.",
         nodes(

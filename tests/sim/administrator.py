@@ -19,7 +19,8 @@ from tests.sim.run_environment import RunEnvironment
 from waltz.admin.core.comparison import ComparisonResult
 from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
 from waltz.admin.core.steps import DropReplicas, Order, Step
-from waltz.admin.execution import NotPossible, OrderExecutor, Stalled, carry_out
+from waltz.admin.execution import OrderExecutor
+from waltz.admin.order_progress import NotPossible, Stalled, carry_out
 from waltz.admin.replica_comparison import compare_replicas
 from waltz.metadata.cluster import Cluster
 from waltz.net import PLAINTEXT
@@ -164,7 +165,7 @@ class Administrator:
 
 
 class _StepObserver:
-    """Implements `waltz.admin.execution.StepPerformer`: faults are injected before each step."""
+    """Implements `waltz.admin.StepPerformer`: faults are injected before each step."""
 
     def __init__(self, executor: OrderExecutor, administrator: Administrator) -> None:
         self._executor = executor

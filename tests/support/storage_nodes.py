@@ -69,9 +69,15 @@ async def fill(node: StorageNode, records: RecordBatch = RECORDS) -> None:
         await administrator.assign((0,))
     server = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, identity)
     first, second = SESSIONS
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(first, seq, 0, -1))
-    await server.call(lambda seq: storage.AppendRequest(first, seq, 0, records))
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(second, seq, 0, 9))
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(first, seq, 0, -1), storage.SuccessResponse
+    )
+    await server.call(
+        lambda seq: storage.AppendRequest(first, seq, 0, records), storage.SuccessResponse
+    )
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(second, seq, 0, 9), storage.SuccessResponse
+    )
     server.close()
 
 

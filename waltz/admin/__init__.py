@@ -7,8 +7,8 @@ Every change of a replica or a storage is an `Order` with a pure plan in `core`:
 `Switching`, `Synchronization`, `Registration` and `Deregistration`.
 
 * `core` decides and is pure; all other modules touch ZooKeeper and the network
-* `observation` makes the observations for orders; `execution`, `offline_copy` and `peer_repair`
-  perform the steps
+* `observation` makes the observations for orders; `order_progress` carries them out; `execution`,
+  `offline_copy` and `peer_repair` perform the steps
 * `inspection` collects the facts that `core.verification` checks; `replica_comparison` queries the
   checksums that `core.comparison` compares; `monitoring` samples what ``waltz top`` shows
 * `diagnosis` finds out what is wrong with a cluster, and `core.health` says it in words;
@@ -41,17 +41,16 @@ from waltz.admin.core.verification import (
     StorageReport,
     verify,
 )
-from waltz.admin.execution import (
-    COPY_BATCH,
+from waltz.admin.execution import COPY_BATCH, OrderExecutor
+from waltz.admin.inspection import inspect, query_servers, read_partitions
+from waltz.admin.offline_copy import CopyFailed, MayContinue
+from waltz.admin.order_progress import (
     NotPossible,
-    OrderExecutor,
     OrderRefused,
     Stalled,
     StepPerformer,
     carry_out,
 )
-from waltz.admin.inspection import inspect, query_servers, read_partitions
-from waltz.admin.offline_copy import CopyFailed, MayContinue
 from waltz.admin.replica_comparison import NotEqual, UnknownPartition, compare_replicas
 from waltz.admin.rescue import (
     FencingFailed,

@@ -1,28 +1,20 @@
-"""Perform orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
+"""Observe a cluster, and perform the steps of orders. Touches ZooKeeper and the network.
 
-No state is stored between steps. A process that performs an order may be killed at any moment;
-performing the same order again continues it. The exception is a `GroupAssignment`
-(`core.assignment`): after its change of ZooKeeper the group has partitions, so its `refusal`
-forbids a second start. A `Synchronization` (`core.synchronization`) of the storages completes such
-an order.
+`order_progress` decides which step is performed when.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 from waltz.admin.core.replicas import LAG_ALLOWED, ObservationScope, ReplicaObservation
 from waltz.admin.core.steps import (
     ChangeAssignment,
     CopyReplica,
     CreateReplicas,
-    Done,
     DropReplicas,
     MetadataStep,
-    Order,
-    Refuse,
     RegisterStorage,
     RepairRecords,
     SetSwitch,
@@ -32,85 +24,32 @@ from waltz.admin.core.steps import (
     SwitchOff,
     SwitchOn,
     UnregisterStorage,
-    Wait,
 )
 from waltz.admin.observation import ReplicaObserver
-from waltz.admin.offline_copy import CopyFailed, MayContinue, Progress, copy_offline
+from waltz.admin.offline_copy import MayContinue, Progress, copy_offline
 from waltz.admin.peer_repair import repair_from_peer
-from waltz.admin.replica_comparison import NotEqual, prove_equality
+from waltz.admin.replica_comparison import prove_equality
 from waltz.admin.storage_admin import StorageAdmin, admin_address
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused
-from waltz.metadata.store import StoreError
-from waltz.net import (
-    TCP,
-    ConnectionLost,
-    DialFailed,
-    Network,
-    RemoteFailure,
-    RpcConnection,
-    TlsConfig,
-    split_address,
-)
+from waltz.metadata.retry import answered_within
+from waltz.net import TCP, Network, RpcConnection, TlsConfig, split_address
 from waltz.protocol.admin import Switch
 from waltz.protocol.damaged_ranges import DamagedRange
 
 COPY_BATCH = 1000
 """How many transactions one request of a copy transfers."""
 
-_POLL_SECONDS = 0.2
-"""The time between two observations while there is no progress."""
-
-_TRANSIENT = (
-    ConnectionLost,
-    CopyFailed,
-    DialFailed,
-    ChangeRefused,
-    NotEqual,
-    RemoteFailure,
-    StoreError,
-    TimeoutError,
-)
-"""Errors of a step that do not end the order: the next observation decides how to continue."""
-
-OnStep = Callable[[Step | Wait], None]
-"""Called with a step before it is tried, and with a wait when its reason changes."""
-
-
-class NotPossible(Exception):
-    """The goal cannot be reached; the text says why. The steps taken so far are harmless."""
-
-
-class OrderRefused(NotPossible):
-    """The order must not begin: it would break a rule of the storage maps."""
-
-
-class Stalled(Exception):
-    """No step succeeded for too long; the text says why. Performing the order again continues."""
-
-
-class StepPerformer(Protocol):
-    """Observes and changes the replicas of one cluster: what `carry_out` needs."""
-
-    async def observe(self, scope: ObservationScope) -> ReplicaObservation:
-        """Return the present state."""
-
-    async def perform(self, step: Step) -> None:
-        """Perform one step.
-
-        Raises errors of connections, storages and metadata, TimeoutError, and UnsupportedByPeer if
-        a storage is too old for the step.
-        """
-
 
 class OrderExecutor:
     """Observe and change the replicas of one cluster.
 
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed. It is also the time limit of a step in ZooKeeper, and of each batch of a copy, which
-    only reads and writes records. ``step_seconds`` (None: ``answer_seconds``) is the time limit of
-    any other step at a storage, which may have to open large files, and of each batch of a repair,
-    which computes checksums on both disks.
+    failed. It is also the time limit of ZooKeeper, for what an observation or a step reads and for
+    a step that changes it, and that of each batch of a copy, which only reads and writes records.
+    ``step_seconds`` (None: ``answer_seconds``) is the time limit of any other step at a storage,
+    which may have to open large files, and of each batch of a repair, which computes checksums on
+    both disks.
 
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy or a repair
@@ -154,10 +93,11 @@ class OrderExecutor:
             retry=retry,
             tls_of=tls_of,
             network=network,
+            metadata_seconds=answer_seconds,
         )
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
-        """Return the present state. Raises NoCluster, MalformedMetadata."""
+        """Return the present state. Raises NoCluster, MalformedMetadata, OperationTimedOut."""
         return await self._observer.observe(scope)
 
     async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
@@ -174,7 +114,7 @@ class OrderExecutor:
             case ChangeAssignment() | RegisterStorage() | UnregisterStorage():
                 if isinstance(step, ChangeAssignment):
                     await self._prove(step)
-                async with asyncio.timeout(self._answer_seconds):
+                async with answered_within(self._answer_seconds):
                     await perform_in_metadata(self.cluster, step)
             case _:
                 await self._perform_at_storage(step)
@@ -204,8 +144,9 @@ class OrderExecutor:
 
     async def _copy(self, step: CopyReplica, may_continue: MayContinue) -> None:
         """Copy a replica; the time limit applies to each batch, not to the whole copy."""
-        params = await self.cluster.store_params()
-        source_port = await self._admin_port(step.source)
+        async with answered_within(self._answer_seconds):
+            params = await self.cluster.store_params()
+            source_port = await self._admin_port(step.source)
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._answer_seconds) as deadline:
 
@@ -258,7 +199,8 @@ class OrderExecutor:
 
     async def _open_admin(self, storage: str) -> StorageAdmin:
         """Connect to the admin port of ``storage``."""
-        port, params = await self._admin_port(storage), await self.cluster.store_params()
+        async with answered_within(self._answer_seconds):
+            port, params = await self._admin_port(storage), await self.cluster.store_params()
         tls = self._tls_of.get(storage, self.tls)
         return await StorageAdmin.open(storage, port, tls, params, self._network)
 
@@ -268,109 +210,6 @@ class OrderExecutor:
         if port is None:
             raise ChangeRefused(f"Storage {storage} is not in the cluster.")
         return port
-
-
-async def carry_out(
-    order: Order,
-    executor: StepPerformer,
-    *,
-    max_stall_seconds: float = 60.0,
-    on_step: OnStep = lambda _: None,
-) -> int:
-    """Perform the steps of ``order`` until it is complete; return how many steps succeeded.
-
-    ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
-    changes. A step that failed counts as a `Wait`; it is tried again without a call of ``on_step``.
-    If a step succeeded and the next step is the same one, the step had no effect: this is treated
-    like a failure.
-
-    Raises OrderRefused, NotPossible, UnsupportedByPeer, the errors of `StepPerformer.observe`, and
-    Stalled if there was no progress for ``max_stall_seconds``.
-    """
-    clock = asyncio.get_running_loop().time
-    observation = await executor.observe(order.scope)
-    if (refusal := order.refusal(observation)) is not None:
-        raise OrderRefused(refusal)
-    steps = _StepsTaken(executor, on_step)
-    last_success = clock()
-    while True:
-        match order.next_step(observation):
-            case Done():
-                return steps.num_succeeded
-            case Refuse(reason):
-                raise NotPossible(reason)
-            case Wait(reason):
-                obstacle: str | None = reason
-            case step:
-                obstacle = await steps.take(step)
-                if obstacle is None and isinstance(step, DropReplicas) and step.final:
-                    # No observation would show the effect (see DropReplicas): do not observe again.
-                    return steps.num_succeeded
-        if obstacle is None:
-            last_success = clock()
-        else:
-            steps.report_wait(obstacle)
-            if clock() - last_success >= max_stall_seconds:
-                # With 0 the first obstacle ends the order: there is no duration to report.
-                duration = f"no progress for {max_stall_seconds:g} s: " if max_stall_seconds else ""
-                raise Stalled(duration + obstacle)
-            await asyncio.sleep(_POLL_SECONDS)
-        observation = await executor.observe(order.scope)
-
-
-class _StepsTaken:
-    """The steps of an order so far, and what was reported about them to ``on_step``."""
-
-    def __init__(self, executor: StepPerformer, on_step: OnStep) -> None:
-        self.num_succeeded = 0
-        self._executor = executor
-        self._on_step = on_step
-        self._last_succeeded: Step | None = None
-        self._last_failed: Step | None = None
-        """The last step that failed, None after a success."""
-        self._reported_reason = ""
-        """The reason of the last Wait that was reported, empty after a success."""
-
-    async def take(self, step: Step) -> str | None:
-        """Perform ``step``; return why there was no progress, None if there was."""
-        if step == self._last_succeeded:
-            # The step had no effect. If a repetition has an effect, the next step differs.
-            return await _try(step, self._executor) or _no_effect_reason(step)
-        if step != self._last_failed:
-            self._on_step(step)
-        problem = await _try(step, self._executor)
-        if problem is not None:
-            self._last_failed = step
-            return problem
-        self.num_succeeded += 1
-        self._last_succeeded, self._last_failed = step, None
-        self._reported_reason = ""
-        return None
-
-    def report_wait(self, reason: str) -> None:
-        """Report why there is no progress, unless the same reason was reported last."""
-        if reason != self._reported_reason:
-            self._on_step(Wait(reason))
-        self._reported_reason = reason
-
-
-async def _try(step: Step, executor: StepPerformer) -> str | None:
-    """Return why a step failed, None if it succeeded."""
-    try:
-        await executor.perform(step)
-    except _TRANSIENT as problem:
-        return f"{step}: {str(problem) or 'no answer in time'}"
-    return None
-
-
-def _no_effect_reason(step: Step) -> str:
-    """Return why a step that was repeated is no progress, and where to look for the cause."""
-    text = f"{step}: the step succeeded and had no effect"
-    match step:
-        case CreateReplicas() | SwitchOn() | SwitchOff() | SetSwitch() | DropReplicas():
-            return f"{text}: if files are damaged, /health of storage {step.storage} names them"
-        case _:
-            return text
 
 
 async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:

@@ -20,6 +20,7 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata, StoreParams
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.metadata.retry import answered_within
 from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 
 _RETRY_SECONDS = 0.2
@@ -33,7 +34,8 @@ class ReplicaObserver:
     failed; a server has this time for the handshake and for each request. With ``retry``, a storage
     that fails is queried again during that time, so that a restart does not look like a fault.
     ``tls_of`` has the TLS configuration of each storage that does not use ``tls``. ``lag_allowed``
-    is passed on to the observations. ``network`` opens the connections.
+    is passed on to the observations. ``network`` opens the connections. ``metadata_seconds`` is the
+    time limit of ZooKeeper for each group of reads; None: an observation waits until it answers.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ReplicaObserver:
         retry: bool = True,
         tls_of: Mapping[str, TlsConfig] | None = None,
         network: Network = TCP,
+        metadata_seconds: float | None = None,
     ) -> None:
         self._cluster = cluster
         self._tls = tls
@@ -54,6 +57,7 @@ class ReplicaObserver:
         self._retry = retry
         self._tls_of = tls_of or {}
         self._network = network
+        self._metadata_seconds = metadata_seconds
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         """Query everything in ``scope``, without partitions that do not exist.
@@ -63,14 +67,15 @@ class ReplicaObserver:
         have reached this id. With one round, a replica whose report is older than the others' would
         be judged to lag, although it does not.
 
-        Raises NoCluster, MalformedMetadata.
+        Raises NoCluster, MalformedMetadata, OperationTimedOut.
         """
         cluster = self._cluster
-        params, maps = await cluster.store_params(), await cluster.storage_maps()
-        count = params.num_partitions
-        wanted = range(count) if scope.partitions is None else scope.partitions
-        partitions = [p for p in wanted if 0 <= p < count]
-        nodes = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
+        async with answered_within(self._metadata_seconds):
+            params, maps = await cluster.store_params(), await cluster.storage_maps()
+            count = params.num_partitions
+            wanted = range(count) if scope.partitions is None else scope.partitions
+            partitions = [p for p in wanted if 0 <= p < count]
+            nodes = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
         metadata = {p: node or NEW_PARTITION for p, node in zip(partitions, nodes, strict=True)}
         groups = maps.groups.groups
         storages = {*scope.storages, *(s for s in groups if groups[s] == scope.group)}
@@ -105,7 +110,8 @@ class ReplicaObserver:
         owners: dict[int, int] = {}
         reports: Mapping[int, ServerReport] = {}
         if with_servers and metadata:
-            membership = await self._cluster.membership()
+            async with answered_within(self._metadata_seconds):
+                membership = await self._cluster.membership()
             owners = {p: owner for p in metadata if (owner := _owner(membership, p)) is not None}
             members = membership.servers()
             queried = [members[owner] for owner in set(owners.values()) if owner in members]

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.net import RemoteFailure, RpcConnection
 from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as messages
 from waltz.protocol.records import RecordBatch
+
+AnswerT = TypeVar("AnswerT")
 
 MayContinue = Callable[[], bool]
 """Returns whether a copy or a comparison may continue; called between its parts."""
@@ -123,15 +125,25 @@ async def copy_offline(
     while position < last_id and may_continue():
         count = min(batch_size, last_id - position)
         records = await source.records(partition, position + 1, count)
-        if not records.count or records.first_id() != position + 1:
+        if (wrong := _relay_problem(records, position + 1, count)) is not None:
             raise CopyFailed(
-                f"the source does not hold transaction {position + 1} of partition {partition}, "
-                f"though it must have everything up to {last_id}; copy from another storage"
+                f"the source {wrong} of partition {partition}, though it must have everything up "
+                f"to {last_id}; copy from another storage"
             )
         position += records.count
         await writer.append(records, position)
         progress(position, last_id)
     return CopiedRange(last_kept + 1, position)
+
+
+def _relay_problem(records: RecordBatch, first_id: int, count: int) -> str | None:
+    """Return what is wrong with the answer to a read of ``count`` records, None if nothing is."""
+    if records.count > count:
+        # The records behind those that were asked for may be uncommitted.
+        return f"returned more than {count} records"
+    if not records.count or records.first_id() != first_id:
+        return f"does not hold transaction {first_id}"
+    return None
 
 
 class _OfflineWriter:
@@ -170,23 +182,26 @@ class _OfflineWriter:
             ),
             messages.MaxTransactionIdResponse,
         )
-        last_id: int = answer.transaction_id
-        return last_id
+        return answer.transaction_id
 
     async def cut(self) -> int:
         """Cut off all transactions above the low-water mark; return the last id that remains."""
-        answer = await self._call(messages.TruncateRequest, self._mark)
-        last_id: int = answer.transaction_id
-        return last_id
+        expected = messages.MaxTransactionIdResponse
+        return (await self._call(messages.TruncateRequest, self._mark, expected)).transaction_id
 
     async def append(self, records: RecordBatch, mark: int) -> None:
         """Write ``records``, which end at ``mark``, and persist ``mark`` as the low-water mark."""
-        await self._call(messages.AppendRequest, records)
+        await self._call(messages.AppendRequest, records, messages.SuccessResponse)
         await self._set_mark(mark)
 
     async def pull(self, source: tuple[str, int], first_id: int, last_id: int) -> int:
         """Let the storage copy records from ``source``; persist and return the last copied id."""
         last = await self._admin.pull(self._partition, self._session, source, first_id, last_id)
+        if not first_id <= last <= last_id:
+            raise CopyFailed(
+                f"the destination was to copy transactions {first_id} to {last_id} of partition "
+                f"{self._partition}, and reports {last} as the last one; restart or upgrade it"
+            )
         await self._set_mark(last)
         return last
 
@@ -199,11 +214,14 @@ class _OfflineWriter:
         smaller mark.
         """
         if mark >= self._mark:
-            await self._call(messages.SetLowWaterMarkRequest, mark)
+            await self._call(messages.SetLowWaterMarkRequest, mark, messages.SuccessResponse)
             self._mark = mark
 
-    async def _call(self, request: Callable[..., Any], content: Any) -> Any:
-        """Send a request for the switched-off partition, and return the answer."""
+    async def _call(
+        self, request: Callable[..., Any], content: Any, expected: type[AnswerT]
+    ) -> AnswerT:
+        """Send a request for the switched-off partition, and return the ``expected`` answer."""
         return await self._connection.call(
-            lambda seq: request(self._session, seq, self._partition, content, offline=True)
+            lambda seq: request(self._session, seq, self._partition, content, offline=True),
+            expected,
         )

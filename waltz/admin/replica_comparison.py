@@ -22,6 +22,7 @@ from waltz.admin.offline_copy import MayContinue
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
+from waltz.metadata.retry import answered_within
 from waltz.net import TCP, ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig
 from waltz.protocol import UnsupportedByPeer
 
@@ -52,7 +53,9 @@ async def prove_equality(
     on_compared: OnCompared = lambda _at, _last: None,
     network: Network = TCP,
 ) -> None:
-    """Compare the replicas that ``condition`` names. Raises NotEqual, NoCluster, MalformedMetadata.
+    """Compare the replicas that ``condition`` names.
+
+    Raises NotEqual, NoCluster, MalformedMetadata, OperationTimedOut.
 
     A replica that cannot be read is not proven to be equal. ``on_compared`` is called with the
     progress.
@@ -64,6 +67,7 @@ async def prove_equality(
         partition,
         storages=storages,
         observation_seconds=_OBSERVATION_SECONDS,
+        metadata_seconds=_OBSERVATION_SECONDS,
         on_compared=on_compared,
         network=network,
     )
@@ -87,6 +91,7 @@ async def compare_replicas(
     last_id: int | None = None,
     slice_ids: int = SLICE_IDS,
     observation_seconds: float = _ANSWER_SECONDS,
+    metadata_seconds: float | None = None,
     on_compared: OnCompared = lambda _at, _last: None,
     may_continue: MayContinue = lambda: True,
     network: Network = TCP,
@@ -98,9 +103,17 @@ async def compare_replicas(
     request asks for the checksum of at most ``slice_ids`` transactions. A storage or a server that
     has not answered the observation within ``observation_seconds`` counts as failed. The comparison
     ends early when ``may_continue`` returns False; its result says how far it got. ``network``
-    opens the connections. Raises UnknownPartition, NoCluster, MalformedMetadata.
+    opens the connections. ``metadata_seconds`` is the time limit of ZooKeeper for each group of
+    reads; None: the comparison waits until it answers. Raises UnknownPartition, NoCluster,
+    MalformedMetadata, OperationTimedOut.
     """
-    observer = ReplicaObserver(cluster, tls, answer_seconds=observation_seconds, network=network)
+    observer = ReplicaObserver(
+        cluster,
+        tls,
+        answer_seconds=observation_seconds,
+        network=network,
+        metadata_seconds=metadata_seconds,
+    )
     observation = await observer.observe(ObservationScope((partition,), storages or frozenset()))
     view = observation.partitions.get(partition)
     if view is None:
@@ -116,8 +129,9 @@ async def compare_replicas(
         last_id=last_id,
         slice_ids=slice_ids,
     )
-    params = await cluster.store_params()
-    ports = (await cluster.connections()).value.admin_ports
+    async with answered_within(metadata_seconds):
+        params = await cluster.store_params()
+        ports = (await cluster.connections()).value.admin_ports
     queries = SumQueries(partition, ports, tls, params, network)
     while (id_range := comparison.next_range) is not None:
         if comparison.may_pause and not may_continue():

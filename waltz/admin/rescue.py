@@ -271,7 +271,8 @@ async def _fence(connection: RpcConnection, partition: int, session_id: int) -> 
     # higher. A replica that is damaged or no longer assigned takes no appends.
     with contextlib.suppress(RemoteFailure):
         await connection.call(
-            lambda seq: messages.LastSessionInfoRequest(session_id, seq, partition)
+            lambda seq: messages.LastSessionInfoRequest(session_id, seq, partition),
+            messages.LastSessionInfoResponse,
         )
 
 

@@ -82,14 +82,16 @@ class StorageAdmin:
         """Switch reading and writing of ``partitions`` on or off, by one request."""
         wanted = tuple(sorted(set(partitions)))
         await self._connection.call(
-            lambda seq: admin.PartitionAvailableRequest(seq, wanted, available)
+            lambda seq: admin.PartitionAvailableRequest(seq, wanted, available),
+            admin.AdminSuccessResponse,
         )
 
     async def switch(self, partitions: Iterable[int], which: admin.Switch, *, on: bool) -> None:
         """Switch reading or writing of ``partitions`` on or off. Raises UnsupportedByPeer."""
         wanted = tuple(sorted(set(partitions)))
         await self._connection.call(
-            lambda seq: admin.PartitionSwitchRequest(seq, wanted, which, on)
+            lambda seq: admin.PartitionSwitchRequest(seq, wanted, which, on),
+            admin.AdminSuccessResponse,
         )
 
     async def states(self) -> tuple[HeldPartition, ...]:
@@ -161,7 +163,8 @@ class StorageAdmin:
         """
         signed = as_signed(checksum)
         await self._connection.call(
-            lambda seq: admin.RepairRecordsRequest(seq, partition, signed, records)
+            lambda seq: admin.RepairRecordsRequest(seq, partition, signed, records),
+            admin.AdminSuccessResponse,
         )
 
     async def pull(
@@ -238,5 +241,6 @@ class StorageAdmin:
         """Create replicas of ``partitions`` if ``assigned``, otherwise drop them."""
         wanted = tuple(sorted(set(partitions)))
         await self._connection.call(
-            lambda seq: admin.PartitionAssignmentRequest(seq, wanted, assigned, delete_files)
+            lambda seq: admin.PartitionAssignmentRequest(seq, wanted, assigned, delete_files),
+            admin.AdminSuccessResponse,
         )

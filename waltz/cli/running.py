@@ -35,6 +35,7 @@ from waltz.metadata.core.paths import BadRoot
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
+from waltz.metadata.retry import answered_within
 from waltz.metadata.store import StoreError
 from waltz.metadata.transport import tls_of_cluster
 from waltz.net import ConnectionLost, DialFailed, Network, RemoteFailure, TlsConfig, TlsConfigError
@@ -158,9 +159,10 @@ async def tls_of(target: Target, cluster: Cluster) -> TlsConfig:
     """Return the TLS settings for the ports of ``cluster``, the cluster of ``target``.
 
     Servers use the same settings for clients and for storages, so the storages' ports follow the
-    servers' declaration, too. Raises MalformedMetadata.
+    servers' declaration, too. Raises MalformedMetadata, OperationTimedOut.
     """
-    return await tls_of_cluster(cluster, target.tls)
+    async with answered_within(CONNECT_SECONDS):
+        return await tls_of_cluster(cluster, target.tls)
 
 
 def network_of(target: Target, cluster: Cluster) -> Network:

@@ -82,9 +82,19 @@ class Links:
         return place is not None and place.link is link
 
     def problems(self) -> str:
-        """Return the end of an error's text: which servers are not connected, and why, or ""."""
+        """Return the end of an error's text: what keeps partitions from being served, or "".
+
+        That is which servers are not connected, and why, and which partitions have no server: then
+        no server runs, or ZooKeeper does not answer.
+        """
         found = [link.problem for link in self._links.values() if link.problem]
-        return f"; not connected: {'; '.join(found[:_MOST_PROBLEMS])}" if found else ""
+        text = f"; not connected: {'; '.join(found[:_MOST_PROBLEMS])}" if found else ""
+        if ownerless := sorted(self._wanted - self._placed.keys())[:_MOST_PROBLEMS]:
+            text += (
+                f"; ZooKeeper has named no server for partition {', '.join(map(str, ownerless))}: "
+                "check also that a majority of its servers is running"
+            )
+        return text
 
     def end(self) -> None:
         """Drop all partitions and stop all links. The user is not called any more."""

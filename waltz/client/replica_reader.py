@@ -156,7 +156,8 @@ class ReplicaReader:
                         wanted.last_id,
                         wanted.max_records,
                         wanted.max_bytes,
-                    )
+                    ),
+                    StoredRecordListResponse,
                 )
         except NoOutsideAddress as problem:
             if storage not in self._warned:
@@ -165,7 +166,6 @@ class ReplicaReader:
             return None
         except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
             return None
-        assert isinstance(answer, StoredRecordListResponse)
         return answer.records if answer.records.count else None
 
     async def _connection(self, storage: str) -> RpcConnection:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import chain
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from waltz.metadata.store import (
     MetadataStore,
     Node,
     NodeMissing,
+    OperationTimedOut,
     SessionState,
     StoreUnavailable,
     VersionConflict,
@@ -82,6 +83,22 @@ async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable
                 log.warning("%s; retrying within %g s", problem, delay)
                 await wait_at_most(reconnected, delay)
     raise AssertionError("the delays never end")
+
+
+@contextlib.asynccontextmanager
+async def answered_within(seconds: float | None) -> AsyncIterator[None]:
+    """Cancel the block, operations of a store, after ``seconds`` (None: no limit).
+
+    Raises OperationTimedOut then. A TimeoutError of the block itself is raised as it is.
+    """
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise OperationTimedOut(f"ZooKeeper has not answered within {seconds:g} s") from None
 
 
 async def compare_and_set(store: MetadataStore, path: str, data: bytes, version: int) -> int:

@@ -6,6 +6,7 @@
 * `accepted`: bounds the connections of a port and the memory of their incomplete messages
 * `listener`: accepts connections, and logs why a peer is refused
 * `dialer`: opens connections
+* `sockets`: connects to the first address of a host that answers
 * `network`: `Network`, the interface by which a process opens and accepts connections, and its
   implementation with TCP
 * `link`: `ReconnectingLink`, which opens a connection again whenever it is lost

@@ -10,6 +10,7 @@ import ssl
 
 from waltz.net.connection import FrameConnection, FrameHandler
 from waltz.net.core.addresses import join_address
+from waltz.net.sockets import connect_socket
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec
 
@@ -56,7 +57,7 @@ async def dial(
     tls: TlsConfig,
     timeout_seconds: float = 10.0,
 ) -> FrameConnection:
-    """Open a connection to ``host:port``. Raises DialFailed.
+    """Open a connection to ``host:port``, at any of the host's addresses. Raises DialFailed.
 
     Also raises TlsConfigError if the TLS files cannot be used and were never loaded before.
     When this returns, the peer's Hello may not have arrived yet. Await `FrameConnection.handshake`
@@ -69,8 +70,7 @@ async def dial(
         async with asyncio.timeout(timeout_seconds):
             _, connection = await loop.create_connection(
                 lambda: FrameConnection(spec, handler, dialer=True),
-                host,
-                port,
+                sock=await connect_socket(host, port),
                 ssl=context,
                 server_hostname=(tls.server_name or host) if context else None,
             )

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
 from waltz.net.core.addresses import join_address
@@ -27,6 +27,8 @@ _OPEN_SEQ = -1
 """The sequence number of the first request on a connection."""
 
 _HANDSHAKE_SECONDS = 10.0
+
+AnswerT = TypeVar("AnswerT")
 
 OnAnswer = Callable[[Any], None]
 """Called once, with the answer, which may be a failure, or with a `ConnectionLost`."""
@@ -44,13 +46,14 @@ class _PortKind:
     """The differences between the storage port and the admin port of a storage node.
 
     ``messages`` is the module that encodes and decodes the messages. ``failure`` is the class of
-    its error answer. ``open_request`` returns the first request, from the cluster's key and number
-    of partitions.
+    its error answer, ``success`` that of the answer to the first request. ``open_request`` returns
+    the first request, from the cluster's key and number of partitions.
     """
 
     spec: ProtocolSpec
     messages: ModuleType
     failure: type[storage_messages.FailureResponse] | type[admin_messages.AdminFailureResponse]
+    success: type[storage_messages.SuccessResponse] | type[admin_messages.AdminSuccessResponse]
     open_request: Callable[[uuid.UUID, int], Any]
 
 
@@ -58,6 +61,7 @@ _STORAGE_PORT = _PortKind(
     STORAGE,
     storage_messages,
     storage_messages.FailureResponse,
+    storage_messages.SuccessResponse,
     # -1: the request belongs to no session and to no partition.
     lambda key, num_partitions: storage_messages.OpenRequest(
         session_id=-1, seq_num=_OPEN_SEQ, partition=-1, key=key, num_partitions=num_partitions
@@ -67,6 +71,7 @@ _ADMIN_PORT = _PortKind(
     ADMIN,
     admin_messages,
     admin_messages.AdminFailureResponse,
+    admin_messages.AdminSuccessResponse,
     lambda key, num_partitions: admin_messages.AdminOpenRequest(_OPEN_SEQ, key, num_partitions),
 )
 
@@ -155,6 +160,9 @@ class RpcConnection(FrameHandler):
         if isinstance(answer, self._port.failure):
             self.close()
             raise RemoteFailure(answer.failure.message)
+        if not isinstance(answer, self._port.success):
+            self.close()
+            raise DialFailed(f"{name} answered its first request with a {type(answer).__name__}")
 
     @property
     def version(self) -> int:
@@ -179,7 +187,7 @@ class RpcConnection(FrameHandler):
             return
         self._send(request, on_answer)
 
-    async def call(self, make: Callable[[int], Any], expected: type[Any] = object) -> Any:
+    async def call(self, make: Callable[[int], Any], expected: type[AnswerT]) -> AnswerT:
         """Send the request that ``make`` returns for a sequence number, and return the answer.
 
         Raises RemoteFailure, UnsupportedByPeer if the peer's version lacks the request, or
@@ -187,13 +195,15 @@ class RpcConnection(FrameHandler):
         not answer with an ``expected`` message violates the protocol: the connection is closed.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.send_request(make(self.next_seq()), _resolver(future))
+        request = make(self.next_seq())
+        self.send_request(request, _resolver(future))
         answer = await future
         if isinstance(answer, self._port.failure):
             raise RemoteFailure(answer.failure.message)
         if not isinstance(answer, expected):
             self.close()
-            raise ConnectionLost(f"the peer answered with a {type(answer).__name__}")
+            names = type(request).__name__, type(answer).__name__
+            raise ConnectionLost("the peer answered a {} with a {}".format(*names))
         return answer
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ class LedgerStore:
     async def join(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
         """Register an attempt that is about to append; see `Ledger.with_attempt`.
 
-        Raises EpochIsOver, WriteIsOver, LedgerMalformed.
+        Raises EpochIsOver, WriteIsOver, LedgerFull, LedgerMalformed.
         """
 
         def registered(ledger: Ledger | None) -> Ledger:
@@ -73,8 +73,8 @@ class LedgerStore:
         """Compare-and-set the ledger to ``change(ledger)`` and return it.
 
         ``change`` gets None if there is no ledger. It must be idempotent, because it is called
-        again after a conflict and after a lost connection. Raises LedgerMalformed, and WriteIsOver
-        if there is no ledger and ``may_create`` is false.
+        again after a conflict and after a lost connection. Raises LedgerFull, LedgerMalformed, and
+        WriteIsOver if there is no ledger and ``may_create`` is false.
         """
 
         async def compare_and_set() -> Ledger:

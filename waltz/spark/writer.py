@@ -121,7 +121,7 @@ class WriterSession:
     def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> WriteCounts:
         """Append the missing rows of a task's Arrow batches.
 
-        Raises RowRefused, EpochIsOver, WriteIsOver, waltz.WaltzError.
+        Raises RowRefused, EpochIsOver, WriteIsOver, LedgerFull, waltz.WaltzError.
         """
         with TaskAttempt(self, task, columns) as attempt:
             for batch in batches:

@@ -228,10 +228,12 @@ class InProcessStorage:
             await connection.call(
                 lambda seq: admin.PartitionAssignmentRequest(
                     seq, partitions, assigned=True, delete_files=False
-                )
+                ),
+                admin.AdminSuccessResponse,
             )
             await connection.call(
-                lambda seq: admin.PartitionAvailableRequest(seq, partitions, available=True)
+                lambda seq: admin.PartitionAvailableRequest(seq, partitions, available=True),
+                admin.AdminSuccessResponse,
             )
         finally:
             connection.close()

@@ -52,17 +52,20 @@ class Destination:
     async def session_info(self, partition: int) -> Any:
         return SimpleNamespace(last_session_id=3, low_water_mark=self.mark)
 
-    async def call(self, make: Any, expected: type[Any] = object) -> Any:
-        match make(1):
+    async def call(self, make: Any, expected: type[Any]) -> Any:
+        request = make(1)
+        asks_for_id = isinstance(request, st.MaxTransactionIdRequest | st.TruncateRequest)
+        assert expected is (st.MaxTransactionIdResponse if asks_for_id else st.SuccessResponse)
+        match request:
             case st.MaxTransactionIdRequest():
                 return SimpleNamespace(transaction_id=self.last)
-            case st.TruncateRequest() as request:
+            case st.TruncateRequest():
                 self.cut_to = request.transaction_id
                 return SimpleNamespace(transaction_id=min(self.last, request.transaction_id))
-            case st.AppendRequest() as request:
+            case st.AppendRequest():
                 self.appended += [each.transaction_id for each in request.records]
                 self.last = self.appended[-1]
-            case st.SetLowWaterMarkRequest() as request:
+            case st.SetLowWaterMarkRequest():
                 assert self.mark <= request.low_water_mark
                 assert self.last >= self.mark, "the storage refuses marks until the log is complete"
                 self.marks.append(request.low_water_mark)
@@ -153,6 +156,42 @@ async def pull(destination: PullingDestination, **options: Any) -> None:
         source_address=("a", 2),
         **options,
     )
+
+
+class WrongDestination(PullingDestination):
+    """Reports another last id than it was to copy."""
+
+    reported = 0
+
+    async def pull(self, *_: Any) -> int:
+        return self.reported
+
+
+@pytest.mark.parametrize("reported", [4, 13])
+async def test_destination_that_reports_an_impossible_end_of_its_copy_is_refused(
+    reported: int,
+) -> None:
+    """Without progress, the copy would repeat the same request forever."""
+    destination = WrongDestination(mark=4, last=6)
+    destination.reported = reported
+    with pytest.raises(CopyFailed, match=rf"was to copy .* 5 to 12 .* reports {reported} as the"):
+        await pull(destination)
+    assert destination.marks == []
+
+
+class EagerSource(Source):
+    """Returns more records than it is asked for."""
+
+    async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
+        return records(first_id, max_records + 1)
+
+
+async def test_copy_refuses_more_records_than_it_has_asked_for() -> None:
+    """Records behind the start of the source's session may be uncommitted."""
+    destination = Destination(mark=4, last=4)
+    with pytest.raises(CopyFailed, match="more than 4 records"):
+        await copy(EagerSource(last=8), destination)
+    assert destination.appended == []
 
 
 async def test_destination_that_reads_from_the_source_itself_gets_no_relayed_records() -> None:

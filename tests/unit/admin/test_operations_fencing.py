@@ -50,7 +50,7 @@ class SlowStorage:
         self.fenced: list[int] = []
         self.closed = False
 
-    async def call(self, request: Callable[[int], Any]) -> None:
+    async def call(self, request: Callable[[int], Any], expected: type[Any]) -> None:
         await asyncio.sleep(self._seconds)
         self.fenced.append(request(1).partition)
 

@@ -55,6 +55,7 @@ class Link:
         self.owner = owner
         self.seq = next(seqs)
         self.connected = False
+        self.problem = ""
         self.stopping: asyncio.Event | None = None
         self.ended = False
         Link.made.append(self)
@@ -130,6 +131,16 @@ async def test_partition_that_is_not_wanted_is_not_placed(scene: Scene) -> None:
     scene.routes.set(p0=Route(A, 3))
     assert Link.made == []
     assert not scene.links.is_at(0, cast(ServerLink, None))
+
+
+async def test_problems_name_the_partitions_without_a_server(scene: Scene) -> None:
+    """Otherwise an error blames the servers while ZooKeeper does not answer."""
+    assert scene.links.problems() == ""
+    scene.links.want(0)
+    expected = "; ZooKeeper has named no server for partition 0: check also that a majority"
+    assert scene.links.problems().startswith(expected)
+    scene.routes.set(p0=Route(A, 7))
+    assert scene.links.problems() == ""
 
 
 async def test_partition_follows_its_server(scene: Scene) -> None:

@@ -39,7 +39,9 @@ class Storage:
         self.begins: int | None = None
         self._scene = scene
 
-    async def call(self, make: Any) -> StoredRecordListResponse:
+    async def call(
+        self, make: Any, expected: type[StoredRecordListResponse]
+    ) -> StoredRecordListResponse:
         request = make(0)
         self.requests.append(request)
         if self.begins is not None:

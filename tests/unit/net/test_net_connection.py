@@ -587,7 +587,7 @@ async def test_dial_error_of_the_system_names_the_reason(
         """Raise the error of asyncio, whose text repeats the address and omits the reason."""
         raise OSError(number, "Connect call failed ('10.0.0.1', 1)")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fail)
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", fail)
     with pytest.raises(DialFailed, match=rf"^cannot reach 10\.0\.0\.1:1: {reason}$"):
         await dial("10.0.0.1", 1, CLIENT_SERVER, Recorder(), PLAINTEXT)
 

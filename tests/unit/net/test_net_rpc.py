@@ -98,7 +98,10 @@ async def test_rpc_answers_in_any_order_reach_their_requests() -> None:
         rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
 
         def ask(partition: int) -> Coroutine[Any, Any, Any]:
-            return rpc.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, partition))
+            return rpc.call(
+                lambda seq: storage.MaxTransactionIdRequest(1, seq, partition),
+                storage.MaxTransactionIdResponse,
+            )
 
         calls = [asyncio.ensure_future(ask(partition)) for partition in range(3)]
         await eventually(lambda: len(storage_node.held) == 3)
@@ -116,12 +119,43 @@ async def test_rpc_answers_in_any_order_reach_their_requests() -> None:
 async def test_rpc_failure_is_raised_with_its_text() -> None:
     async with node() as (storage_node, port):
         rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
-        call = asyncio.ensure_future(rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5)))
+        call = asyncio.ensure_future(
+            rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5), storage.RecordResponse)
+        )
         await eventually(lambda: storage_node.held)
         storage_node.send(storage.FailureResponse(1, 0, 0, RpcFailure("X: not here")))
         with pytest.raises(RemoteFailure, match="X: not here"):
             await call
         rpc.close()
+
+
+async def test_rpc_unexpected_answer_is_an_error_that_names_it() -> None:
+    async with node() as (storage_node, port):
+        rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        call = asyncio.ensure_future(
+            rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5), storage.RecordResponse)
+        )
+        await eventually(lambda: storage_node.held)
+        storage_node.send(storage.SuccessResponse(1, 0, 0))
+        expected = "the peer answered a RecordRequest with a SuccessResponse"
+        with pytest.raises(ConnectionLost, match=expected):
+            await call
+        await eventually(lambda: storage_node.losses)
+        assert rpc.closed
+
+
+async def test_rpc_open_with_an_unexpected_answer_fails_and_closes_the_connection() -> None:
+    async with node() as (storage_node, port):
+        storage_node.silent = True
+        opening = asyncio.ensure_future(
+            RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        )
+        await eventually(lambda: storage_node.held)
+        storage_node.send(storage.MaxTransactionIdResponse(-1, -1, -1, 5))
+        expected = "answered its first request with a MaxTransactionIdResponse"
+        with pytest.raises(DialFailed, match=expected):
+            await opening
+        await eventually(lambda: storage_node.losses)
 
 
 async def test_rpc_pending_calls_fail_with_the_connection() -> None:
@@ -130,7 +164,9 @@ async def test_rpc_pending_calls_fail_with_the_connection() -> None:
         rpc = await RpcConnection.open_storage(
             ("127.0.0.1", port), PLAINTEXT, CLUSTER, reasons.append
         )
-        call = asyncio.ensure_future(rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5)))
+        call = asyncio.ensure_future(
+            rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5), storage.RecordResponse)
+        )
         await eventually(lambda: storage_node.held)
         assert storage_node.connection is not None
         storage_node.connection.abort("power cut")
@@ -138,7 +174,7 @@ async def test_rpc_pending_calls_fail_with_the_connection() -> None:
             await call
         assert len(reasons) == 1
         with pytest.raises(ConnectionLost):
-            await rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5))
+            await rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5), storage.RecordResponse)
 
 
 @pytest.mark.parametrize(("spec", "messages"), [(STORAGE, storage), (ADMIN, admin)])
@@ -153,12 +189,17 @@ async def test_rpc_decoder_error_closes_only_the_connection(
         address = ("127.0.0.1", port)
         if spec is ADMIN:
             rpc = await RpcConnection.open_admin(address, PLAINTEXT, CLUSTER)
-            call = asyncio.ensure_future(rpc.call(admin.MetricsRequest))
+            call: asyncio.Future[Any] = asyncio.ensure_future(
+                rpc.call(admin.MetricsRequest, admin.MetricsResponse)
+            )
             answer: Any = admin.MetricsResponse(0, "{}")
         else:
             rpc = await RpcConnection.open_storage(address, PLAINTEXT, CLUSTER)
             call = asyncio.ensure_future(
-                rpc.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, 0))
+                rpc.call(
+                    lambda seq: storage.MaxTransactionIdRequest(1, seq, 0),
+                    storage.MaxTransactionIdResponse,
+                )
             )
             answer = storage.MaxTransactionIdResponse(1, 0, 0, 7)
         await eventually(lambda: storage_node.held)
@@ -265,7 +306,7 @@ async def test_rpc_unsupported_request_is_refused_and_never_answered() -> None:
 async def test_rpc_call_on_the_admin_port_is_answered() -> None:
     async with node(ADMIN, admin) as (storage_node, port):
         rpc = await RpcConnection.open_admin(("127.0.0.1", port), PLAINTEXT, CLUSTER)
-        call = asyncio.ensure_future(rpc.call(admin.MetricsRequest))
+        call = asyncio.ensure_future(rpc.call(admin.MetricsRequest, admin.MetricsResponse))
         await eventually(lambda: storage_node.held)
         storage_node.send(admin.MetricsResponse(0, "{}"))
         assert (await call).json == "{}"

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from waltz.metadata.store import MetadataStore
-from waltz.spark.core.ledger import LedgerMalformed, NewAttempt, WriteIsOver
+from waltz.spark.core.ledger import (
+    MAX_LEDGER_BYTES,
+    AttemptedTask,
+    Ledger,
+    LedgerFull,
+    LedgerMalformed,
+    NewAttempt,
+    WriteIsOver,
+)
 from waltz.spark.ledger_store import LedgerStore
 from waltz.testing.zookeeper import MemoryZooKeeper
 
@@ -58,3 +67,24 @@ async def test_malformed_ledger_is_reported(zookeeper: MemoryZooKeeper) -> None:
     await store.create("/spark/a%2Fwrite", b"[]")
     with pytest.raises(LedgerMalformed):
         await ledger(store, persistent=True).join(attempt(1), {})
+
+
+async def test_attempt_without_room_in_the_ledger_is_refused_and_others_continue(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    """ZooKeeper closes the connection instead: the attempt would retry until its time limit."""
+    store, task, first = zookeeper.connect(), AttemptedTask(99_999, 0), 1_000_000
+    one = Ledger("a/write", 0, ("run",), {0: 3}, {first: task})
+    size_of_one = len(replace(one, attempts={first: task, first + 1: task}).encode()) - len(
+        one.encode()
+    )
+    count = (MAX_LEDGER_BYTES - len(one.encode())) // size_of_one + 1
+    full = replace(one, attempts={first + n: task for n in range(count)})
+    await store.create("/spark", None)
+    await store.create("/spark/a%2Fwrite", full.encode())
+    stored = ledger(store, persistent=True)
+    expected = rf"room in ZooKeeper for more than {count} attempts .* appends nothing; .*coalesce"
+    with pytest.raises(LedgerFull, match=expected):
+        await stored.join(NewAttempt(0, "run", task.task, first + count), {})
+    assert len((await stored.join(NewAttempt(0, "run", task.task, first), {})).attempts) == count
+    assert set((await stored.join(NewAttempt(1, "run", 0, 7), {})).attempts) == {7}

@@ -18,6 +18,7 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.partition_log import PartitionLog
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.log.segment_format import HEADER_BYTES, RECORD_OVERHEAD_BYTES
+from waltz_storage.core.log.segment_reads import LEAST_HEADERS
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 0, "0")
 ALL = 1 << 40
@@ -64,6 +65,34 @@ def test_read_ends_before_a_damaged_record(
             end = min({n for n in damaged if n > first_id} | {len(sizes)})
             expected = b"".join(record(n, sizes[n]).wire for n in range(first_id, end))
             assert log.read_batch(first_id, len(sizes), ALL).wire == expected
+
+
+@given(
+    sizes=st.lists(st.sampled_from((1, 500, LARGE)), min_size=1, max_size=12),
+    damaged=st.sets(st.integers(0, 11)),
+    threshold=st.sampled_from((ONE_SEGMENT, 1000)),
+)
+def test_header_list_ends_before_a_damaged_record(
+    sizes: list[int], damaged: set[int], threshold: int
+) -> None:
+    """Otherwise two replicas that are damaged in different records could not feed a client."""
+    log = log_with(sizes, damaged, threshold)
+    for first_id in range(len(sizes)):
+        if first_id in damaged:
+            with pytest.raises(PartitionDamaged):
+                log.read_headers(first_id, len(sizes))
+        else:
+            end = min({n for n in damaged if n > first_id} | {len(sizes)})
+            found = [header.transaction_id for header in log.read_headers(first_id, len(sizes))]
+            assert found == list(range(first_id, end))
+
+
+def test_header_list_before_a_damaged_record_has_at_least_the_requested_headers() -> None:
+    """Servers of Waltz 0.13.2 may not request the rest of a list with less than 64 headers."""
+    log = log_with([1] * 100, {80})
+    with pytest.raises(PartitionDamaged):
+        log.read_headers(17, 100, least=LEAST_HEADERS)
+    assert len(log.read_headers(16, 100, least=LEAST_HEADERS)) == LEAST_HEADERS
 
 
 def test_bounded_read_ends_before_a_damaged_record() -> None:

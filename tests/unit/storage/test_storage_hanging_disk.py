@@ -57,16 +57,25 @@ async def test_storage_with_hanging_disk_answers_administrators_and_health_check
     server = await RpcConnection.open_storage(
         ("127.0.0.1", node.listener.port), PLAINTEXT, IDENTITY
     )
-    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
-    await administrator.call(lambda seq: admin.PartitionAvailableRequest(seq, (0,), True))
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
+    await administrator.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False),
+        admin.AdminSuccessResponse,
+    )
+    await administrator.call(
+        lambda seq: admin.PartitionAvailableRequest(seq, (0,), True), admin.AdminSuccessResponse
+    )
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1), storage.SuccessResponse
+    )
     disk.hangs = True
     append = asyncio.ensure_future(
-        server.call(lambda seq: storage.AppendRequest(1, seq, 0, RECORDS))
+        server.call(lambda seq: storage.AppendRequest(1, seq, 0, RECORDS), storage.SuccessResponse)
     )
     await asyncio.to_thread(disk.flushing.wait, 60)
     try:
-        states = await administrator.call(admin.PartitionStatesRequest)
+        states = await administrator.call(
+            admin.PartitionStatesRequest, admin.PartitionStatesResponse
+        )
         assert [state.partition for state in states.states] == [0]
         async with node.http() as port, aiohttp.ClientSession() as http:
             async with http.get(f"http://127.0.0.1:{port}/health") as answer:

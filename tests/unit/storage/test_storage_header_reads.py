@@ -23,6 +23,7 @@ from waltz_storage.core.log.segment_format import HEADER_BYTES, SegmentEncoder
 from waltz_storage.core.log.segment_reads import (
     HEADER_READ_BYTES,
     HEADER_READS,
+    LEAST_HEADERS,
     Extent,
     HeaderBudget,
     read_headers,
@@ -144,7 +145,7 @@ def test_header_with_wrong_id_is_damage(size: int, position: int, what: int, tex
     disk.damage(SEGMENT, offset + position, raw)
     assert len(log.read_headers(0, 2)) == 2
     with pytest.raises(PartitionDamaged, match=text) as caught:
-        log.read_headers(0, 5)
+        log.read_headers(0, 5, LEAST_HEADERS)
     assert (caught.value.file, caught.value.offset) == (SEGMENT, offset)
 
 
@@ -160,7 +161,7 @@ def test_header_of_a_damaged_record_is_damage(size: int, position: int) -> None:
     disk.damage(SEGMENT, at, bytes((byte ^ 1,)))
     assert len(log.read_headers(0, 1)) == 1
     with pytest.raises(PartitionDamaged, match=r"record 1 .*fails its checksum"):
-        log.read_headers(0, 3)
+        log.read_headers(0, 3, LEAST_HEADERS)
 
 
 def test_header_of_a_record_larger_than_a_window_is_read() -> None:
@@ -176,9 +177,9 @@ def test_header_read_at_wrong_index_entry_is_damage(size: int, wrong: int) -> No
     log.flush_all()
     disk.damage("3/0000000000000000000.idx", HEADER_BYTES + 3 * 8, struct.pack(">q", wrong))
     with pytest.raises(PartitionDamaged, match=r"index|id mismatch"):
-        log.read_headers(0, 5)
+        log.read_headers(0, 5, LEAST_HEADERS)
     with pytest.raises(PartitionDamaged):
-        log.read_headers(3, 1)
+        log.read_headers(3, 1, LEAST_HEADERS)
 
 
 @pytest.mark.parametrize("size", [60, LARGE])
@@ -187,4 +188,4 @@ def test_header_read_beyond_truncated_segment_is_damage(size: int) -> None:
     log = log_with(disk, [size] * 5)
     disk.open(SEGMENT).truncate(HEADER_BYTES + 4 * (size + 40) + 10)
     with pytest.raises(PartitionDamaged, match="cut off"):
-        log.read_headers(0, 5)
+        log.read_headers(0, 5, LEAST_HEADERS)

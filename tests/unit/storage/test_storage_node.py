@@ -68,7 +68,10 @@ async def node(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
 @pytest.fixture
 async def admin_port(node: StorageNode) -> AsyncIterator[RpcConnection]:
     connection = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
-    await connection.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False))
+    await connection.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False),
+        admin.AdminSuccessResponse,
+    )
     yield connection
     connection.close()
 
@@ -112,15 +115,26 @@ async def test_identity_of_the_cluster_is_read_and_the_session_closed(tmp_path: 
 
 
 async def test_appended_records_are_read_back(server: RpcConnection) -> None:
-    done = await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
+    done = await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1), storage.SuccessResponse
+    )
     assert isinstance(done, storage.SuccessResponse)
-    await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)))
-    found = await server.call(lambda seq: storage.RecordListRequest(1, seq, 0, 1, 3))
+    await server.call(
+        lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)), storage.SuccessResponse
+    )
+    found = await server.call(
+        lambda seq: storage.RecordListRequest(1, seq, 0, 1, 3), storage.RecordListResponse
+    )
     assert found.records == batch(1, 3)
-    header = await server.call(lambda seq: storage.RecordHeaderRequest(1, seq, 0, 4))
+    header = await server.call(
+        lambda seq: storage.RecordHeaderRequest(1, seq, 0, 4), storage.RecordHeaderResponse
+    )
+    assert header.header is not None
     assert header.header.req_id == ReqId(1, 2, 0, 4)
     with pytest.raises(RemoteFailure, match="not assigned"):
-        await server.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, 2))
+        await server.call(
+            lambda seq: storage.MaxTransactionIdRequest(1, seq, 2), storage.MaxTransactionIdResponse
+        )
 
 
 async def test_connection_of_another_cluster_is_refused(node: StorageNode) -> None:
@@ -171,7 +185,10 @@ async def test_peer_is_refused_on_the_port_that_does_not_allow_its_name(
             (await RpcConnection.open_storage(address(node), tls, IDENTITY)).close()
         caplog.set_level("INFO")
         port = await RpcConnection.open_admin(admin_address(node), operator, IDENTITY)
-        await port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
+        await port.call(
+            lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False),
+            admin.AdminSuccessResponse,
+        )
         port.close()
         assert "refused" not in caplog.text
         assert "(certificate of operator): assign partitions 0: done" in caplog.text
@@ -216,10 +233,17 @@ async def test_administrative_change_is_logged_with_its_peer_and_outcome(
     node: StorageNode, admin_port: RpcConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    await admin_port.call(lambda seq: admin.PartitionAvailableRequest(seq, (0,), True))
+    await admin_port.call(
+        lambda seq: admin.PartitionAvailableRequest(seq, (0,), True), admin.AdminSuccessResponse
+    )
     with pytest.raises(RemoteFailure):
-        await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (7,), True, False))
-    await admin_port.call(admin.AssignedPartitionStatusRequest)
+        await admin_port.call(
+            lambda seq: admin.PartitionAssignmentRequest(seq, (7,), True, False),
+            admin.AdminSuccessResponse,
+        )
+    await admin_port.call(
+        admin.AssignedPartitionStatusRequest, admin.AssignedPartitionStatusResponse
+    )
     changes = [text for text in caplog.messages if text.startswith("administrative change")]
     assert len(changes) == 2
     assert changes[0].startswith("administrative change by 127.0.0.1:")
@@ -230,12 +254,18 @@ async def test_administrative_change_is_logged_with_its_peer_and_outcome(
 async def test_admin_requests_are_answered(
     server: RpcConnection, admin_port: RpcConnection
 ) -> None:
-    status = await admin_port.call(admin.AssignedPartitionStatusRequest)
+    status = await admin_port.call(
+        admin.AssignedPartitionStatusRequest, admin.AssignedPartitionStatusResponse
+    )
     assert status.available == {0: True, 1: True}
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(6, seq, 1, 3))
-    info = await admin_port.call(lambda seq: admin.LastSessionInfoRequest(seq, 1))
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(6, seq, 1, 3), storage.SuccessResponse
+    )
+    info = await admin_port.call(
+        lambda seq: admin.LastSessionInfoRequest(seq, 1), admin.LastSessionInfoResponse
+    )
     assert (info.last_session_id, info.low_water_mark, info.local_low_water_mark) == (6, 3, -1)
-    metrics = json.loads((await admin_port.call(admin.MetricsRequest)).json)
+    metrics = json.loads((await admin_port.call(admin.MetricsRequest, admin.MetricsResponse)).json)
     assert metrics["gauges"]["waltz-storage.partition-1.session-id"] == {"value": 6}
 
 
@@ -264,7 +294,9 @@ async def test_garbage_closes_only_its_connection(
 ) -> None:
     received = await read_to_end(address(node)[1], *frames)
     assert received == STORAGE.hello(dialer=False)
-    answer = await server.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, 0))
+    answer = await server.call(
+        lambda seq: storage.MaxTransactionIdRequest(1, seq, 0), storage.MaxTransactionIdResponse
+    )
     assert answer.transaction_id == -1
 
 
@@ -286,46 +318,65 @@ async def test_impossible_admin_request_since_version_1_is_answered(
         lambda seq: admin.PartitionAssignmentRequest(seq, (-1,), True, False),
     ):
         with pytest.raises(RemoteFailure, match=r"partition (99|-1) is outside 0\.\.2"):
-            await admin_port.call(request)
+            await admin_port.call(request, admin.AdminSuccessResponse)
     with pytest.raises(RemoteFailure, match="not assigned"):
-        await admin_port.call(lambda seq: admin.RangeChecksumRequest(seq, 2, 0, 5))
-    states = (await admin_port.call(admin.PartitionStatesRequest)).states
+        await admin_port.call(
+            lambda seq: admin.RangeChecksumRequest(seq, 2, 0, 5), admin.RangeChecksumResponse
+        )
+    states = (
+        await admin_port.call(admin.PartitionStatesRequest, admin.PartitionStatesResponse)
+    ).states
     assert [(s.partition, s.available) for s in states] == [(0, True), (1, True)]
 
 
 async def test_committed_reader_gets_records_and_refusals(
     server: RpcConnection, admin_port: RpcConnection
 ) -> None:
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
-    await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)))
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1), storage.SuccessResponse
+    )
+    await server.call(
+        lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)), storage.SuccessResponse
+    )
     assert server.version == 3
     size = len(batch(0, 2).wire) + 2 * 4
-    found = await server.call(lambda seq: storage.BoundedRecordListRequest(1, seq, 0, 1, 9, size))
+    found = await server.call(
+        lambda seq: storage.BoundedRecordListRequest(1, seq, 0, 1, 9, size),
+        storage.RecordListResponse,
+    )
     assert found.records == batch(1, 2)
     found = await server.call(
-        lambda seq: storage.CommittedRecordListRequest(1, seq, 0, 1, 3, 9, 1 << 20)
+        lambda seq: storage.CommittedRecordListRequest(1, seq, 0, 1, 3, 9, 1 << 20),
+        storage.RecordListResponse,
     )
     assert found.records == batch(1, 3)
     stored = await server.call(
-        lambda seq: storage.StoredRecordListRequest(1, seq, 0, 1, 3, 9, 1 << 20)
+        lambda seq: storage.StoredRecordListRequest(1, seq, 0, 1, 3, 9, 1 << 20),
+        storage.StoredRecordListResponse,
     )
     assert stored.records.count == 3
     assert [bytes(stored.records.raw)[at : at + 8] for at in (0, size // 2)] == [
         n.to_bytes(8) for n in (1, 2)
     ]
     await admin_port.call(
-        lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False)
+        lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False),
+        admin.AdminSuccessResponse,
     )
     with pytest.raises(RemoteFailure, match="read for partition=0 has been disabled"):
-        await server.call(lambda seq: storage.RecordListRequest(1, seq, 0, 0, 9))
-    await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(5, 1)))
+        await server.call(
+            lambda seq: storage.RecordListRequest(1, seq, 0, 0, 9), storage.RecordListResponse
+        )
+    await server.call(
+        lambda seq: storage.AppendRequest(1, seq, 0, batch(5, 1)), storage.SuccessResponse
+    )
 
 
 async def test_partition_with_one_switch_on_is_closed_to_version_0(
     node: StorageNode, admin_port: RpcConnection
 ) -> None:
     await admin_port.call(
-        lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False)
+        lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False),
+        admin.AdminSuccessResponse,
     )
     request = storage.MaxTransactionIdRequest(1, 7, 0)
     reader, writer = await asyncio.open_connection(*address(node))
@@ -348,14 +399,22 @@ async def test_node_of_version_0_gets_only_requests_of_version_0(tmp_path: Path)
     server = await RpcConnection.open_storage(address(old), PLAINTEXT, IDENTITY)
     try:
         assert (admin_port.version, server.version) == (0, 0)
-        await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
-        await server.call(lambda seq: storage.SetLowWaterMarkRequest(3, seq, 1, -1))
+        await admin_port.call(
+            lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False),
+            admin.AdminSuccessResponse,
+        )
+        await server.call(
+            lambda seq: storage.SetLowWaterMarkRequest(3, seq, 1, -1), storage.SuccessResponse
+        )
         (held,) = await StorageAdmin(admin_port).states()
         assert (held.partition, held.session_id, held.max_transaction_id) == (1, 3, -1)
         with pytest.raises(UnsupportedByPeer, match="upgrade it"):
             await StorageAdmin(admin_port).switch((1,), admin.Switch.READ, on=False)
         with pytest.raises(UnsupportedByPeer, match="upgrade it"):
-            await server.call(lambda seq: storage.BoundedRecordListRequest(3, seq, 1, 0, 9, 9))
+            await server.call(
+                lambda seq: storage.BoundedRecordListRequest(3, seq, 1, 0, 9, 9),
+                storage.RecordListResponse,
+            )
     finally:
         admin_port.close()
         server.close()
@@ -366,7 +425,9 @@ async def test_requests_of_peer_that_does_not_read_are_paused(
     node: StorageNode, server: RpcConnection
 ) -> None:
     records = batch(0, 8, bytes(1 << 17))
-    await server.call(lambda seq: storage.AppendRequest(-1, seq, 0, records))
+    await server.call(
+        lambda seq: storage.AppendRequest(-1, seq, 0, records), storage.SuccessResponse
+    )
     num_requests = 80
     requests = (storage.RecordListRequest(-1, seq, 0, 0, 8) for seq in range(num_requests))
     reader, writer = await asyncio.open_connection(*address(node), limit=1 << 16)
@@ -375,14 +436,19 @@ async def test_requests_of_peer_that_does_not_read_are_paused(
 
     async def lists_read() -> int:
         admin_port = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
-        counters = json.loads((await admin_port.call(admin.MetricsRequest)).json)["counters"]
+        counters = json.loads(
+            (await admin_port.call(admin.MetricsRequest, admin.MetricsResponse)).json
+        )["counters"]
         admin_port.close()
         count: int = counters["waltz-storage.partition-0.record-list-request"]["count"]
         return count
 
     # The answers fill only the socket's buffers; meanwhile the node serves other peers.
     for _ in range(50):
-        await server.call(lambda seq: storage.MaxTransactionIdRequest(-1, seq, 0))
+        await server.call(
+            lambda seq: storage.MaxTransactionIdRequest(-1, seq, 0),
+            storage.MaxTransactionIdResponse,
+        )
     assert await lists_read() < num_requests / 2
     answer = storage.encode(storage.RecordListResponse(-1, 0, 0, records), 0)
     expected = len(STORAGE.hello(dialer=False)) + num_requests * len(answer)
@@ -397,7 +463,10 @@ async def test_health_names_file_and_offset_of_damage(tmp_path: Path) -> None:
     first = StorageNode(settings(tmp_path))
     await first.start(CLUSTER)
     admin_port = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
-    await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False))
+    await admin_port.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False),
+        admin.AdminSuccessResponse,
+    )
     await first.stop()
     (tmp_path / "1" / "0000000000000000000.idx").unlink()
     second = StorageNode(settings(tmp_path))
@@ -426,7 +495,10 @@ async def test_scrubber_reports_damaged_records_and_storage_serves_the_others(
     first = StorageNode(settings(tmp_path))
     await first.start(CLUSTER)
     admin_port = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
-    await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
+    await admin_port.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False),
+        admin.AdminSuccessResponse,
+    )
     first.directory.partition(1).log.append(batch(0, 2000))
     await first.stop()
     with (tmp_path / "1" / "0000000000000000000.seg").open("r+b") as segment:

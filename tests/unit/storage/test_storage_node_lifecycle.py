@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,10 @@ async def test_stop_ends_the_pulls_that_are_running(tmp_path: Path) -> None:
     host, port = silent.sockets[0].getsockname()
     administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
     answer = asyncio.ensure_future(
-        administrator.call(lambda seq: admin.PullRecordsRequest(seq, 0, 1, host, port, 0, 9))
+        administrator.call(
+            lambda seq: admin.PullRecordsRequest(seq, 0, 1, host, port, 0, 9),
+            admin.PullRecordsResponse,
+        )
     )
     pulls = node._pulls
     assert pulls is not None
@@ -85,7 +89,7 @@ async def test_administrator_reaches_a_storage_whose_port_for_servers_is_full(
     node = await started(tmp_path, max_connections=1)
     server = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
     administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
-    answer = await administrator.call(admin.PartitionStatesRequest)
+    answer = await administrator.call(admin.PartitionStatesRequest, admin.PartitionStatesResponse)
     assert isinstance(answer, admin.PartitionStatesResponse)
     server.close()
     administrator.close()
@@ -130,23 +134,37 @@ async def test_segments_follow_the_settings(tmp_path: Path) -> None:
     options = node.directory._options
     assert (options.segment_threshold, options.open_segments) == (1000, 2)
     administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
-    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
+    await administrator.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False),
+        admin.AdminSuccessResponse,
+    )
     server = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1), storage.SuccessResponse
+    )
     for first_id in range(0, 40, 10):
         records = batch(first_id, 10, bytes(100))
-        await server.call(lambda seq, r=records: storage.AppendRequest(1, seq, 0, r))  # type: ignore[misc]
+        await server.call(
+            partial(_append, records),
+            storage.SuccessResponse,
+        )
     assert len(list((tmp_path / "0").glob("*.seg"))) > 1
     server.close()
     administrator.close()
     await node.stop()
 
 
+def _append(records: RecordBatch, seq: int) -> storage.AppendRequest:
+    """Return the request with ``seq`` that appends ``records`` to partition 0."""
+    return storage.AppendRequest(1, seq, 0, records)
+
+
 async def assign(node: StorageNode, partition: int) -> None:
     """Assign a partition by a request to the admin port."""
     administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
     await administrator.call(
-        lambda seq: admin.PartitionAssignmentRequest(seq, (partition,), True, False)
+        lambda seq: admin.PartitionAssignmentRequest(seq, (partition,), True, False),
+        admin.AdminSuccessResponse,
     )
     administrator.close()
 
@@ -191,10 +209,17 @@ async def test_damaged_records_are_logged_and_reported_at_the_start(
 
 async def test_connection_of_a_server_counts_its_sessions_until_it_ends(node: StorageNode) -> None:
     administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
-    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
-    await administrator.call(lambda seq: admin.PartitionAvailableRequest(seq, (0,), True))
+    await administrator.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False),
+        admin.AdminSuccessResponse,
+    )
+    await administrator.call(
+        lambda seq: admin.PartitionAvailableRequest(seq, (0,), True), admin.AdminSuccessResponse
+    )
     server = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(7, seq, 0, -1))
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(7, seq, 0, -1), storage.SuccessResponse
+    )
 
     def unattended() -> list[int]:
         return node._open_sessions.unattended({0: node.directory.info(0)})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.inline_engine import InlineEngine
+from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk
@@ -66,6 +66,26 @@ def test_answer_is_bounded_whatever_the_request_allows(
     assert engine.ask(request_of(0, RECORDS - 1)).records.count == RECORDS
     monkeypatch.setattr(partition_module, "BULK_LIMIT_BYTES", 450)
     assert engine.ask(request_of(0, RECORDS - 1)).records.count == 3
+
+
+def test_header_list_ends_before_damage_for_servers_that_request_the_rest() -> None:
+    """A server of version 0 may take a list with less than 64 headers for the whole block."""
+    disk = MemoryDisk()
+    directory = StorageDirectory(disk, uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    directory.assign(0)
+    engine = InlineEngine(directory)
+    engine.ask(storage.SetLowWaterMarkRequest(1, 0, 0, -1))
+    records = RecordBatch.of(Record(n, ReqId(1, 2, 0, n), 0, b"x" * 100, 7) for n in range(RECORDS))
+    engine.ask(storage.AppendRequest(1, 0, 0, records))
+    file, third = "0/0000000000000000000.seg", HEADER_BYTES + 2 * 140
+    disk.damage(file, third, bytes([disk.content(file)[third] ^ 1]))
+    answers: list[Any] = []
+    for version in (0, 1):
+        request = storage.RecordHeaderListRequest(1, 0, 0, 0, RECORDS)
+        engine.submit([arrival(request, answers.append, version)])
+    old, new = answers
+    assert isinstance(old, storage.FailureResponse)
+    assert [header.transaction_id for header in new.headers] == [0, 1]
 
 
 def test_refused_append_is_not_counted() -> None:

@@ -58,9 +58,13 @@ async def fill(node: StorageNode, records: RecordBatch, tls: TlsConfig = PLAINTE
     async with await administer(node, tls) as port:
         await port.assign((0,))
     server = await RpcConnection.open_storage(("127.0.0.1", node.listener.port), tls, IDENTITY)
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(SESSION, seq, 0, -1))
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(SESSION, seq, 0, -1), storage.SuccessResponse
+    )
     if records:
-        await server.call(lambda seq: storage.AppendRequest(SESSION, seq, 0, records))
+        await server.call(
+            lambda seq: storage.AppendRequest(SESSION, seq, 0, records), storage.SuccessResponse
+        )
     server.close()
 
 

@@ -86,7 +86,9 @@ async def unready_report(port: int) -> dict[str, Any]:
 
 async def begin_session(node: StorageNode, session_id: int) -> RpcConnection:
     server = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
-    await server.call(lambda seq: storage.SetLowWaterMarkRequest(session_id, seq, 0, -1))
+    await server.call(
+        lambda seq: storage.SetLowWaterMarkRequest(session_id, seq, 0, -1), storage.SuccessResponse
+    )
     return server
 
 
@@ -98,7 +100,8 @@ async def test_storage_is_ready_until_its_server_is_gone_and_again_with_the_next
         assert (await ready(port))[0] == 200, "a storage without replicas is ready"
         administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
         await administrator.call(
-            lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False)
+            lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False),
+            admin.AdminSuccessResponse,
         )
         administrator.close()
         assert (await ready(port))[0] == 200, "new replicas are in no session yet"
@@ -117,12 +120,17 @@ async def test_connection_with_an_older_session_does_not_make_the_storage_ready(
     node: StorageNode,
 ) -> None:
     administrator = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
-    await administrator.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False))
+    await administrator.call(
+        lambda seq: admin.PartitionAssignmentRequest(seq, (0,), True, False),
+        admin.AdminSuccessResponse,
+    )
     administrator.close()
     (await begin_session(node, 5)).close()
     old = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
     with pytest.raises(RemoteFailure):
-        await old.call(lambda seq: storage.MaxTransactionIdRequest(4, seq, 0))
+        await old.call(
+            lambda seq: storage.MaxTransactionIdRequest(4, seq, 0), storage.MaxTransactionIdResponse
+        )
 
     async with node.http() as port:
         assert port is not None

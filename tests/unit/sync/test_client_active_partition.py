@@ -15,7 +15,7 @@ from waltz.protocol import ReqId
 from waltz.runtime.core.json_metrics import JsonMetrics
 from waltz.sync.callbacks import Application, TransactionBuilder, TransactionContext
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
-from waltz.sync.callbacks.open_contexts import OpenContexts
+from waltz.sync.callbacks.open_contexts import OpenContexts, Submission
 from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
 from waltz.sync.callbacks.workers import Workers
 
@@ -100,7 +100,7 @@ async def test_stop_lets_a_submission_return_that_waits_at_the_limit() -> None:
     """Its thread would otherwise wait until its timeout for a partition that has stopped."""
     workers = Workers(1, 1)
     open_contexts = OpenContexts(0, 1)
-    open_contexts.add(0)
+    open_contexts.add(Submission(), 0)
     partition = ActivePartition(
         0,
         -1,
@@ -110,9 +110,11 @@ async def test_stop_lets_a_submission_return_that_waits_at_the_limit() -> None:
         CallbackMetrics(JsonMetrics(lambda: 0.0), 0),
         open_contexts,
     )
-    waiting = asyncio.create_task(asyncio.to_thread(open_contexts.add, 5.0))
+    second = Submission()
+    waiting = asyncio.create_task(asyncio.to_thread(open_contexts.add, second, 5.0))
     await partition.stop(ClientClosed)
-    assert await waiting == 1
+    await waiting
+    assert second.number == 1
     workers.shut_down()
 
 
@@ -163,7 +165,10 @@ async def test_callbacks_of_appends_that_end_after_the_partition_do_not_overlap(
         open_contexts,
     )
     await partition.run()
-    submitted = [SubmittedContext(open_contexts.add(None), Context(), 0.0) for _ in range(3)]
+    submissions = [Submission() for _ in range(3)]
+    for submission in submissions:
+        open_contexts.add(submission, None)
+    submitted = [SubmittedContext(each.number, Context(), 0.0) for each in submissions]
     await asyncio.gather(*(partition.append(each, Draft(b"x")) for each in submitted))
     assert len(open_contexts) == 0
     assert workers.most_running == 1

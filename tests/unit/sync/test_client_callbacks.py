@@ -449,6 +449,41 @@ def test_close_ends_contexts_whose_execute_runs_meanwhile(
     assert not client.has_pending
 
 
+def test_context_whose_execute_returns_at_the_end_of_close_is_refused_or_ended(
+    cluster: SyncCluster, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its append was started on an event loop that stopped: it stayed open without a callback."""
+    app = Recording()
+    client = open_client(app)
+    ending, submitted = threading.Event(), threading.Event()
+    stop, errors = client.log.thread.stop, list[Exception]()
+
+    def submit() -> None:
+        try:
+            client.submit(Say(app.record, "late", during=lambda: ending.wait(60)))
+        except waltz.ClientClosed as error:
+            errors.append(error)
+        submitted.set()
+
+    def stop_later() -> None:
+        async def hold() -> None:
+            ending.set()
+            assert submitted.wait(60)
+
+        client.log.thread.start(hold())
+        submitted.wait(60)
+        stop()
+
+    monkeypatch.setattr(client.log.thread, "stop", stop_later)
+    thread = threading.Thread(target=submit)
+    thread.start()
+    until(lambda: client.has_pending)
+    client.close()
+    thread.join(60)
+    assert len(errors) + len(app.record.of("late")) == 1
+    assert not client.has_pending
+
+
 def test_close_wakes_submits_that_wait_for_room(cluster: SyncCluster, open_client: Open) -> None:
     app = Recording()
     client = open_client(app, max_in_flight=1, submit_timeout=60)

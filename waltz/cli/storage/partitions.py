@@ -30,7 +30,7 @@ from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parse_argument
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.running import Failed, open_cluster, run
+from waltz.cli.running import CONNECT_SECONDS, Failed, open_cluster, run
 from waltz.cli.storage.orders import (
     STEP_SECONDS,
     Only,
@@ -44,6 +44,7 @@ from waltz.cli.storage.rows import SyncedStorage, render_synced
 from waltz.cli.suggested import complete
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.retry import answered_within
 from waltz.protocol import UnsupportedByPeer
 
 app = typer.Typer()
@@ -112,7 +113,8 @@ def auto_assign_command(
 
     async def assign() -> dict[str, SyncedStorage]:
         async with open_cluster(where) as cluster:
-            members = (await cluster.storage_maps()).group_members(group)
+            async with answered_within(CONNECT_SECONDS):
+                members = (await cluster.storage_maps()).group_members(group)
             changes = await _changes_of(
                 cluster, where, GroupAssignment(group), timeout, dry_run=dry_run
             )
@@ -272,7 +274,8 @@ async def _sync_all(
     synced: dict[str, SyncedStorage] = {}
     failures: list[str] = []
     async with open_cluster(where) as cluster:
-        assigned = (await cluster.replica_assignments()).value.partitions
+        async with answered_within(CONNECT_SECONDS):
+            assigned = (await cluster.replica_assignments()).value.partitions
         for storage in storages or sorted(assigned):
             order = Synchronization(storage)
             try:

@@ -34,10 +34,18 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.running import Failed, network_of, open_cluster, run, tls_of
+from waltz.cli.running import (
+    CONNECT_SECONDS,
+    Failed,
+    network_of,
+    open_cluster,
+    run,
+    tls_of,
+)
 from waltz.cli.storage.orders import RecoveryResult, Steps, perform, recover_each
 from waltz.cli.storage.rows import ComparedPartition, render_comparisons
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.retry import answered_within
 
 app = typer.Typer()
 
@@ -243,7 +251,7 @@ async def _assigned_partitions(where: Target, storage: str) -> tuple[int, ...]:
 
     An empty list would make the command report success for a misspelt address.
     """
-    async with open_cluster(where) as cluster:
+    async with open_cluster(where) as cluster, answered_within(CONNECT_SECONDS):
         assigned = (await cluster.replica_assignments()).value.partitions.get(storage, ())
     if not assigned:
         raise Failed(
@@ -274,7 +282,8 @@ def compare_command(
 
     async def compare() -> dict[int, ComparisonResult]:
         async with open_cluster(where) as cluster:
-            count = (await cluster.params()).num_partitions
+            async with answered_within(CONNECT_SECONDS):
+                count = (await cluster.params()).num_partitions
             results = {}
             chosen = range(count) if wanted is None else wanted
             for partition in chosen:
@@ -295,6 +304,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
                 cluster,
                 await tls_of(where, cluster),
                 partition,
+                metadata_seconds=CONNECT_SECONDS,
                 # Ids start at 0, so id + 1 is the number of compared transactions.
                 on_compared=lambda at, last: advance(at + 1, last + 1),
                 network=network_of(where, cluster),

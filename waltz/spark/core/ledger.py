@@ -22,6 +22,13 @@ from typing import NamedTuple
 from waltz.protocol.locks import Lock
 
 _FORMAT = 1
+MAX_LEDGER_BYTES = 1_000_000
+"""A ledger has at most this size: ZooKeeper accepts no message of more than 1 MiB.
+
+ZooKeeper closes the connection instead of an answer to a larger one, so the error would not say why
+a task failed. About 50,000 attempts have room. None of them can be dropped before their epoch is
+over: another attempt at the task must find the rows that a finished one has appended.
+"""
 
 
 class EpochIsOver(Exception):
@@ -42,6 +49,18 @@ class WriteIsOver(Exception):
         super().__init__(
             f"the write {write_id} has ended, so this task, which Spark has abandoned, appends "
             "nothing more"
+        )
+
+
+class LedgerFull(Exception):
+    """The ledger has no room for another attempt, so the attempt must not append."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(
+            f"the ledger of the write {ledger.write_id} has no room in ZooKeeper for more than "
+            f"{len(ledger.attempts) - 1} attempts at tasks in epoch {ledger.epoch}, so this task "
+            "appends nothing; write fewer tasks at once: join them with coalesce, or divide the "
+            "data into several writes or micro-batches"
         )
 
 
@@ -96,8 +115,8 @@ class Ledger:
     attempts: Mapping[int, AttemptedTask] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the data of the ledger's znode."""
-        return json.dumps(
+        """Return the data of the ledger's znode. Raises LedgerFull."""
+        data = json.dumps(
             {
                 "format": _FORMAT,
                 "writeId": self.write_id,
@@ -105,8 +124,12 @@ class Ledger:
                 "marks": {str(p): str(mark) for p, mark in sorted(self.marks.items())},
                 "runs": self.runs,
                 "attempts": {str(client): task for client, task in sorted(self.attempts.items())},
-            }
+            },
+            separators=(",", ":"),
         ).encode()
+        if len(data) > MAX_LEDGER_BYTES:
+            raise LedgerFull(self)
+        return data
 
     @classmethod
     def decode(cls, raw: bytes) -> Ledger:

@@ -58,7 +58,8 @@ slow or fails does not delay the others.
 The modules:
 
 * `application`: the class of applications; `core.context`: the class of contexts
-* `client`: `CallbackClient`, opened by `connect`; `partition`: one active partition
+* `client`: `CallbackClient`; `connecting`: `connect`, which opens one; `partition`: one active
+  partition
 * `core.progress`: which context a transaction belongs to, and which callbacks were called
 * `open_contexts`: limits the number of open contexts
 * `workers`: the threads that call the application
@@ -66,7 +67,8 @@ The modules:
 """
 
 from waltz.sync.callbacks.application import Application
-from waltz.sync.callbacks.client import CallbackClient, connect
+from waltz.sync.callbacks.client import CallbackClient
+from waltz.sync.callbacks.connecting import connect
 from waltz.sync.callbacks.core.context import TransactionBuilder, TransactionContext
 from waltz.sync.callbacks.core.errors import DataMissing, InCallback, PartitionInactive, TimedOut
 

@@ -12,25 +12,20 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import Generic, Self
 
-from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
+from waltz.client import ClientClosed, Draft, PartitionUnknown
 from waltz.client.core.arguments import check_count, check_seconds, check_timeout, checked_id
 from waltz.client.core.values import DataT
 from waltz.client.deadlines import TimeLimit
-from waltz.client.options import ConnectOptions
 from waltz.sync import SyncClient
-from waltz.sync import connect as connect_sync
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext
 from waltz.sync.callbacks.core.errors import InCallback, PartitionInactive, TimedOut
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
-from waltz.sync.callbacks.open_contexts import OpenContexts
+from waltz.sync.callbacks.open_contexts import OpenContexts, Submission
 from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
 from waltz.sync.callbacks.workers import Workers
-
-T = TypeVar("T")
 
 # The defaults of the arguments of `CallbackClient`.
 MAX_IN_FLIGHT = 100
@@ -94,6 +89,10 @@ class CallbackClient(Generic[DataT]):
         """The task of `ActivePartition.run` of each active partition."""
         self._appending: set[asyncio.Task[None]] = set()
         """The tasks that append the transactions of submitted contexts."""
+        self._starting = threading.Lock()
+        """Held while an append is started, and while `close` forbids it."""
+        self._may_start = True
+        """Whether `submit` may start appends: `close` waits for all that were started before."""
         self._changing = threading.Lock()
         """Held while the active partitions change, and during `close`; see `_exclusive`."""
         self._changing_thread: int | None = None
@@ -145,7 +144,9 @@ class CallbackClient(Generic[DataT]):
         """Call ``execute`` of ``context`` on this thread, and append the transaction it builds.
 
         Returns when the append is handed to the client's thread, or ``execute`` has returned False.
-        The callbacks of the context report how the context ends.
+        The callbacks of the context report how the context ends. If an interruption such as
+        KeyboardInterrupt ends this call, the transaction may be appended nevertheless: then they
+        are called as usual. Otherwise none is called any more.
 
         If ``max_in_flight`` contexts are open, `submit` waits until one of them ends. A call from a
         callback does not wait, because the context that must end may be the one whose callback is
@@ -158,18 +159,23 @@ class CallbackClient(Generic[DataT]):
         partition = self._active_partition(context.partition_id(self._log.num_partitions))
         partition.check_accepts()
         seconds = None if self._workers.in_callback else self._submit_timeout
-        number = partition.open_contexts.add(seconds)
+        submission = Submission()
         try:
+            partition.open_contexts.add(submission, seconds)
             partition.check_accepts()  # The partition may have stopped while `add` waited.
             draft = partition.execute(context)
-            if draft is not None:
-                submitted = SubmittedContext(number, context, time.monotonic())
-                self._log.thread.start(self._start_append(partition, submitted, draft))
+            if draft is None:
+                partition.open_contexts.abandon(submission)
+            else:
+                submitted = SubmittedContext(submission.number, context, time.monotonic())
+                with self._starting:
+                    if not self._may_start:
+                        raise ClientClosed
+                    work = self._start_append(partition, submission, submitted, draft)
+                    self._log.thread.start(work)
         except BaseException:
-            partition.open_contexts.remove(number)
+            partition.open_contexts.abandon(submission)
             raise
-        if draft is None:
-            partition.open_contexts.remove(number)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every context that was submitted before has ended.
@@ -209,6 +215,10 @@ class CallbackClient(Generic[DataT]):
             self._closed = True
             try:
                 self._log.thread.call(self._stop_all())
+                # An append that is started from now on could meet an event loop that has stopped.
+                with self._starting:
+                    self._may_start = False
+                self._log.thread.call(self._end_appends())
             finally:
                 self._log.close()
                 self._workers.shut_down()
@@ -322,12 +332,15 @@ class CallbackClient(Generic[DataT]):
     async def _start_append(
         self,
         partition: ActivePartition[DataT],
+        submission: Submission,
         submitted: SubmittedContext[DataT],
         draft: Draft[DataT],
     ) -> None:
-        """Start the append of a context. The task is kept, so that `_stop_all` waits for it."""
+        """Start the append of a context, unless an interruption of `submit` has abandoned it."""
+        if not partition.open_contexts.take(submission):
+            return
         appending = asyncio.create_task(partition.append(submitted, draft))
-        self._appending.add(appending)
+        self._appending.add(appending)  # `_end_appends` waits for it.
         appending.add_done_callback(self._appending.discard)
 
     async def _stop_all(self) -> None:
@@ -336,58 +349,11 @@ class CallbackClient(Generic[DataT]):
             await partition.stop(ClientClosed)
         await self._log.asyncio_client.close()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        # Not one `gather`: a `submit` whose ``execute`` runs meanwhile adds another append,
-        # which fails, because the asyncio client is closed.
+        await self._end_appends()
+
+    async def _end_appends(self) -> None:
+        """Wait until every append has ended."""
+        # Not one `wait`: a `submit` whose ``execute`` runs meanwhile adds another append, which
+        # fails, because the asyncio client is closed.
         while self._appending:
-            await asyncio.gather(*self._appending, return_exceptions=True)
-
-
-@overload
-def connect(
-    application: Application[T],
-    zookeeper: str | Path | None = None,
-    *,
-    root: str | None = None,
-    serializer: Serializer[T],
-    auto_mount: bool = True,
-    **options: Unpack[ConnectOptions],
-) -> CallbackClient[T]: ...
-
-
-@overload
-def connect(
-    application: Application[bytes],
-    zookeeper: str | Path | None = None,
-    *,
-    root: str | None = None,
-    serializer: None = None,
-    auto_mount: bool = True,
-    **options: Unpack[ConnectOptions],
-) -> CallbackClient[bytes]: ...
-
-
-def connect(
-    application: Application[Any],
-    zookeeper: str | Path | None = None,
-    *,
-    root: str | None = None,
-    serializer: Serializer[Any] | None = None,
-    auto_mount: bool = True,
-    **options: Unpack[ConnectOptions],
-) -> CallbackClient[Any]:
-    """Open a client with callbacks.
-
-    ``zookeeper`` and ``root`` name the cluster as in `waltz.connect`. ``auto_mount`` is that of
-    `CallbackClient`. The other arguments and the errors are those of `waltz.connect`, except that
-    appends have no timeout unless ``append_timeout`` sets one, and ``max_in_flight`` limits both
-    the client's open appends and the open contexts of each partition. To set other arguments of
-    `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
-    """
-    limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
-    # A context retries until it ends: its append must not end as uncertain after some seconds.
-    options.setdefault("append_timeout", None)
-    if serializer is None:
-        log = connect_sync(zookeeper, root=root, **options)
-    else:
-        log = connect_sync(zookeeper, root=root, serializer=serializer, **options)
-    return CallbackClient(log, application, auto_mount=auto_mount, max_in_flight=limit)
+            await asyncio.wait(self._appending)

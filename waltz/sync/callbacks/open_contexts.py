@@ -7,14 +7,31 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 
 from waltz.sync.callbacks.core.errors import TimedOut
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """A context from the beginning of its submission on.
+
+    It exists before `OpenContexts.add`, so that a submission can be abandoned whenever an exception
+    such as KeyboardInterrupt arrives: also before the caller has the result of `add`.
+    """
+
+    number: int = -1
+    """The number that `OpenContexts.add` has assigned, -1 before."""
+    is_taken: bool = False
+    """Whether the event loop has taken the context, and will end it."""
 
 
 class OpenContexts:
     """The open contexts of one partition. `add` waits while ``limit`` contexts are open.
 
-    Each context has a number. `add` assigns the numbers in ascending order.
+    Each context has a number. `add` assigns the numbers in ascending order. The thread that submits
+    a context removes it by `abandon`, until the event loop has taken it by `take`; then the event
+    loop removes it. So each context ends once, wherever the submission is interrupted.
     """
 
     def __init__(self, partition: int, limit: int) -> None:
@@ -25,13 +42,13 @@ class OpenContexts:
         self._last_number = -1
         """The number that `add` has assigned last."""
         self._ignores_limit = False
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # Its lock may be acquired again by its thread.
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, seconds: float | None) -> int:
-        """Wait until the limit allows one more context, then add it and return its number.
+    def add(self, submission: Submission, seconds: float | None) -> None:
+        """Wait until the limit allows one more context, then add it and assign its number.
 
         Raises TimedOut if that takes longer than ``seconds``. If ``seconds`` is None, add the
         context immediately, even above the limit.
@@ -45,8 +62,21 @@ class OpenContexts:
                     "increase max_in_flight"
                 )
             self._last_number += 1
-            self._open[self._last_number] = None
-            return self._last_number
+            # Before the context is added: otherwise an interruption could leave it open forever.
+            submission.number = self._last_number
+            self._open[submission.number] = None
+
+    def take(self, submission: Submission) -> bool:
+        """Take over a context to append its transaction; return False if it is abandoned."""
+        with self._changed:
+            submission.is_taken = submission.number in self._open
+            return submission.is_taken
+
+    def abandon(self, submission: Submission) -> None:
+        """Remove a context that is not appended. If it was taken or was never added, do nothing."""
+        with self._changed:
+            if not submission.is_taken and submission.number in self._open:
+                self.remove(submission.number)
 
     def remove(self, number: int) -> None:
         """Remove a context that has ended."""

@@ -338,8 +338,9 @@ class ClientConnection(FrameHandler):
         self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool
     ) -> None:
         verb, named = ("add" if preferred else "remove"), ", ".join(map(str, partitions))
-        sender, result = self._connected().peer_identity, True
+        sender = self._connected().peer_identity
         log.info("administrative change by %s: %s preferred partitions %s", sender, verb, named)
+        is_changed = True
         try:
             await self._host.prefer(partitions, preferred=preferred)
         except PolicyError as error:
@@ -353,12 +354,11 @@ class ClientConnection(FrameHandler):
         except (MalformedMetadata, NoCluster, StoreError) as error:
             # The server goes on: its partitions do not need these znodes.
             log.error("preferred partitions not changed, refusing the request: %s", error)
-            result = False
-        self._send(_preference_answer(req_id, preferred, result=result))
+            is_changed = False
+        self._send(_preference_answer(req_id, preferred, result=is_changed))
 
     async def _check_storages(self, req_id: ReqId) -> None:
-        reachable = await self._host.check_storages()
-        self._send(cs.CheckStorageConnectivityResponse(req_id, reachable))
+        self._send(cs.CheckStorageConnectivityResponse(req_id, await self._host.check_storages()))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = fail_stop_on_error(asyncio.get_running_loop().create_task(work))

@@ -133,12 +133,13 @@ def batch_steps(
 
 
 def header_steps(
-    segments: LogSegments, first_id: int, max_records: int
+    segments: LogSegments, first_id: int, max_records: int, least: int
 ) -> Steps[tuple[RecordHeader, ...]]:
     """Read the headers of consecutive records.
 
-    The list ends early if it has `LEAST_HEADERS` and a `HeaderBudget` is spent. Raises
-    RecordsDamaged, OSError.
+    The list ends early if it has `LEAST_HEADERS` and a `HeaderBudget` is spent, or before a damaged
+    record if it has ``least`` headers, at least one. Raises OSError, and RecordsDamaged if the list
+    would have fewer.
     """
     removals, next_id, list_budget = segments.removals, first_id, HeaderBudget()
     end = min(first_id + max_records, segments.tail.next_id)
@@ -149,11 +150,13 @@ def header_steps(
             assert segments.removals == removals, _REMOVED
         segment = segments.segment_of(next_id)
         count = min(end, segment.next_id, next_id + _STEP_RECORDS) - next_id
-        extent = segments.extent(segment, next_id, count)
         step_budget = HeaderBudget(_STEP_HEADER_READS, STEP_BYTES)
-        with segments.damage_in(segment, DATA_SUFFIX):
-            data = segments.files(segment.first_id).data
-            step_headers = read_headers(data, extent, step_budget)
+        try:
+            step_headers = _read_header_step(segments, segment, next_id, count, step_budget)
+        except RecordsDamaged:
+            if len(headers) < max(least, 1):
+                raise
+            break
         assert step_headers, "a step with a budget reads at least one header"
         headers += step_headers
         next_id += len(step_headers)
@@ -161,6 +164,27 @@ def header_steps(
         list_budget.reads_left -= _STEP_HEADER_READS - step_budget.reads_left
         list_budget.bytes_left -= STEP_BYTES - step_budget.bytes_left
     return tuple(headers)
+
+
+def _read_header_step(
+    segments: LogSegments, segment: SegmentBounds, first_id: int, count: int, budget: HeaderBudget
+) -> list[RecordHeader]:
+    """Read headers until ``budget`` is spent; with damage among the records, return fewer of them.
+
+    Raises RecordsDamaged if the first record is damaged. A try that meets damage may spend the
+    budget, so the next one has the whole of it again: their number is the logarithm of ``count``.
+    """
+    reads, size = budget.reads_left, budget.bytes_left
+    while True:
+        budget.reads_left, budget.bytes_left = reads, size
+        try:
+            extent = segments.extent(segment, first_id, count)
+            with segments.damage_in(segment, DATA_SUFFIX):
+                return read_headers(segments.files(segment.first_id).data, extent, budget)
+        except RecordsDamaged:
+            if count == 1:
+                raise
+            count //= 2
 
 
 def stored_steps(

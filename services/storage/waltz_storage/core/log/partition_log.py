@@ -271,17 +271,17 @@ class PartitionLog:
             checksum = crc32(records.raw, checksum)
         return ScannedRecords(count, size, checksum)
 
-    def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
-        """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
+    def read_headers(
+        self, first_id: int, max_records: int, least: int = 1
+    ) -> tuple[RecordHeader, ...]:
+        """Return the headers of consecutive records from ``first_id`` on; see `header_steps`."""
+        return result_of(self.header_steps(first_id, max_records, least))
 
-        The list ends early if it has `LEAST_HEADERS` and its reads have spent a `HeaderBudget`
-        (both of `segment_reads`). Raises RecordsDamaged, OSError.
-        """
-        return result_of(self.header_steps(first_id, max_records))
-
-    def header_steps(self, first_id: int, max_records: int) -> Steps[tuple[RecordHeader, ...]]:
+    def header_steps(
+        self, first_id: int, max_records: int, least: int = 1
+    ) -> Steps[tuple[RecordHeader, ...]]:
         """Do what `read_headers` does, in steps."""
-        return header_steps(self._segments, first_id, max_records)
+        return header_steps(self._segments, first_id, max_records, least)
 
     def check(self, first_id: int, max_bytes: int) -> CheckedRecords:
         """Check each record of a part of the log; see `check_records`."""

@@ -20,6 +20,7 @@ from waltz_storage.core.errors import RequestRefused, UnknownRequest
 from waltz_storage.core.log.log_check import CheckedRecords
 from waltz_storage.core.log.log_reads import Steps, result_of
 from waltz_storage.core.log.partition_log import PartitionLog, ScannedRecords
+from waltz_storage.core.log.segment_reads import LEAST_HEADERS
 from waltz_storage.core.partitions.fencing import (
     begin_session,
     check_request,
@@ -151,7 +152,9 @@ class StoragePartition:
                     return storage.RecordResponse(*context, batch if batch.count else None)
                 case storage.RecordHeaderListRequest(first_id=first_id, max_records=max_records):
                     count = min(max_records, _MAX_HEADERS)
-                    headers = yield from log.header_steps(first_id, count)
+                    # A server of Waltz 0.13.2 may not request the rest of a shorter list.
+                    least = LEAST_HEADERS if version == 0 else 1
+                    headers = yield from log.header_steps(first_id, count, least)
                     return storage.RecordHeaderListResponse(*context, headers)
                 case storage.RecordListRequest(first_id=first_id, max_records=max_records):
                     batch = yield from log.batch_steps(first_id, max_records, READ_LIMIT_BYTES)
