@@ -11,7 +11,8 @@ The conditions of a cluster:
   does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, and
-  while the cluster is paused.
+  while the cluster is paused. It is unknown while ZooKeeper does not answer: the steps that its
+  metadata need, such as the removal of a pool, are in no plan then.
 * *Updated* is true while every pod runs the current version of its object, and starts. The reasons
   why it is false: RollStopped (of ZooKeeper or the storages: a pod of the current version does not
   start while pods of an earlier version wait to be replaced), PodsOutdated (a workload has fewer
@@ -90,8 +91,13 @@ def cluster_status(
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation, except
-    # during a change of the shape, whose plans may only wait.
-    is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
+    # during a change of the shape, whose plans may only wait, and while ZooKeeper does not answer.
+    is_idle = (
+        not plan.steps
+        and plan.change is None
+        and not desired.cluster.spec.paused
+        and not isinstance(observed.metadata, ZooKeeperUnreachable)
+    )
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
     present = metadata_with_key(desired, observed)
@@ -108,7 +114,7 @@ def cluster_status(
             is_reconciled_or_changing=is_reconciled or plan.change is not None,
             message=message,
         ),
-        _reconciled(desired, plan, failure, message=message),
+        _reconciled(desired, observed, plan, failure, message=message),
         _updated(desired, observed),
         _spread(desired, observed, present),
         changing(plan),
@@ -242,6 +248,7 @@ def _ready_and_healthy(
 
 def _reconciled(
     desired: DesiredCluster,
+    observed: ObservedCluster,
     plan: ClusterPlan,
     failure: str | None,
     *,
@@ -256,6 +263,8 @@ def _reconciled(
         return Statement("Reconciled", False, "NeedsAttention", message)
     if plan.steps or plan.change is not None:
         return Statement("Reconciled", False, "Reconciling", message)
+    if isinstance(observed.metadata, ZooKeeperUnreachable):
+        return Statement("Reconciled", None, "ZooKeeperUnreachable", message)
     return Statement("Reconciled", True, "NothingToDo", "")
 
 
