@@ -84,6 +84,10 @@ def plan_workloads(
     result = plan_objects(desired, observed, wanted_objects) + processes_tls
     result += plan_clients_tls(desired, observed, processes_tls)
     result += _await_budgets(observed, wanted_objects)
+    for manifest in wanted_objects:
+        if manifest.key.kind == "StatefulSet":
+            # The members of ZooKeeper: the cluster is not Healthy while one of them is missing.
+            result += _await_pods(observed, manifest)
     result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
     result += plan_released_objects(desired, observed)
     for pool in _pools(desired, observed):
