@@ -10,9 +10,10 @@ The conditions of a cluster:
   A paused cluster is not Ready: setting ``spec.paused`` makes a new generation, which the operator
   does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
-* *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, and
-  while the cluster is paused. It is unknown while ZooKeeper does not answer: the steps that its
-  metadata need, such as the removal of a pool, are in no plan then.
+* *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, while
+  the cluster is paused, and while a pool of the spec does not exist. It is unknown while ZooKeeper
+  does not answer: the steps that its metadata need, such as the removal of a pool, are in no plan
+  then.
 * *Updated* is true while every pod runs the current version of its object, and starts. The reasons
   why it is false: RollStopped (of ZooKeeper or the storages: a pod of the current version does not
   start while pods of an earlier version wait to be replaced), PodsOutdated (a workload has fewer
@@ -91,12 +92,14 @@ def cluster_status(
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation, except
-    # during a change of the shape, whose plans may only wait, and while ZooKeeper does not answer.
+    # during a change of the shape, whose plans may only wait, while ZooKeeper does not answer, and
+    # while a pool of the spec does not exist.
     is_idle = (
         not plan.steps
         and plan.change is None
         and not desired.cluster.spec.paused
         and not isinstance(observed.metadata, ZooKeeperUnreachable)
+        and not desired.missing_pools
     )
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
@@ -261,7 +264,7 @@ def _reconciled(
         return Statement("Reconciled", False, "StepFailed", message)
     if plan.problems:
         return Statement("Reconciled", False, "NeedsAttention", message)
-    if plan.steps or plan.change is not None:
+    if plan.steps or plan.change is not None or desired.missing_pools:
         return Statement("Reconciled", False, "Reconciling", message)
     if isinstance(observed.metadata, ZooKeeperUnreachable):
         return Statement("Reconciled", None, "ZooKeeperUnreachable", message)

@@ -1,4 +1,4 @@
-"""Test what a pool that leaves its cluster keeps, while calls fail and while ZooKeeper is away."""
+"""Test pools that leave a cluster and pools that do not exist yet, also without ZooKeeper."""
 
 from __future__ import annotations
 
@@ -122,3 +122,21 @@ async def test_leaving_pool_keeps_its_group_and_its_objects_while_zookeeper_is_a
     world.zookeeper_up = True
     await operation.until_done()
     assert CLUSTER_LABEL not in pool(operation)["metadata"]["labels"]
+
+
+async def test_spec_with_a_pool_that_does_not_exist_is_not_reconciled() -> None:
+    operation = Operation(Faults(), pools=3, partitions=1)
+    await operation.until_done()
+    specify(operation, "abcd")
+    for _ in range(3):
+        await operation.reconcile()
+    for kind in ("Reconciled", "Ready"):
+        condition = operation.condition(kind)
+        assert (condition["status"], condition["reason"]) == ("False", "Reconciling")
+        assert condition["observedGeneration"] == 1
+        assert "StoragePool d does not exist: create it" in str(condition["message"])
+    operation.world.pools["d"] = pool_resource("d")
+    await operation.until_done()
+    for kind in ("Reconciled", "Ready"):
+        assert operation.condition(kind)["status"] == "True"
+        assert operation.condition(kind)["observedGeneration"] == 2
