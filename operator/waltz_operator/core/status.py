@@ -94,13 +94,9 @@ def cluster_status(
     # A plan without steps shows that the operator has nothing to change for this generation, except
     # during a change of the shape, whose plans may only wait, while ZooKeeper does not answer, and
     # while a pool of the spec does not exist.
-    is_idle = (
-        not plan.steps
-        and plan.change is None
-        and not desired.cluster.spec.paused
-        and not isinstance(observed.metadata, ZooKeeperUnreachable)
-        and not desired.missing_pools
-    )
+    is_unobserved = isinstance(observed.metadata, ZooKeeperUnreachable)
+    may_lack_steps = desired.cluster.spec.paused or is_unobserved or bool(desired.missing_pools)
+    is_idle = not plan.steps and plan.change is None and not may_lack_steps
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
     present = metadata_with_key(desired, observed)
