@@ -480,6 +480,25 @@ def test_larger_size_is_accepted_and_taken_back_only_until_a_claim_requests_it(
         refused.delete("storagepool", "a")
 
 
+def test_adoption_is_added_only_to_a_cluster_that_does_not_exist_yet(refused: Kubectl) -> None:
+    without = {"clusterKey": _KEY, "zookeeper": external("zk:2181"), "paused": True}
+    adopt = {"spec": {"adopt": {"clusterName": "old"}}}
+    for key in ("", _KEY):
+        refused.apply(cluster(**without))
+        try:
+            # The operator reports the key of a cluster that exists; it does not act while paused.
+            reported = json.dumps({"status": {"clusterKey": key}})
+            status = ("--subresource=status", "--type=merge", "-p", reported)
+            refused("patch", "waltzcluster", "log", *status)
+            if key:
+                with pytest.raises(CommandFailed, match="adopt cannot be added to a cluster that"):
+                    refused.patch("waltzcluster", "log", adopt)
+            else:
+                refused.patch("waltzcluster", "log", adopt)
+        finally:
+            refused.delete("waltzcluster", "log")
+
+
 def test_valid_resource_is_accepted(refused: Kubectl) -> None:
     dry_run = ("apply", "--dry-run=server", "-f")
     printed = refused(*dry_run, str(resources.EXAMPLE))

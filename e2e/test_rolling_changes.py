@@ -17,6 +17,7 @@ from e2e.witnessing import Witness
 
 _ROLL_SECONDS = 300.0
 _SOON_SECONDS = 60.0
+_HEALTHY_SECONDS = 120.0
 _STORAGES = ("a-storage-0", "b-storage-0", "c-storage-0")
 _MEMBERS = ("log-zookeeper-0", "log-zookeeper-1", "log-zookeeper-2")
 _MISSING_IMAGE = "localhost/waltz-storage:missing"
@@ -55,14 +56,28 @@ def is_running(pod: dict[str, Any] | None) -> bool:
     return bool(states) and all("running" in each["state"] for each in states)
 
 
-def await_replaced(log: Kubectl, old: dict[str, str], names: tuple[str, ...]) -> None:
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def await_replaced(log: Kubectl, old: dict[str, str], names: tuple[str, ...]) -> set[str]:
     """Return when these pods are replaced and the cluster is Healthy.
 
-    At every moment at most one storage and one member of ZooKeeper may not run.
+    At every moment at most one storage and one member of ZooKeeper may not run. The result are the
+    pods of ``old`` that were seen running and not ready.
     """
+    unready: set[str] = set()
 
     def replaced() -> bool:
         found = pods(log)
+        unready.update(
+            name
+            for name, pod in found.items()
+            if pod["metadata"]["uid"] == old.get(name)
+            and not pod["metadata"].get("deletionTimestamp")
+            and not is_ready(pod)
+        )
         for group in (_STORAGES, _MEMBERS):
             away = [name for name in group if not is_running(found.get(name))]
             assert len(away) <= 1, f"pods are away at the same time: {away}\n{log.describe()}"
@@ -73,6 +88,7 @@ def await_replaced(log: Kubectl, old: dict[str, str], names: tuple[str, ...]) ->
         return all_replaced and statuses == {"True"}
 
     until(replaced, _ROLL_SECONDS, f"{', '.join(names)} are replaced", show=log.describe)
+    return unready
 
 
 def creation_times(log: Kubectl) -> dict[str, str]:
@@ -103,12 +119,17 @@ def evict(log: Kubectl, pod: str) -> None:
 def test_restart_replaces_every_pod_one_at_a_time_and_the_leader_of_zookeeper_last(
     log: Kubectl, witness: Witness
 ) -> None:
+    # Healthy implies that every storage is ready: only those are replaced after the members.
+    log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
     old, old_leader = uids(log), leader(log)
     log.patch("waltzcluster", "log", {"spec": {"restartedAt": "2026-01-31T12:00:00Z"}})
-    await_replaced(log, old, (*_MEMBERS, *_STORAGES))
+    unready = await_replaced(log, old, (*_MEMBERS, *_STORAGES))
     times = creation_times(log)
     assert max(_MEMBERS, key=times.__getitem__) == old_leader
-    assert max(times[name] for name in _MEMBERS) <= min(times[name] for name in _STORAGES)
+    # A storage that is not ready is repaired at once, without waiting for the members.
+    waited = [name for name in _STORAGES if name not in unready]
+    assert len(waited) >= 2, f"storages were not ready before their replacement: {unready}"
+    assert max(times[name] for name in _MEMBERS) <= min(times[name] for name in waited)
     # Three members, three storages and two servers.
     assert status(log)["updated"] == "8/8"
 

@@ -73,6 +73,9 @@ def check_replaced(namespace: Kubectl, witness: Witness) -> None:
     await_shape(namespace, "xyw", 3)
     assert replicas_by_set(namespace) == {"x-storage": 1, "y-storage": 1, "w-storage": 1}
     assert "data-z-storage-0" not in claims(namespace)
+    released = namespace.get("storagepool", "z")
+    assert released is not None
+    assert "status" not in released, "it no longer names the cluster"
     witness.await_progress(60)
     witness.finish()
 

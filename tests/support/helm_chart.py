@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from charts.generate import CHART
@@ -12,13 +12,21 @@ Object = dict[str, Any]
 Render = Callable[..., list[Object]]
 
 
-def template(helm: str, *values: str) -> subprocess.CompletedProcess[str]:
-    """Run ``helm template`` for the release ``mine`` in the namespace ``here``.
+def template(
+    helm: str,
+    *values: str,
+    texts: Sequence[str] = (),
+    release: str = "mine",
+    namespace: str = "here",
+) -> subprocess.CompletedProcess[str]:
+    """Run ``helm template``.
 
-    ``values`` have the form NAME=VALUE.
+    ``values`` and ``texts`` have the form NAME=VALUE. Each VALUE of ``texts`` is a text, also if it
+    is a number or ``true``.
     """
     arguments = [part for value in values for part in ("--set", value)]
-    command = [helm, "template", "mine", str(CHART), "-n", "here", "--kube-version", "1.33.0"]
+    arguments += [part for text in texts for part in ("--set-string", text)]
+    command = [helm, "template", release, str(CHART), "-n", namespace, "--kube-version", "1.33.0"]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
 
 

@@ -8,7 +8,7 @@
 
 {{- define "waltz.selector" -}}
 app.kubernetes.io/name: waltz-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "waltz.labels" -}}
@@ -44,6 +44,11 @@ helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end -}}
 
+{{- /* The namespace of the example cluster: one that the operator manages. */ -}}
+{{- define "waltz.exampleNamespace" -}}
+{{- .Values.watchNamespace | default .Release.Namespace -}}
+{{- end -}}
+
 {{- define "waltz.consoleName" -}}
 {{- include "waltz.name" . }}-console
 {{- end -}}
@@ -54,7 +59,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 
 {{- define "waltz.consoleSelector" -}}
 app.kubernetes.io/name: waltz-console
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "waltz.consoleLabels" -}}

@@ -10,8 +10,10 @@ The conditions of a cluster:
   A paused cluster is not Ready: setting ``spec.paused`` makes a new generation, which the operator
   does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
-* *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, and
-  while the cluster is paused.
+* *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, while
+  the cluster is paused, and while a pool of the spec does not exist. It is unknown while ZooKeeper
+  does not answer: the steps that its metadata need, such as the removal of a pool, are in no plan
+  then.
 * *Updated* is true while every pod runs the current version of its object, and starts. The reasons
   why it is false: RollStopped (of ZooKeeper or the storages: a pod of the current version does not
   start while pods of an earlier version wait to be replaced), PodsOutdated (a workload has fewer
@@ -90,8 +92,11 @@ def cluster_status(
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation, except
-    # during a change of the shape, whose plans may only wait.
-    is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
+    # during a change of the shape, whose plans may only wait, while ZooKeeper does not answer, and
+    # while a pool of the spec does not exist.
+    is_unobserved = isinstance(observed.metadata, ZooKeeperUnreachable)
+    may_lack_steps = desired.cluster.spec.paused or is_unobserved or bool(desired.missing_pools)
+    is_idle = not plan.steps and plan.change is None and not may_lack_steps
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
     present = metadata_with_key(desired, observed)
@@ -108,7 +113,7 @@ def cluster_status(
             is_reconciled_or_changing=is_reconciled or plan.change is not None,
             message=message,
         ),
-        _reconciled(desired, plan, failure, message=message),
+        _reconciled(desired, observed, plan, failure, message=message),
         _updated(desired, observed),
         _spread(desired, observed, present),
         changing(plan),
@@ -242,6 +247,7 @@ def _ready_and_healthy(
 
 def _reconciled(
     desired: DesiredCluster,
+    observed: ObservedCluster,
     plan: ClusterPlan,
     failure: str | None,
     *,
@@ -254,8 +260,10 @@ def _reconciled(
         return Statement("Reconciled", False, "StepFailed", message)
     if plan.problems:
         return Statement("Reconciled", False, "NeedsAttention", message)
-    if plan.steps or plan.change is not None:
+    if plan.steps or plan.change is not None or desired.missing_pools:
         return Statement("Reconciled", False, "Reconciling", message)
+    if isinstance(observed.metadata, ZooKeeperUnreachable):
+        return Statement("Reconciled", None, "ZooKeeperUnreachable", message)
     return Statement("Reconciled", True, "NothingToDo", "")
 
 

@@ -74,7 +74,7 @@ from waltz_operator.core.steps import (
 from waltz_operator.core.volume_growth import size_request
 from waltz_operator.shell.certificate_steps import issue_certificates, rotate_authority
 from waltz_operator.shell.environment import Environment
-from waltz_operator.shell.kube_api import Kube, KubeError
+from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
 from waltz_operator.shell.replica_checks import compare_next_part
 
 _STEP_SECONDS = 30.0
@@ -314,14 +314,31 @@ async def _key_and_completeness(cluster: Cluster) -> tuple[uuid.UUID | None, boo
 
 async def perform_on_pool(kube: Kube, pool: ObjectMeta, step: PoolStep) -> None:
     """Claim or release a pool; ``pool`` is its metadata as observed. Raises KubeError."""
-    others = _other_finalizers(pool)
     match step:
         case ClaimPool(_, cluster):
-            await _patch_metadata(
-                kube, "StoragePool", pool, [*others, FINALIZER], {CLUSTER_LABEL: cluster}
-            )
+            finalizers = [*_other_finalizers(pool), FINALIZER]
+            await _patch_metadata(kube, "StoragePool", pool, finalizers, {CLUSTER_LABEL: cluster})
         case ReleasePool():
-            await _patch_metadata(kube, "StoragePool", pool, others, {CLUSTER_LABEL: None})
+            await _release_pool(kube, pool)
+
+
+async def _release_pool(kube: Kube, pool: ObjectMeta) -> None:
+    """Remove the status of a pool, then its label and the finalizer. Raises KubeError.
+
+    No operator writes the status of a pool without the label. So the status is removed first: if
+    the operator is stopped in between, the release is planned and performed again.
+    """
+    no_status = {"metadata": {"resourceVersion": pool.resource_version}, "status": None}
+    await kube.patch("StoragePool", pool.namespace, pool.name, no_status, part="status")
+    # The first patch has changed the version.
+    live = await kube.get("StoragePool", pool.namespace, pool.name)
+    if live is None:
+        return
+    current = ObjectMeta.model_validate(live["metadata"])
+    if current.labels.get(CLUSTER_LABEL) != pool.labels.get(CLUSTER_LABEL):
+        raise Conflict(f"StoragePool {pool.name} has changed since it was observed")
+    others = _other_finalizers(current)
+    await _patch_metadata(kube, "StoragePool", current, others, {CLUSTER_LABEL: None})
 
 
 async def _patch_metadata(

@@ -24,7 +24,7 @@ from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
 from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.status import cluster_status, failed_status
-from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step, stops
+from waltz_operator.core.steps import ClusterPlan, ReleasePool, RemoveFinalizer, Step, stops
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.controller import ReconcileResult
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
@@ -271,9 +271,12 @@ class Reconciler:
         """Return whether the cluster is Ready, and the new statuses that differ from the old."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, plan, now, failure)
+        # The release of a pool removes its status; a new one would name this cluster for ever.
+        released = {step.pool for step in plan.steps if isinstance(step, ReleasePool)}
         statuses: list[tuple[WaltzCluster | StoragePool, dict[str, Any]]] = [
             (pool, pool_status(desired, observed, pool, now).to_json())
             for pool in desired.own_pools
+            if pool.metadata.name not in released
         ]
         # The cluster's status is written last: when a user sees that the cluster is Healthy, the
         # statuses of its pools already say Ready.

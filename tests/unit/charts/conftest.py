@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 import yaml
@@ -22,8 +23,8 @@ def helm() -> str:
 def render(helm: str) -> Render:
     """A function that returns the rendered objects for some values."""
 
-    def rendered(*values: str) -> list[Object]:
-        ran = template(helm, *values)
+    def rendered(*values: str, **options: Any) -> list[Object]:
+        ran = template(helm, *values, **options)
         assert ran.returncode == 0, ran.stderr
         return [each for each in yaml.safe_load_all(ran.stdout) if each]
 

@@ -183,6 +183,18 @@ def test_console_without_a_certificate_of_the_operator_serves_http(
     assert not any(host.endswith(".waltz") for host in parsed["allow_host"])
 
 
+def test_console_listens_on_every_address_of_ipv6_if_asked(render: Render) -> None:
+    (container,) = the(render(*ON, "console.host=::"), "Deployment")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert "--host=::" in container["args"]
+
+
+def test_console_of_a_cluster_with_the_longest_name_is_rendered(render: Render) -> None:
+    longest = 40  # The longest name of a WaltzCluster.
+    assert render(*ON, f"console.cluster.name={'a' * longest}")
+
+
 def test_console_pod_has_no_token_and_memory_for_its_files(render: Render) -> None:
     spec = pod(render(*ON))
     assert spec["automountServiceAccountToken"] is False

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +22,11 @@ _EVERYTHING = (
     "console.enabled=true",
     "console.cluster.name=log",
 )
+_TEXTS = re.compile(
+    r"metadata|[nN]ame(space)?$|Names\[\]$|(secret|serviceAccount|priorityClass)Name$"
+    r"|args\[\]|env\[\]\.value$|matchLabels"
+)
+"""The paths of fields whose values are texts."""
 _CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
 
 
@@ -117,6 +125,49 @@ def test_example_cluster_names_its_own_pools(render: Render) -> None:
     assert cluster["spec"]["servers"] == {"replicas": 3}
     for each in (cluster, *of_kind(objects, "StoragePool")):
         assert hooks(each) == "post-install,post-upgrade"
+
+
+def test_example_cluster_is_in_the_namespace_that_the_operator_manages(render: Render) -> None:
+    for more, expected in (((), "here"), (("watchNamespace=there",), "there")):
+        objects = render("exampleCluster.enabled=true", *more)
+        for each in (*of_kind(objects, "WaltzCluster"), *of_kind(objects, "StoragePool")):
+            assert each["metadata"]["namespace"] == expected
+
+
+def paths_of_other_types(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths below ``metadata`` and of names and arguments whose values are no texts."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from paths_of_other_types(each, f"{path}.{key}")
+    elif isinstance(value, list):
+        for each in value:
+            yield from paths_of_other_types(each, f"{path}[]")
+    elif not isinstance(value, str) and _TEXTS.search(path):
+        yield f"{path}: {value!r}"
+
+
+def test_names_that_yaml_reads_as_numbers_or_booleans_are_texts(render: Render) -> None:
+    objects = render(
+        *_EVERYTHING,
+        "console.host=::",
+        "crds.install=false",
+        texts=(
+            "watchNamespace=1",
+            "priorityClassName=2",
+            "serviceAccount.name=3",
+            "console.cluster.name=true",
+            "console.cluster.namespace=4",
+            "console.cluster.tls.secretName=5",
+            "console.cluster.zookeeperTls.secretName=6",
+            "console.https.secretName=7",
+            "console.priorityClassName=8",
+            "exampleCluster.name=null",
+        ),
+        release="9",
+        namespace="10",
+    )
+    wrong = [f"{each['kind']}{path}" for each in objects for path in paths_of_other_types(each)]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.adoption_world import KEY, MIN_COPIES, NAME, AdoptionWorld
 from tests.support.operator_faults import FakeEnvironment, Faults, StoredZnodes
 from tests.support.operator_world import Znodes
+from tests.support.planned import next_plan
 from tests.unit.operator.test_operator_plan_properties import check_plan
 from tests.unit.operator.test_operator_reconcile import Operation
 from tests.unit.operator.test_operator_shape_properties import (
@@ -24,6 +25,7 @@ from tests.unit.operator.test_operator_shape_properties import (
     follow,
     outdated,
 )
+from waltz.admin.core.replicas import LAG_ALLOWED
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.lifecycle import create_cluster
@@ -216,6 +218,45 @@ async def migrate(operation: Operation, world: AdoptionWorld) -> None:
     assert (world.copies_on(foreign=True), world.copies_on(foreign=False)) == ([1], [3])
     world.retire()
     await operation.until_done()
+
+
+def count_steps(world: AdoptionWorld) -> int:
+    """Follow plans by operators that are killed after each step; return the number of steps."""
+    steps = idle = 0
+    while idle < 3:
+        world.settle()
+        first = next(iter(next_plan(world).steps), None)
+        if first is None:
+            idle += 1
+        else:
+            idle = 0
+            steps += 1
+            world.perform(first)
+    return steps
+
+
+@pytest.mark.parametrize("lag_allowed", [0, LAG_ALLOWED])
+@pytest.mark.parametrize("plans_before", [0, 2, 4, 100])
+def test_adoption_and_retirement_by_killed_operators_need_the_steps_that_e2e_counts(
+    lag_allowed: int, plans_before: int
+) -> None:
+    """An operator that is not killed performs ``plans_before`` plans while the old servers run."""
+    groups, pools, partitions = 3, 3, 2
+    world = AdoptionWorld(groups=(1,) * groups, partitions=partitions, pools="xyz")
+    world.lag_allowed = lag_allowed
+    for _ in range(plans_before):
+        for step in next_plan(world).steps:
+            world.perform(step)
+        world.settle()
+    count_steps(world)
+    world.old_servers = frozenset()
+    # Without a copy, one step assigns each partition, and one creates the replicas of y and of z.
+    assert count_steps(world) >= pools * partitions + pools - 1
+    assert world.copies_on(foreign=False) == [pools] * partitions
+    world.retire()
+    # Each group gives up each partition, drops its replicas, and unregisters its storage.
+    assert count_steps(world) >= groups * (partitions + 2)
+    check_shape(world)
 
 
 async def count_calls() -> int:

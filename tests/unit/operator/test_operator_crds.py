@@ -127,6 +127,15 @@ def test_connect_string_may_have_addresses_of_ipv6() -> None:
         assert not re.search(pattern, bad), bad
 
 
+def test_adoption_cannot_be_added_to_a_cluster_that_exists() -> None:
+    """Its name in ZooKeeper would be another one, and neither field could be changed back."""
+    expected = (
+        "!has(self.spec.adopt) || has(oldSelf.spec.adopt) || !has(self.status) || "
+        "!has(self.status.clusterKey) || self.status.clusterKey == ''"
+    )
+    assert expected in _rules("WaltzCluster")
+
+
 @pytest.mark.parametrize("path", ["StoragePool.spec", "WaltzCluster.spec.zookeeper.managed"])
 def test_zone_of_existing_volumes_cannot_change(path: str) -> None:
     assert "self.scheduling.zone == oldSelf.scheduling.zone" in _rules(path)

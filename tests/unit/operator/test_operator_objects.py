@@ -5,6 +5,7 @@ After an intended change: WRITE_GOLDEN=1 pytest tests/unit/operator/test_operato
 
 from __future__ import annotations
 
+import json
 import os
 from copy import deepcopy
 from pathlib import Path
@@ -18,6 +19,7 @@ from waltz.runtime.configuration import DEFAULT, Settings, settings_report
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import (
     Manifest,
+    ObjectKey,
     budgets,
     certificate_requests,
     is_ours,
@@ -269,6 +271,37 @@ def test_object_with_added_defaults_and_respelled_quantities_matches() -> None:
     assert matches(workload, live)
     container["resources"] = {"requests": {"memory": "1Mi"}}
     assert not matches(workload, live)
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [("0.5m", "500u"), ("0.0005m", "500n"), ("1024Pi", "1Ei"), ("9000P", "9E")],
+)
+def test_amount_that_the_api_server_stores_in_other_units_matches(
+    written: str, stored: str
+) -> None:
+    pool = pool_resource("a", resources={"requests": {"cpu": written}})
+    spec = StoragePool.model_validate(pool).spec
+    wanted = Manifest(ObjectKey("Pod", "x"), {"resources": spec.resources.to_json()})
+    assert matches(wanted, {"resources": {"requests": {"cpu": stored}}})
+    assert not matches(wanted, {"resources": {"requests": {"cpu": f"1{stored}"}}})
+
+
+def test_null_in_a_field_of_the_kubernetes_api_is_omitted() -> None:
+    """The API server omits it, too: the operator would apply the object again and again."""
+    term = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaceSelector": None}}
+    scheduling = {
+        "affinity": {
+            "nodeAffinity": None,
+            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]},
+        },
+        "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": None}],
+    }
+    resource = pool_resource("a", scheduling=scheduling)
+    pool = StoragePool.model_validate(resource)
+    workload = storage_set(WaltzCluster.model_validate(cluster_resource(pools=["a"])), pool, 1)
+    assert "null" not in json.dumps(workload.body)
+    assert pod_of(workload)["tolerations"] == [{"key": "a", "operator": "Exists"}]
 
 
 def test_own_objects_are_recognized_by_their_labels() -> None:

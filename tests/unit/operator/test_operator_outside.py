@@ -464,6 +464,27 @@ def test_service_keeps_annotations_and_source_ranges_of_the_spec() -> None:
     assert service["metadata"]["annotations"]["cloud.example/internal"] == "false"
 
 
+def test_policy_admits_clients_to_servers_of_the_earlier_port_until_they_are_replaced() -> None:
+    access = {"sourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Local"}
+    world = started(LOAD_BALANCER | access)
+
+    def open_ports() -> list[int]:
+        policy = world.objects[ObjectKey("NetworkPolicy", "log-server")]
+        clients, _ = policy["spec"]["ingress"]
+        return [each["port"] for each in clients["ports"]]
+
+    assert open_ports() == [6100]
+    assert world.cluster is not None
+    world.cluster["spec"]["servers"] = {"port": 6200}
+    world.until_done()
+    assert open_ports() == [6100, 6200]
+    for pod in world.server_pods():
+        containers = world.objects[ObjectKey("Pod", pod)]["spec"]["containers"]
+        containers[0]["ports"][0]["containerPort"] = 6200
+    world.until_done()
+    assert open_ports() == [6200]
+
+
 @pytest.mark.parametrize(
     ("ranges", "expected"),
     [

@@ -334,6 +334,20 @@ async def test_invalid_resource_becomes_a_condition_that_names_the_field(kind: s
     assert world.objects == objects
 
 
+async def test_healthy_is_false_while_a_member_of_zookeeper_is_not_ready() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    members = operation.world.objects[ObjectKey("StatefulSet", "log-zookeeper")]
+    members["status"]["readyReplicas"] = 2
+    await operation.reconcile()
+    assert operation.condition("Ready")["status"] == "True"
+    healthy = operation.condition("Healthy")
+    assert (healthy["status"], healthy["reason"]) == ("False", "SomethingMissing")
+    assert "StatefulSet log-zookeeper has 2 of 3 pods ready" in str(healthy["message"])
+    await operation.until_done()
+    assert operation.condition("Healthy")["status"] == "True"
+
+
 async def test_updated_is_false_while_pods_run_an_older_version() -> None:
     operation = Operation(Faults())
     await operation.until_done()

@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.operator_world import Znodes, cluster_resource, pool_resource
-from tests.support.planned import follow_until
+from tests.support.planned import follow_until, next_plan
 from tests.support.shape_world import ShapeWorld
 from tests.unit.operator.test_operator_shape import storage
 from tests.unit.operator.test_operator_shape_properties import finish
 from waltz.admin.core.steps import ChangeAssignment, DropReplicas
 from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor
 from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.steps import Step
 
 
@@ -92,3 +93,24 @@ def test_half_done_move_ends_at_the_storage_that_is_registered(
     assert isinstance(removal, ChangeAssignment)
     (change,) = removal.changes
     assert change.expected - change.wanted == {storage("a", 1)}
+
+
+def test_pod_of_a_drained_storage_without_a_group_stays_until_its_partitions_have_moved() -> None:
+    """The storage maps were changed by hand: the storage has partitions, and is in no group."""
+    resource = cluster_resource(partitions=4, tls={"mode": "None"}, networkPolicies=False)
+    world = ShapeWorld(resource, [pool_resource(name, storages=2) for name in "abc"])
+    finish(world)
+    assert isinstance(world.znodes, Znodes)
+    drained = storage("a", 1)
+    groups = world.znodes.maps.groups.groups.items()
+    without = GroupDescriptor({each: group for each, group in groups if each != drained})
+    world.znodes.maps = replace(world.znodes.maps, groups=without)
+    world.pools["a"]["spec"]["storages"] = 1
+    replicas = []
+    while world.znodes.maps.assignments.partitions.get(drained):
+        for step in next_plan(world).steps:
+            world.perform(step)
+        replicas.append(world.objects[ObjectKey("StatefulSet", "a-storage")]["spec"]["replicas"])
+        world.settle()
+    assert len(replicas) > 2
+    assert {*replicas} == {2}

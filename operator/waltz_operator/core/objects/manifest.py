@@ -47,11 +47,15 @@ _QUANTITY_FIELDS = ("requests", "limits")
 """The fields of objects whose values are quantities, such as ``500m``."""
 _SUFFIXES = {
     "": Decimal(1),
-    "m": Decimal("0.001"),
-    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTP", start=1)},
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTP", start=1)},
+    **{suffix: Decimal("0.001") ** power for power, suffix in enumerate("mun", start=1)},
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
-"""The factor of each suffix of a quantity: ``m`` is 0.001, ``k`` is 1000, ``Ki`` is 1024."""
+"""The factor of each suffix of a quantity: ``m`` is 0.001, ``k`` is 1000, ``Ki`` is 1024.
+
+A resource of the operator has no ``u``, ``n``, ``E`` and ``Ei``, but the API server writes 0.5m as
+500u, and 1024Pi as 1Ei.
+"""
 
 _EMPTY: tuple[Any, ...] = ({}, [], "")
 """The values of fields that the API server may omit."""
@@ -193,7 +197,7 @@ def _has_field(live: Mapping[str, Any], key: str, wanted: Any, *, amounts: bool)
 
 def amount(text: str) -> Decimal | str:
     """Return the value of a quantity such as ``500m``, or the text if it is not a quantity."""
-    number = text.rstrip("kKmMGTPi")
+    number = text.rstrip("numkKMGTPEi")
     try:
         return Decimal(number) * _SUFFIXES[text[len(number) :]]
     except (InvalidOperation, KeyError):

@@ -50,7 +50,10 @@ def budgets(
 
 
 def network_policies(
-    cluster: WaltzCluster, pools: Iterable[StoragePool], operator_namespace: str
+    cluster: WaltzCluster,
+    pools: Iterable[StoragePool],
+    operator_namespace: str,
+    earlier_server_ports: Iterable[int] = (),
 ) -> tuple[Manifest, ...]:
     """Return the policies that limit connections to storages and to a managed ZooKeeper.
 
@@ -65,6 +68,9 @@ def network_policies(
     too. If `OutsideAccess.policies_restrict_clients`, these are only the clients of the source
     ranges. Then only pods and the clients of these ranges may connect to the client ports of
     servers and of a managed ZooKeeper. Otherwise servers have no policy.
+
+    ``earlier_server_ports`` are the ports for clients of servers that exist. After a change of
+    ``servers.port``, servers with the earlier port run until an update has replaced them.
     """
     if not cluster.spec.network_policies:
         return ()
@@ -94,7 +100,8 @@ def network_policies(
     clients = [{"namespaceSelector": {}}, *outside] if outside else any_peer
     if outside:
         server = cluster.spec.servers
-        rules = [_allow(clients, server.port), _allow(any_peer, server.http_port)]
+        ports = sorted({server.port, *earlier_server_ports})
+        rules = [_allow(clients, *ports), _allow(any_peer, server.http_port)]
         policies.append(_policy(cluster, Component.SERVER, rules))
     if cluster.spec.zookeeper.managed is not None:
         peers = [_peer(names.selector(name, Component.ZOOKEEPER))]

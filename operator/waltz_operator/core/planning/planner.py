@@ -25,7 +25,12 @@ from waltz_operator.core.planning.rolls import plan_roll
 from waltz_operator.core.planning.rotation import plan_rotation
 from waltz_operator.core.planning.volume_sizes import plan_recreation, plan_volume_growth
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
-from waltz_operator.core.planning.znodes import is_metadata_lost, plan_metadata, plan_storages
+from waltz_operator.core.planning.znodes import (
+    is_metadata_lost,
+    known_storages,
+    plan_metadata,
+    plan_storages,
+)
 from waltz_operator.core.rebalance import volume_capacities
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -130,6 +135,6 @@ def _plan_metadata(
             permissions = StartPermissions(
                 storages=True,
                 servers=servers_may_start,
-                registered=frozenset(present.maps.groups.groups),
+                registered=known_storages(present.maps),
             )
             return storages + plan_healing(desired, observed, present) + replicas, permissions

@@ -13,7 +13,7 @@ from waltz.admin.core.steps import UnregisterStorage
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_orders import follow_order, waiting
-from waltz_operator.core.planning.znodes import groups_of
+from waltz_operator.core.planning.znodes import groups_of, known_storages
 from waltz_operator.core.resources import Disposal, StoragePool
 from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan
@@ -32,8 +32,7 @@ def plan_removal(desired: DesiredCluster, present: ClusterPresent) -> ClusterPla
 
 def registered_storages(pool: StoragePool, present: ClusterPresent) -> frozenset[str]:
     """Return the storages of a pool that any of the storage maps contains."""
-    maps = present.maps
-    known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+    known = known_storages(present.maps)
     return frozenset(storage for storage in known if ordinal_of(pool, storage) is not None)
 
 

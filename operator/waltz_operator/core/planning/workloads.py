@@ -33,12 +33,17 @@ from waltz_operator.core.planning.certificates import (
     plan_clients_tls,
     plan_processes_tls,
 )
-from waltz_operator.core.planning.outside_addresses import outside_names, wanted_services
+from waltz_operator.core.planning.outside_addresses import (
+    outside_names,
+    server_pods,
+    wanted_services,
+)
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.planning.volume_sizes import template_sizes
 from waltz_operator.core.pod_templates import RenderedWorkload, settle
 from waltz_operator.core.resources import StoragePool, TlsMode
+from waltz_operator.core.slots import server_port
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
     ApplyObject,
@@ -84,6 +89,10 @@ def plan_workloads(
     result = plan_objects(desired, observed, wanted_objects) + processes_tls
     result += plan_clients_tls(desired, observed, processes_tls)
     result += _await_budgets(observed, wanted_objects)
+    for manifest in wanted_objects:
+        if manifest.key.kind == "StatefulSet":
+            # The members of ZooKeeper: the cluster is not Healthy while one of them is missing.
+            result += _await_pods(observed, manifest)
     result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
     result += plan_released_objects(desired, observed)
     for pool in _pools(desired, observed):
@@ -143,7 +152,11 @@ def _unconditional_objects(
         is_zookeeper_rolling=is_rolling(desired, observed, Component.ZOOKEEPER),
     )
     pools = _pools(desired, observed)
-    yield from network_policies(cluster, pools, desired.operator_namespace)
+    default_port = cluster.spec.servers.port
+    server_ports = {
+        server_port(pod, default_port) for pod in server_pods(desired, observed).values()
+    }
+    yield from network_policies(cluster, pools, desired.operator_namespace, server_ports)
     yield from certificate_requests(cluster, outside_names(desired, observed))
     for pool in pools:
         yield from storage_objects(cluster, pool)

@@ -177,7 +177,7 @@ def plan_storages(desired: DesiredCluster, present: ClusterPresent) -> ClusterPl
                     "registration by hand"
                 )
                 continue
-            if _is_in_any_map(maps, storage):
+            if storage in known_storages(maps):
                 result += ClusterPlan((UnregisterStorage(storage),))
             result += ClusterPlan((RegisterStorage(storage, group, pool.spec.admin_port),))
     return result
@@ -189,6 +189,16 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
         maps.groups.groups.get(storage) == group
         and maps.connections.admin_ports.get(storage) == admin_port
         and storage in maps.assignments.partitions
+    )
+
+
+def known_storages(maps: StorageMaps) -> frozenset[str]:
+    """Return the storages that any of the storage maps contains.
+
+    After an incomplete change by hand, a storage without a group may have partitions.
+    """
+    return frozenset(
+        {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
     )
 
 
@@ -252,11 +262,3 @@ def _foreign_groups(desired: DesiredCluster, maps: StorageMaps) -> set[int]:
         for storage, group in maps.groups.groups.items()
         if all(ordinal_of(pool, storage) is None for pool in desired.own_pools)
     }
-
-
-def _is_in_any_map(maps: StorageMaps, storage: str) -> bool:
-    return (
-        storage in maps.groups.groups
-        or storage in maps.connections.admin_ports
-        or storage in maps.assignments.partitions
-    )

@@ -178,8 +178,8 @@ class WaltzClusterSpec(Model):
 
     adopt: Adoption | None = None
     """A cluster that runs already, outside of the operator, and that this WaltzCluster takes over
-    with its log. It needs `clusterKey` and `zookeeper.external`. It cannot be removed later. If
-    unset, the operator takes over no other cluster."""
+    with its log. It needs `clusterKey` and `zookeeper.external`. It cannot be removed later, nor
+    added to a cluster that exists already. If unset, the operator takes over no other cluster."""
 
     paused: bool = False
     """Whether the operator leaves the cluster unchanged, and repairs nothing. If the resource is
@@ -350,5 +350,11 @@ class WaltzCluster(Model):
             "!has(self.status.clusterKey) || self.status.clusterKey in ['', self.spec.clusterKey]",
             "clusterKey cannot be added to a cluster that has another key already, as "
             "status.clusterKey shows: create a new WaltzCluster",
+        ),
+        rule(
+            "!has(self.spec.adopt) || has(oldSelf.spec.adopt) || !has(self.status) || "
+            "!has(self.status.clusterKey) || self.status.clusterKey == ''",
+            "adopt cannot be added to a cluster that exists already, as status.clusterKey shows: "
+            "to take over another cluster, create a WaltzCluster of its own for it",
         ),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from waltz_operator.core.resources.model import Model, checked, immutable, pattern_rule, rule
 
@@ -60,10 +60,26 @@ RestartTime = Annotated[
 ]
 """The time at which a user requested a restart. A new value is a new request."""
 
+
+def _without_null(value: Any) -> Any:
+    """Return ``value`` without the entries of mappings that are None, at any depth."""
+    if isinstance(value, dict):
+        return {key: _without_null(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_null(each) for each in value]
+    return value
+
+
 FreeForm = Annotated[
-    dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    dict[str, Any],
+    AfterValidator(_without_null),
+    Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
 ]
-"""A field of the Kubernetes API that the operator passes on unchanged."""
+"""A field of the Kubernetes API that the operator passes on unchanged, except that it omits nulls.
+
+In YAML a key without a value is null. The API server keeps it in such a field, but not in a pod, so
+the pod would never be as specified.
+"""
 
 
 class Disposal(StrEnum):
