@@ -495,6 +495,18 @@ async def test_used_port_or_missing_directory_fails_start(tmp_path: Path) -> Non
     await node.stop()
 
 
+async def test_start_with_the_directory_of_another_cluster_names_the_directory(
+    tmp_path: Path,
+) -> None:
+    node = StorageNode(settings(tmp_path))
+    await node.start(CLUSTER)
+    await node.stop()
+    node = StorageNode(settings(tmp_path))
+    with pytest.raises(DirectoryRefused, match=f"the storage directory {tmp_path} cannot be used"):
+        await node.start(ClusterIdentity(uuid.UUID(int=8), 3))
+    await node.stop()
+
+
 async def test_control_file_is_in_configured_meta_directory(tmp_path: Path) -> None:
     data, meta = tmp_path / "data", tmp_path / "meta"
     data.mkdir()
