@@ -168,6 +168,22 @@ def test_replica_that_is_switched_off_in_the_session_is_stated() -> None:
     assert statement.command == "waltz storage switch a:1 1 --read on --write on"
 
 
+def test_replica_that_is_out_of_the_session_because_it_is_switched_off_is_stated_once() -> None:
+    off = storage(held(0), held(1, on=False))
+    now = sample(storages={"c:1": off}, sessions={1: metadata(1, without=("c:1",))})
+    (statement,) = view(replace(now, changed_at={1: 50.0})).health.statements
+    assert statement.text.startswith("The replica of partition 1 on storage c:1 is switched off")
+    assert statement.command == "waltz storage switch c:1 1 --read on --write on"
+    assert statement.period == Period(since=50.0)
+
+
+def test_refused_replica_that_is_out_of_the_session_is_stated_once() -> None:
+    refused = storage(held(0), held(1), figures=StorageFigures(refused={1: "its files are lost"}))
+    now = sample(storages={"c:1": refused}, sessions={1: metadata(1, without=("c:1",))})
+    (statement,) = view(now).health.statements
+    assert "is refused: its files are lost" in statement.text
+
+
 def test_damage_of_a_replica_that_is_switched_off_is_stated() -> None:
     off = storage(held(0), held(1, on=False), damaged=(DamagedRange(1, 5, 5),))
     statement = view(sample(storages={"a:1": off})).health.statements[0]
