@@ -40,6 +40,14 @@ def test_silent_storage_is_out_of_sessions_since_the_metadata_were_written() -> 
     assert taking_part.period == Period(after=70.0)
 
 
+def test_server_that_denies_its_report_is_not_called_silent() -> None:
+    problem = f"server {sample().endpoint(3)} refused the request: no right to read"
+    denied = ServerSample(problem=problem, denied=True)
+    (statement,) = view(sample(server=denied)).health.statements
+    assert statement.text == f"Server 3 runs, but reports nothing: {problem}."
+    assert (statement.command, statement.process) == ("waltz access list", None)
+
+
 def test_storage_whose_name_contains_another_is_not_left_out() -> None:
     now = sample(storages={"b:1": SILENT, "c:1": storage(held(1))})
     texts = [each.text for each in view(now).health.statements]

@@ -201,9 +201,16 @@ def _headline(partitions: Sequence[PartitionStatus], num_problems: int) -> tuple
 
 
 def _silent_processes(now: Sample) -> Iterator[Statement]:
-    """Yield a statement for each server and storage that does not answer."""
+    """Yield a statement for each server and storage that reports nothing."""
     for server, report in sorted(now.servers.items()):
-        if report.problem is not None:
+        if report.denied:
+            yield Statement(
+                Severity.WARNING,
+                f"Server {server} runs, but reports nothing: {report.problem}.",
+                "Use a client that has the right to read all partitions, or grant it",
+                "waltz access list",
+            )
+        elif report.problem is not None:
             # If the connection is refused, no process runs, and the partitions accept no appends
             # until another server has them.
             is_owner = bool(now.membership.assignment.servers.get(server))
