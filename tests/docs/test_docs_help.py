@@ -50,6 +50,7 @@ waltz profile list
 waltz profile list -o json
 waltz profile use staging
 waltz profile use --none
+waltz profile remove from-home
 + export WALTZ_ZOOKEEPER=zk-1:2181 WALTZ_ROOT=/waltz/orders WALTZ_TLS=off
 + waltz storage add storage-0:55280 --admin-port 55281 --group 0
 + waltz storage add storage-1:55280 --admin-port 55281 --group 1

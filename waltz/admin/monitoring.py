@@ -13,7 +13,7 @@ from typing import Self
 from waltz.admin.core.sample import Sample, ServerSample, StorageSample
 from waltz.admin.core.storage_figures import storage_figures
 from waltz.admin.inspection import read_nodes
-from waltz.admin.server_query import ServerQuery, ServerUnreachable
+from waltz.admin.server_query import RequestRefused, ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, ServerDescriptor, StoreParams
@@ -122,7 +122,8 @@ class Monitor:
             if (broken := self._servers.pop(address, None)) is not None:
                 broken.close()
             refused = isinstance(problem.__cause__, DialRefused)
-            return ServerSample(problem=str(problem), refused=refused)
+            denied = isinstance(problem, RequestRefused)
+            return ServerSample(problem=str(problem), refused=refused, denied=denied)
         return ServerSample(marks, health=health)
 
     async def _query_storages(

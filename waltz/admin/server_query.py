@@ -33,6 +33,10 @@ class ServerUnreachable(ConnectionError):
     """The connection, or a request on it, failed; the text names the server and says why."""
 
 
+class RequestRefused(ServerUnreachable):
+    """The server answered that this client has no right to make the request."""
+
+
 class ServerQuery(FrameHandler):
     """A connection to one server for one request at a time; an async context manager.
 
@@ -155,7 +159,7 @@ class ServerQuery(FrameHandler):
                     if received.req_id != request.req_id:
                         continue
                     if isinstance(received, messages.RequestDenied):
-                        raise ServerUnreachable(
+                        raise RequestRefused(
                             f"server {self._name} refused the request: {received.error}"
                         )
                     if isinstance(received, answer_type):

@@ -161,12 +161,14 @@ def blank(value: object) -> object:
 def as_cell(value: object) -> object:
     """Return ``value`` as a cell of a table shows it; the default of ``show`` of `column`.
 
-    A bool is yes or no. The texts of a tuple are joined by spaces; a tuple of numbers becomes
-    ranges of partitions. None is a dash.
+    A bool is yes or no, a member of an Enum its value. The texts of a tuple are joined by spaces; a
+    tuple of numbers becomes ranges of partitions. None is a dash.
     """
     match value:
         case bool():
             return "yes" if value else "no"
+        case Enum():
+            return value.value
         case list() | tuple():
             texts = [str(item) for item in value if isinstance(item, str)]
             return " ".join(texts) if texts else format_partitions(value)

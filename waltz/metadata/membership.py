@@ -255,7 +255,8 @@ class ServerMembership:
                     ephemeral=True,
                     sequence=True,
                 )
-                log.info("server %d: joined as %s", self.server_id, self._descriptor)
+                address = self._descriptor.address
+                log.info("server %d: joined with the address %s", self.server_id, address)
                 # Declare again: another server, which read the members before the znode existed,
                 # may have removed the first declaration when it wrote its own.
                 await self._declare_transport()

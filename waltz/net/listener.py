@@ -77,9 +77,10 @@ class Listener:
                 errno.EACCES: "ports below 1024 need privileges: choose another port",
                 errno.EADDRNOTAVAIL: "this machine has no such address: check *.bind.host",
             }.get(error.errno or 0, "check *.bind.host and the port")
+            # `socket.create_server` puts the address into the text of its error once more.
+            reason = (error.strerror or str(error)).partition(" (while attempting")[0]
             raise ListenFailed(
-                f"cannot listen for {self.spec.name} connections on {where}: "
-                f"{error.strerror or error}; {advice}"
+                f"cannot listen for {self.spec.name} connections on {where}: {reason}; {advice}"
             ) from error
         self.port = self._socket.getsockname()[1]
         asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)

@@ -53,6 +53,14 @@ def read_cluster_file(path: Path) -> ClusterFile:
     except FileNotFoundError as problem:
         if file.name != CLUSTER_FILE:
             raise BadClusterFile(f"cannot read {file}: {problem.strerror}") from problem
+        running = file.parent / LOCAL_DIRECTORY
+        if (running / CLUSTER_FILE).exists():
+            # The path may be the directory in which `waltz local up` was run. Another start there
+            # would make a second cluster.
+            raise BadClusterFile(
+                f"cannot read {file}: {problem.strerror}; the local cluster is in {running}: name "
+                "that directory"
+            ) from problem
         raise BadClusterFile(
             f"cannot read {file}: {problem.strerror}; the {CLUSTER_FILE} of a local cluster exists "
             f"only while the cluster runs; start it with: {local_command(file.parent, 'up')}"

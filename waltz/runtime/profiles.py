@@ -54,6 +54,12 @@ class Profiles:
             self.named(name)
         return replace(self, used=name)
 
+    def remove(self, name: str) -> Self:
+        """Return the profiles without ``name``; none is in use if it was. Raises BadProfile."""
+        self.named(name)
+        others = {other: profile for other, profile in self.profiles.items() if other != name}
+        return replace(self, profiles=others, used=None if name == self.used else self.used)
+
     def named(self, name: str) -> Profile:
         """Return a profile. Raises BadProfile."""
         if name not in self.profiles:

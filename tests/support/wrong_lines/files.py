@@ -59,7 +59,7 @@ FILE_LINES: dict[str, tuple[tuple[str, str], ...]] = {
         ("use missing --none", "give either the name of a profile, or --none"),
         ("list x", "unexpected extra argument(s) (x)"),
         ("list -o csv", "'csv' is not one of table, json, yaml"),
-        ("remove x", "No such command 'remove'; see: waltz profile --help"),
+        ("remove x", "there is no profile 'x'; the profiles are: none"),
     ),
     "debug": (
         ("bundle", "no cluster is named: use --zookeeper HOST:PORT"),
@@ -187,7 +187,10 @@ FILE_LINES: dict[str, tuple[tuple[str, str], ...]] = {
         ("flatten storage --meta missing", "the storage directory missing does not exist: create"),
         ("flatten storage --wal missing", "storage is not flattened: the storage directory"),
         ("flatten missing", _NO_STORAGE),
-        ("wal storage", "waltz-storage.wal: No such file or directory"),
+        (
+            "wal storage",
+            "waltz-storage.wal: No such file or directory; only a storage with storage.engine: wal",
+        ),
         ("wal junkwal", "junkwal/waltz-storage.wal: the block is no header of a write-ahead log"),
         ("wal emptywal", "emptywal/waltz-storage.wal: the file ends inside its header"),
         ("wal storage --limit -1", "it must be greater than or equal to 1"),

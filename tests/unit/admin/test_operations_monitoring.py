@@ -10,7 +10,7 @@ import pytest
 from tests.support.eventually import eventually
 from waltz.admin.core.sample import StorageSample
 from waltz.admin.monitoring import Monitor
-from waltz.admin.server_query import ServerQuery
+from waltz.admin.server_query import RequestRefused, ServerQuery
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED
@@ -93,6 +93,28 @@ async def test_mark_that_the_server_does_not_know_is_sampled_as_none(
     await eventually(lambda: server.has_joined)
     async with Monitor(cluster, PLAINTEXT, timeout_seconds=10) as monitor:
         assert (await monitor.sample()).servers[server_id].marks == {0: 7, 1: None}
+    await server.leave()
+
+
+async def test_report_that_a_server_denies_is_sampled_as_denied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Denying(Server):
+        async def high_water_mark(self, partition: int) -> int:
+            raise RequestRefused("server s:1 refused the request: no right to read")
+
+    async def open_server(*_: object, **__: object) -> Server:
+        return Denying()
+
+    monkeypatch.setattr(ServerQuery, "open", open_server)
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "log", 2, key=uuid.UUID(int=1))
+    server = ServerMembership(cluster, ("s", 1), lambda _: None)
+    server_id = await server.join()
+    await eventually(lambda: server.has_joined)
+    async with Monitor(cluster, PLAINTEXT, timeout_seconds=10) as monitor:
+        sampled = (await monitor.sample()).servers[server_id]
+    assert (sampled.denied, sampled.refused) == (True, False)
     await server.leave()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.failing_decoders import errors_of_event_loop, fails_for
 from waltz.admin import ServerQuery, ServerUnreachable
+from waltz.admin.server_query import RequestRefused
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as messages
@@ -97,20 +98,22 @@ class DenyingServer(LateServer):
             self._connection.send(messages.encode(denial, self._connection.version))
 
 
-async def query_denying_server_fails(reason: str) -> None:
-    """Ask a DenyingServer for a mark; the query must fail with ``reason``."""
+async def query_denying_server_fails(
+    reason: str, error: type[ServerUnreachable] = ServerUnreachable
+) -> None:
+    """Ask a DenyingServer for a mark; the query must fail with ``error`` and ``reason``."""
     listener = Listener(CLIENT_SERVER, DenyingServer, PLAINTEXT)
     listener.start("127.0.0.1", 0)
     try:
         async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
-            with pytest.raises(ServerUnreachable, match=reason):
+            with pytest.raises(error, match=reason):
                 await query.high_water_mark(0)
     finally:
         await listener.close()
 
 
 async def test_denied_request_fails_with_the_reason() -> None:
-    await query_denying_server_fails("refused the request: no right to read")
+    await query_denying_server_fails("refused the request: no right to read", RequestRefused)
 
 
 async def test_decoder_error_fails_the_request_and_closes_the_connection(

@@ -171,6 +171,9 @@ def test_verify_of_segments_that_need_the_log_shows_that_and_fails(crashed: Path
     assert result.exit_code == 1
     (start,) = json.loads(result.stdout)["start"]
     assert "complete only with their write-ahead log" in start["refused"]
+    shown = CliRunner().invoke(app, ["disk", "verify", str(crashed)]).stdout
+    assert "need the write-ahead log: the segments" in shown
+    assert "refuse the partition" not in shown
 
 
 def test_wal_in_a_directory_of_its_own_is_shown(crashed: Path) -> None:

@@ -41,6 +41,15 @@ def test_directory_without_cluster_file_says_how_to_start_the_cluster(tmp_path: 
     )
 
 
+def test_directory_above_a_local_cluster_is_answered_with_that_of_the_cluster(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "waltz-local").mkdir()
+    (tmp_path / "waltz-local" / "cluster.json").write_text("{}")
+    with pytest.raises(ClusterNotNamed, match=f"cluster is in {tmp_path}/waltz-local: name that"):
+        named_cluster(None, None, tmp_path, None)
+
+
 def test_options_override_the_file(described: Path) -> None:
     assert named_cluster("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
 

@@ -1,4 +1,4 @@
-"""``waltz profile``: add, use and list, and the options that a profile stands for."""
+"""``waltz profile``: add, use, remove and list, and the options that a profile stands for."""
 
 from __future__ import annotations
 
@@ -48,6 +48,19 @@ def test_profile_add_and_use_report_changes_with_their_steps() -> None:
     assert (added["outcome"], added["steps"][1:]) == ("changed", ["use profile staging"])
     used = json.loads(waltz("use", "--none", "-o", "json").stdout)
     assert (used["action"], used["steps"]) == ("profile use", ["use no profile"])
+
+
+def test_removed_profile_is_not_in_use_any_more() -> None:
+    for name in ("staging", "prod"):
+        waltz("add", name, "-z", "zk:1")
+    assert waltz("remove", "prod").exit_code == 0
+    assert named_cluster() == Target("zk:1", "/waltz", None)
+    removed = json.loads(waltz("remove", "staging", "-o", "json").stdout)
+    assert (removed["action"], removed["object"]) == ("profile remove", "staging")
+    assert removed["steps"][1:] == ["use no profile"]
+    with pytest.raises(ClusterNotNamed):
+        named_cluster()
+    assert "there is no profile 'prod'" in waltz("remove", "prod").stderr
 
 
 def test_list_shows_the_profile_in_use() -> None:

@@ -16,6 +16,7 @@ from waltz.admin import FencingFailed, PartitionRescue
 from waltz.admin.core.rescue import RebuildDecision, Verdict
 from waltz.cli.app import app
 from waltz.cli.cluster import rescue
+from waltz.cli.cluster.rescue_rows import render_rescue
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
 from waltz.metadata.cluster import Cluster
@@ -137,6 +138,13 @@ def test_rescue_asks_and_writes_nothing_without_a_yes(
     result = CliRunner().invoke(app, command, input=answer)
     assert (result.exit_code, "Continue?" in result.stderr) == (1, True)
     assert "aborted" in result.stderr
+
+
+def test_table_of_a_rescue_shows_the_decision_in_words() -> None:
+    kept = RebuildDecision(Verdict.KEPT, None, "the metadata name the partition's replicas")
+    shown = render_rescue([PartitionRescue(0, (), kept)])
+    assert shown.tables[0].cells[0][:2] == (0, "kept")
+    assert shown.value[0]["metadata"] == "kept"
 
 
 @pytest.mark.parametrize("answers", [["--yes"], ["--dry-run"]])

@@ -40,6 +40,14 @@ def test_silent_storage_is_out_of_sessions_since_the_metadata_were_written() -> 
     assert taking_part.period == Period(after=70.0)
 
 
+def test_server_that_denies_its_report_is_not_called_silent() -> None:
+    problem = f"server {sample().endpoint(3)} refused the request: no right to read"
+    denied = ServerSample(problem=problem, denied=True)
+    (statement,) = view(sample(server=denied)).health.statements
+    assert statement.text == f"Server 3 runs, but reports nothing: {problem}."
+    assert (statement.command, statement.process) == ("waltz access list", None)
+
+
 def test_storage_whose_name_contains_another_is_not_left_out() -> None:
     now = sample(storages={"b:1": SILENT, "c:1": storage(held(1))})
     texts = [each.text for each in view(now).health.statements]
@@ -166,6 +174,22 @@ def test_replica_that_is_switched_off_in_the_session_is_stated() -> None:
         "write it."
     )
     assert statement.command == "waltz storage switch a:1 1 --read on --write on"
+
+
+def test_replica_that_is_out_of_the_session_because_it_is_switched_off_is_stated_once() -> None:
+    off = storage(held(0), held(1, on=False))
+    now = sample(storages={"c:1": off}, sessions={1: metadata(1, without=("c:1",))})
+    (statement,) = view(replace(now, changed_at={1: 50.0})).health.statements
+    assert statement.text.startswith("The replica of partition 1 on storage c:1 is switched off")
+    assert statement.command == "waltz storage switch c:1 1 --read on --write on"
+    assert statement.period == Period(since=50.0)
+
+
+def test_refused_replica_that_is_out_of_the_session_is_stated_once() -> None:
+    refused = storage(held(0), held(1), figures=StorageFigures(refused={1: "its files are lost"}))
+    now = sample(storages={"c:1": refused}, sessions={1: metadata(1, without=("c:1",))})
+    (statement,) = view(now).health.statements
+    assert "is refused: its files are lost" in statement.text
 
 
 def test_damage_of_a_replica_that_is_switched_off_is_stated() -> None:

@@ -102,6 +102,15 @@ async def test_servers_that_join_share_the_partitions(world: World) -> None:
     assert set(second.partitions.values()) == {2}
 
 
+async def test_log_line_of_a_server_that_joins_has_its_address(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "waltz.metadata.membership")
+    await world.server()
+    await world.await_settled(4)
+    assert "server 1: joined with the address localhost:6001" in caplog.messages
+
+
 async def test_server_without_partitions_has_joined_only_when_it_is_in_an_assignment(
     world: World,
 ) -> None:

@@ -130,6 +130,7 @@ REFUSALS: list[tuple[Callable[[], StorageMaps], str]] = [
     (lambda: unassign_partitions(TWO, "c:1", [0]), "c:1 is not in the cluster"),
     (lambda: unassign_partitions(TWO, "a:1", [0, 2]), "does not have partition 2"),
     (lambda: unassign_partitions(TWO, "a:1", [1]), "only replica of partition 1 in group 0"),
+    (lambda: unassign_partitions(TWO, "b:1", [1]), "with: waltz storage retire-group 1"),
     (lambda: auto_assign(TWO, 7, 3), "Group 7 has no storage"),
     (lambda: auto_assign(TWO, 1, 3), "b:1 of group 1 already has partitions 0, 1"),
 ]

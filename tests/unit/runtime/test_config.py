@@ -234,6 +234,15 @@ def test_file_that_is_no_map_is_an_error(file: Path, content: str, what: str) ->
     assert "\n" not in str(caught.value)
 
 
+def test_error_of_malformed_yaml_says_in_words_where_it_is(file: Path) -> None:
+    file.write_text("a: 1\nb: c: d\n")
+    with pytest.raises(ConfigError) as caught:
+        read_settings(Empty, file, {})
+    assert str(caught.value) == (
+        f"{file} is not valid YAML: mapping values are not allowed here (line 2, column 5)"
+    )
+
+
 def test_unreadable_file_error_names_the_file(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"cannot read {file}: No such file"):
         read_settings(Empty, file, {})

@@ -114,6 +114,13 @@ def test_error_of_several_problems_has_the_first_and_their_number(tmp_path: Path
         read_settings(ServerConfig, file, {})
 
 
+def test_error_of_a_mistyped_required_setting_names_the_unknown_one_first(tmp_path: Path) -> None:
+    values = {"server.prot": 1, "zookeeper.connectString": "zk:1", "zookeeper.sessionTimeout": 9}
+    file = write(tmp_path, values)
+    with pytest.raises(ConfigError, match=r"unknown setting server\.prot; did you mean"):
+        read_settings(ServerConfig, file, {})
+
+
 def test_setting_given_dotted_and_nested_is_an_error(tmp_path: Path) -> None:
     file = write(tmp_path, {"server.port": 1, "server": {"port": 2}})
     with pytest.raises(ConfigError, match=r"config\.yml: server\.port is set twice$"):

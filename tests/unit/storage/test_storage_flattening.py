@@ -116,7 +116,7 @@ def test_plain_directory_beside_a_log_of_another_moment_is_refused_and_unchanged
 
 def test_log_in_another_directory_must_be_named() -> None:
     data, log = crashed_disks(own_log=True)
-    with pytest.raises(DirectoryRefused, match=r"name the directory of .* storage\.wal\.directory"):
+    with pytest.raises(DirectoryRefused, match=r"name .* storage\.wal\.directory with --wal"):
         flattened(data)
     _, other = crashed_disks(own_log=True)
     with pytest.raises(DirectoryRefused, match="not the one that belongs"):
@@ -246,7 +246,7 @@ def test_log_elsewhere_must_be_named_although_no_segment_has_the_key(crashed: Pa
     (crashed / WAL_FILE).unlink()
     shutil.rmtree(crashed / "2")
     (crashed / LOG_PAIR_FILE).write_text(str(uuid.uuid4()))
-    with pytest.raises(DirectoryRefused, match=r"name the directory of .* storage\.wal\.directory"):
+    with pytest.raises(DirectoryRefused, match=r"name .* storage\.wal\.directory with --wal"):
         flatten(crashed)
 
 

@@ -33,8 +33,11 @@ from waltz.runtime.configuration import ConfigError, TlsSettings, read_settings
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.segment_format import HEADER_BYTES
+from waltz_storage.core.wal.checksums import DEFAULT
+from waltz_storage.core.wal.ring import BLOCK_BYTES
+from waltz_storage.core.wal.wal_header import WalHeader
 from waltz_storage.shell import connections
-from waltz_storage.shell.config import StorageConfig
+from waltz_storage.shell.config import LARGEST_WAL_BYTES, StorageConfig
 from waltz_storage.shell.connections import ClusterIdentity
 from waltz_storage.shell.environment import StorageEnvironment, learn_cluster
 from waltz_storage.shell.node import StorageNode
@@ -567,6 +570,18 @@ async def test_used_port_or_missing_directory_fails_start(tmp_path: Path) -> Non
     await node.stop()
 
 
+async def test_start_with_the_directory_of_another_cluster_names_the_directory(
+    tmp_path: Path,
+) -> None:
+    node = StorageNode(settings(tmp_path))
+    await node.start(CLUSTER)
+    await node.stop()
+    node = StorageNode(settings(tmp_path))
+    with pytest.raises(DirectoryRefused, match=f"the storage directory {tmp_path} cannot be used"):
+        await node.start(ClusterIdentity(uuid.UUID(int=8), 3))
+    await node.stop()
+
+
 async def test_control_file_is_in_configured_meta_directory(tmp_path: Path) -> None:
     data, meta = tmp_path / "data", tmp_path / "meta"
     data.mkdir()
@@ -632,6 +647,7 @@ def test_nested_and_dotted_settings_are_equal(tmp_path: Path) -> None:
         ("storage.directori: /x", "did you mean storage.directory"),
         ("storage.segment.cache.capacity: none", "segment.cache.capacity"),
         ("storage.scrub.bytesPerSecond: -1", "expected a number from 0 on"),
+        ("storage.wal.size: 17592186044417", "wal.size must be at most 17592186044416 bytes"),
     ],
 )
 def test_invalid_settings_are_reported(tmp_path: Path, more: str, message: str) -> None:
@@ -639,6 +655,21 @@ def test_invalid_settings_are_reported(tmp_path: Path, more: str, message: str) 
     file.write_text(GOOD + more)
     with pytest.raises(ConfigError, match=message):
         read_settings(StorageConfig, file)
+
+
+def test_segments_beyond_the_offsets_of_the_write_ahead_log_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "storage.yml"
+    too_large = GOOD.replace("2000", "1073741824001")
+    file.write_text(too_large)
+    assert read_settings(StorageConfig, file).segment_threshold == 1_073_741_824_001
+    file.write_text(too_large + "storage.engine: wal")
+    with pytest.raises(ConfigError, match=r"at most 1073741824000 bytes with storage\.engine"):
+        read_settings(StorageConfig, file)
+
+
+def test_largest_write_ahead_log_has_the_last_block_number() -> None:
+    ring = WalHeader.new(uuid.UUID(int=9), LARGEST_WAL_BYTES // BLOCK_BYTES, DEFAULT).ring
+    assert ring.first + ring.count == 1 << 32
 
 
 def test_command_with_bad_settings_fails_with_one_line(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def judge(
     """
     statements = (
         *_silent_processes(now),
-        *_failed_checks(now, findings),
+        *_failed_checks(now, partitions, findings),
         *_damage(now, partitions),
         *_differences(now),
         *_full_disks(now, min_disk_free),
@@ -201,9 +201,16 @@ def _headline(partitions: Sequence[PartitionStatus], num_problems: int) -> tuple
 
 
 def _silent_processes(now: Sample) -> Iterator[Statement]:
-    """Yield a statement for each server and storage that does not answer."""
+    """Yield a statement for each server and storage that reports nothing."""
     for server, report in sorted(now.servers.items()):
-        if report.problem is not None:
+        if report.denied:
+            yield Statement(
+                Severity.WARNING,
+                f"Server {server} runs, but reports nothing: {report.problem}.",
+                "Use a client that has the right to read all partitions, or grant it",
+                "waltz access list",
+            )
+        elif report.problem is not None:
             # If the connection is refused, no process runs, and the partitions accept no appends
             # until another server has them.
             is_owner = bool(now.membership.assignment.servers.get(server))
@@ -228,32 +235,37 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
             )
 
 
-def _failed_checks(now: Sample, findings: Iterable[Finding]) -> Iterator[Statement]:
+def _failed_checks(
+    now: Sample, partitions: Sequence[PartitionStatus], findings: Iterable[Finding]
+) -> Iterator[Statement]:
     """Yield one statement for each check and problem, with all partitions that have it."""
     # For each check and general text: the problems with this text, each with its partitions.
     grouped: dict[tuple[Check, str], dict[str, list[int]]] = {}
-    for finding, problem in _unexplained_problems(now, findings):
+    for finding, problem in _unexplained_problems(now, partitions, findings):
         alike = grouped.setdefault((finding.check, _general(problem)), {})
         alike.setdefault(problem, []).append(finding.partition)
     for (check, general), alike in grouped.items():
         problem = next(iter(alike)) if len(alike) == 1 else general
-        partitions = sorted({partition for each in alike.values() for partition in each})
+        affected = sorted({partition for each in alike.values() for partition in each})
         severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
         period_of = _PERIOD_OF.get(check, problem_times.of_undated_problem)
         yield Statement(
             severity,
-            f"{_named(partitions)}: {problem}.",
+            f"{_named(affected)}: {problem}.",
             *_REMEDIES[check],
-            period=Period.of_first(period_of(now, partition) for partition in partitions),
+            period=Period.of_first(period_of(now, partition) for partition in affected),
             missing=_MISSING.get(check),
         )
 
 
 def _unexplained_problems(
-    now: Sample, findings: Iterable[Finding]
+    now: Sample, partitions: Sequence[PartitionStatus], findings: Iterable[Finding]
 ) -> Iterator[tuple[Finding, str]]:
     """Yield each problem of a failed check that does not follow from another statement."""
     silent = _names_of_silent(now)
+    unusable = {
+        each.partition: {r.storage for r in each.replicas if r.unusable} for each in partitions
+    }
     failed = [finding for finding in findings if finding.problems]
     without_quorum = {each.partition for each in failed if each.check is Check.QUORUM}
     without_server = {each.partition for each in failed if each.check is Check.ONE_SERVER}
@@ -266,8 +278,11 @@ def _unexplained_problems(
             # A problem that names a silent process may be no more than a result of its silence. The
             # text of a problem has the addresses of the processes that it is about. Problems of the
             # checks in `_CRITICAL` are kept nevertheless: appends wait, whatever the cause is.
-            named_silent = silent & {word.strip(",:;") for word in problem.split()}
-            if finding.check not in _CRITICAL and named_silent:
+            words = {word.strip(",:;") for word in problem.split()}
+            if finding.check not in _CRITICAL and silent & words:
+                continue
+            # No server fills such a replica, so the remedy of the check would be wrong.
+            if finding.check is Check.REPLICAS_RECOVERED and words & unusable[finding.partition]:
                 continue
             if (
                 finding.check is not Check.ONE_SERVER
@@ -305,10 +320,7 @@ def _server_is_silent(now: Sample, partition: int) -> bool:
 
 
 def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Statement]:
-    """Yield a statement for each replica that is refused, switched off or has damaged records.
-
-    A replica that is switched off and out of the session is left out: `_failed_checks` reports it.
-    """
+    """Yield a statement for each replica that is refused, switched off or has damaged records."""
     for partition in partitions:
         for replica in partition.replicas:
             place = f"of partition {partition.partition} on storage {replica.storage}"
@@ -330,13 +342,15 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                     text = f"1 record {place} is damaged: id {ids}."
                 command = f"waltz storage recover {replica.storage} {partition.partition}"
                 yield Statement(Severity.CRITICAL, text, "Repair them", command)
-            elif replica.state is ReplicaState.OFF and replica.in_session:
+            elif replica.state is ReplicaState.OFF:
+                missing = problem_times.of_missing_replica(now, partition.partition)
                 yield Statement(
                     Severity.WARNING,
                     f"The replica {place} is switched off: {replica.reason}.",
                     "Switch it on when the reason is gone for which it was switched off",
                     f"waltz storage switch {replica.storage} {partition.partition} "
                     "--read on --write on",
+                    period=UNKNOWN_PERIOD if replica.in_session else missing,
                 )
 
 

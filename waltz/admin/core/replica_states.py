@@ -61,6 +61,11 @@ class ReplicaStatus:
     last_id: int | None
     damaged_records: int | None
 
+    @property
+    def unusable(self) -> bool:
+        """Whether the storage refuses the replica, or an administrator has switched it off."""
+        return self.state in (ReplicaState.REFUSED, ReplicaState.OFF)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:

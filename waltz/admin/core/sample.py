@@ -18,6 +18,7 @@ class ServerSample:
     """The report of one server; ``problem`` is why the server reported nothing.
 
     ``refused`` is whether its host refused the connection: then no process listens on its port.
+    ``denied`` is whether it answered that this client has no right to the report.
     ``marks`` has the high-water mark of each of its partitions, None while the partition opens.
     ``health`` has, by partition, whether its store session is open; None if that was not queried.
     """
@@ -26,6 +27,7 @@ class ServerSample:
     problem: str | None = None
     health: Mapping[int, bool] | None = None
     refused: bool = False
+    denied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

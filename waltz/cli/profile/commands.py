@@ -114,6 +114,21 @@ def use_command(
     show_change(output, change("profile use", name or "", steps), sentence)
 
 
+@app.command("remove", epilog=examples("waltz profile remove from-home"))
+@prints(Change)
+def remove_command(name: Name, output: Output = Format.TABLE) -> None:
+    """Remove a profile; if it is the one in use, no profile is in use afterwards."""
+    with exit_on_expected_error():
+        before = read_profiles(profiles_file())
+        write_profiles(profiles_file(), before.remove(name))
+    steps = [f"remove profile {name} from {profiles_file()}"]
+    sentence = f"profile {name} is removed from {profiles_file()}"
+    if before.used == name:
+        steps.append("use no profile")
+        sentence += ", and no profile is in use"
+    show_change(output, change("profile remove", name, steps), sentence)
+
+
 @app.command("list", epilog=examples("waltz profile list", "waltz profile list -o json"))
 @prints(ProfileRow, ResultForm.LIST)
 def list_command(output: Output = Format.TABLE) -> None:

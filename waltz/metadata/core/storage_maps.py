@@ -147,7 +147,8 @@ def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[in
     if only_here := [p for p in wanted if p not in held_by_others]:
         raise ChangeRefused(
             f"Storage {storage} holds the only replica of {_partition_list(only_here)} in group "
-            f"{group}; assign to another storage of the group first."
+            f"{group}; assign to another storage of the group first, or remove the replicas of the "
+            f"whole group with: waltz storage retire-group {group}"
         )
     return _with_partitions(maps, {storage: tuple(p for p in held if p not in wanted)})
 

@@ -67,6 +67,7 @@ def settings_report(
     values = {} if path is None else read_yaml(path)
     in_file = {name: RawSetting(value, str(path)) for name, value in values.items()}
     problems: list[str] = []
+    unknown: list[str] = []
     in_environment, warnings = from_environment(model, environment)
     try:
         # The variable of a setting overrides `WALTZ_TLS`.
@@ -80,7 +81,7 @@ def settings_report(
     for name in raw.keys() - known.keys():
         why = _why_without_effect(model, name)
         if why is None:
-            problems.append(f"{raw[name].origin}: {_unknown(name, known)}")
+            unknown.append(f"{raw[name].origin}: {_unknown(name, known)}")
         else:
             ignored[name] = raw[name].value
             warnings.append(f"{raw[name].origin}: {name} has no effect: {why}")
@@ -96,13 +97,15 @@ def settings_report(
         reasons = _reasons(error)
         problems += _problems(reasons, raw, path)
     # Combinations of values are checked only if each value alone can be used.
-    if config is not None and not problems:
+    if config is not None and not problems and not unknown:
         where = path or "the environment"
         problems += (f"{where}: {problem}" for problem in config.problems(ignored))
+    # A mistyped name may be the reason why a required setting is missing, so it comes first.
+    all_problems = (*sorted(unknown), *sorted(problems))
     return SettingsReport(
-        None if problems else config,
+        None if all_problems else config,
         tuple(_setting(key, raw, reasons) for key in known.values()),
-        tuple(sorted(problems)),
+        all_problems,
         tuple(sorted(warnings)),
     )
 

@@ -65,10 +65,19 @@ def _read_map(path: Path) -> Mapping[str, Any]:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     except _YAML_ERRORS as error:
-        what = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not valid YAML: {what}") from None
+        raise ConfigError(f"{path} is not valid YAML: {_what_is_wrong(error)}") from None
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{path} must be a YAML map of settings")
     return tree
+
+
+def _what_is_wrong(error: Exception) -> str:
+    """Return the text of an error of the YAML library on one line, with the place in the file."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        # The text of the library quotes the line with a mark below it, which needs several lines.
+        mark = error.problem_mark
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        return f"{reason} (line {mark.line + 1}, column {mark.column + 1})"
+    return " ".join(str(error).split())

@@ -25,8 +25,12 @@ from waltz_storage.inspect.places import CannotInspect
 from waltz_storage.inspect.wal_reading import is_wal_empty, read_wal_key
 
 
+class NeedsLog(CannotInspect):
+    """The segments of a directory are complete only with its write-ahead log."""
+
+
 def check_complete(root: Path) -> None:
-    """Raise CannotInspect if the segments in ``root`` need a write-ahead log.
+    """Raise NeedsLog if the segments in ``root`` need a write-ahead log.
 
     If ``root`` has a control file with a whole header, the key in the header decides (see
     `check_marked_complete`). Otherwise the segments need the log in ``root`` if that log is not
@@ -40,18 +44,18 @@ def check_complete(root: Path) -> None:
             check_marked_complete(root, ControlHeader.decode(raw))
             return
     if (root / WAL_FILE).exists() and not is_wal_empty(root):
-        raise CannotInspect(_incomplete(root))
+        raise NeedsLog(_incomplete(root))
 
 
 def check_marked_complete(root: Path, header: ControlHeader) -> None:
-    """Raise CannotInspect if the control file with ``header`` marks ``root`` as needing its log.
+    """Raise NeedsLog if the control file with ``header`` marks ``root`` as needing its log.
 
     The mark is the key in the header: the cluster's key with inverted bytes. A crash may leave only
     some of the bytes inverted; such a key is a mark, too. Raises OSError.
     """
     key = cluster_key(root)
     if key is not None and header.key != key and is_key_or_inverse(header.key, key):
-        raise CannotInspect(_incomplete(root))
+        raise NeedsLog(_incomplete(root))
 
 
 def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:

@@ -14,6 +14,7 @@ from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.scrub.findings import Ranges, ranges_of
+from waltz_storage.inspect.completeness import NeedsLog
 from waltz_storage.inspect.control_reading import ControlContent, read_control
 from waltz_storage.inspect.dry_disk import Change, DryDisk
 from waltz_storage.inspect.places import CannotInspect, Place
@@ -27,12 +28,16 @@ class StartOutcome:
     serve the partition, the next record gets the id ``next_id``, and the records ``damaged`` are
     not served. The files of a refused partition get few ``changes``: the remains of an interrupted
     creation are removed, and the end of an older copy is cut (see `open_log`).
+
+    If ``needs_log``, a start with the engine ``wal`` would first replay the write-ahead log, which
+    the rehearsal does not do. Then ``refused`` says that the segments are not complete.
     """
 
     refused: str | None
     next_id: int | None
     changes: tuple[Change, ...] = ()
     damaged: Ranges = ()
+    needs_log: bool = False
 
     @property
     def sound(self) -> bool:
@@ -42,6 +47,8 @@ class StartOutcome:
     @property
     def service(self) -> str:
         """How the partition would be served; the text follows the word "would"."""
+        if self.needs_log:
+            return f"need the write-ahead log: {self.refused}"
         if self.refused is not None:
             return f"refuse the partition: {self.refused}"
         without = ""
@@ -79,7 +86,9 @@ def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
     try:
         control = read_control(place.root, meta)
     except CannotInspect as problem:
-        return {partition: StartOutcome(str(problem), None) for partition in place.partitions}
+        needs_log = isinstance(problem, NeedsLog)
+        outcome = StartOutcome(str(problem), None, needs_log=needs_log)
+        return dict.fromkeys(place.partitions, outcome)
     # A damaged entry, which is a text, may be that of an assigned partition.
     return {
         partition: try_start(place.root, partition, control)

@@ -90,5 +90,10 @@ def _scanning(root: Path) -> Iterator[tuple[WalHeader, Iterator[Transaction | Lo
             yield header, scan_transactions(header, BlockReader(file).read_block)
     except HeaderDamaged as damaged:
         raise CannotInspect(f"cannot read {path}: {damaged}") from damaged
+    except FileNotFoundError as problem:
+        raise CannotInspect(
+            f"cannot read {path}: {problem.strerror}; only a storage with storage.engine: wal has "
+            "this file, in storage.wal.directory if that is set"
+        ) from problem
     except OSError as problem:
         raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem

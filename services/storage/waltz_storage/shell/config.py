@@ -55,6 +55,11 @@ _WITHOUT_EFFECT = {
 
 SMALLEST_WAL_BYTES = 1 << 20
 """The least value of ``storage.wal.size``."""
+LARGEST_WAL_BYTES = 1 << 44
+"""The largest value of ``storage.wal.size``: the number of a block of 4096 bytes has 32 bits."""
+LARGEST_LOGGED_SEGMENT_BYTES = 1000 << 30
+"""The largest value of ``storage.segment.size.threshold`` with the engine ``wal``: an offset in its
+log has 40 bits, and a segment exceeds the threshold by up to one record."""
 _Engine = Annotated[str, BeforeValidator(one_of(*(kind.value for kind in EngineKind)))]
 
 
@@ -150,6 +155,13 @@ class StorageConfig(ClusterSettings):
             yield "storage.port, storage.admin.port, storage.jetty.port must all differ"
         if self.wal_bytes < SMALLEST_WAL_BYTES:
             yield f"storage.wal.size must be at least {SMALLEST_WAL_BYTES} bytes"
+        if self.wal_bytes > LARGEST_WAL_BYTES:
+            yield f"storage.wal.size must be at most {LARGEST_WAL_BYTES} bytes"
+        if self.engine == EngineKind.WAL and self.segment_threshold > LARGEST_LOGGED_SEGMENT_BYTES:
+            yield (
+                "storage.segment.size.threshold must be at most "
+                f"{LARGEST_LOGGED_SEGMENT_BYTES} bytes with storage.engine: wal"
+            )
         yield from self.tls_settings.tls_problems("storage.", ignored)
         for allowed in (self.allowed_servers, self.allowed_administrators):
             if allowed.names is not None and not (self.tls.enabled and self.tls.ca):

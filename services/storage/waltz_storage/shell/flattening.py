@@ -121,7 +121,7 @@ def _check_log_is_named(directories: Directories) -> None:
     if directories.log is None and directories.data.exists(LOG_PAIR_FILE):
         raise DirectoryRefused(
             "the write-ahead log is in a directory of its own: name the directory of the setting "
-            "storage.wal.directory"
+            "storage.wal.directory with --wal"
         )
 
 

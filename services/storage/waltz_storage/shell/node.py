@@ -293,7 +293,13 @@ def _open_directory(
                 directory=home,
             )
         )
-    return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta, wal)
+    try:
+        return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta, wal)
+    except DirectoryRefused as refused:
+        # The pure core knows no path.
+        raise DirectoryRefused(
+            f"the storage directory {config.directory} cannot be used: {refused}"
+        ) from refused
 
 
 def _separate_disk(
