@@ -77,9 +77,13 @@ async def test_damage_is_forgotten_when_a_server_truncates_the_log_before_it(
     address = "127.0.0.1", node.listener.port
     server = await RpcConnection.open_storage(address, PLAINTEXT, IDENTITY)
     try:
-        await server.call(lambda seq: storage.TruncateRequest(1, seq, 0, 2))
+        await server.call(
+            lambda seq: storage.TruncateRequest(1, seq, 0, 2), storage.MaxTransactionIdResponse
+        )
         assert await damaged(node) == (DamagedRange(0, 1, 1),)
-        await server.call(lambda seq: storage.TruncateRequest(1, seq, 0, 0))
+        await server.call(
+            lambda seq: storage.TruncateRequest(1, seq, 0, 0), storage.MaxTransactionIdResponse
+        )
         assert await damaged(node) == ()
     finally:
         server.close()
