@@ -226,11 +226,21 @@ SPARK_BUGS = (
     Planted(
         "a trigger reads beyond its target",
         Package.SPARK,
-        "partition: min(end, self._target[partition]) for partition, end in ends.items()\n",
-        "partition: end for partition, end in ends.items()\n",
+        "partition: min(end, max(starts[partition], target[partition]))\n",
+        "partition: end\n",
         "A query with availableNow does not end.",
         nodes(
             "unit/spark/test_spark_stream_reader.py::test_available_now_trigger_stops_at_the_log_end_at_its_start"
+        ),
+    ),
+    Planted(
+        "a trigger goes back to an old target",
+        Package.SPARK,
+        "partition: min(end, max(starts[partition], target[partition]))\n",
+        "partition: min(end, target[partition])\n",
+        "The next run of a query with availableNow reads transactions twice.",
+        nodes(
+            "unit/spark/test_spark_stream_reader.py::test_available_now_trigger_with_an_old_mark_does_not_go_back"
         ),
     ),
     Planted(

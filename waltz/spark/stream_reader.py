@@ -25,6 +25,7 @@ from waltz.spark.core.offsets import (
     Offset,
     admit_bytes,
     admit_rows,
+    ends_at_target,
     offset_of,
     positions_of,
     readable_ends,
@@ -68,9 +69,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             starts = positions_of(start, self._chosen(reader))
             ends = self._readable_ends(reader, starts)
             if self._target is not None:
-                ends = {
-                    partition: min(end, self._target[partition]) for partition, end in ends.items()
-                }
+                ends = ends_at_target(starts, ends, self._target)
             return offset_of(self._admit(reader, starts, ends, limit))
 
         return self._with_reader(decide)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -82,6 +83,28 @@ def test_payload_json_decodes_to_columns() -> None:
     assert rows == [(100, 5, "a"), (101, None, None), (102, -3, None)]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (b'{"amount": 1}{"amount": 2}', b""),
+        (b'{"amount":', b'1}{"amount": 2}'),
+        (b'{"amount": 1}', b'{"amount": 2} {"amount": 3}', b" "),
+        (b'{"amount": 1, "x": {', b'}}{"amount": 2}'),
+    ],
+)
+def test_payload_json_objects_do_not_move_to_other_rows(bad: tuple[bytes, ...]) -> None:
+    """Each value is decoded alone, although many are parsed together."""
+    made = payload(AMOUNTS, decode="json")
+    alone = [decoded(made, data)[0][1:] for data in bad]
+    assert [row[1:] for row in decoded(made, *bad)] == alone
+    assert (None, None) in alone
+
+
+def test_payload_json_text_that_is_not_utf8_is_null() -> None:
+    rows = decoded(payload(AMOUNTS, decode="json"), b'{"who": "\xff"}', b'{"who": "b"}')
+    assert [row[2] for row in rows] == [None, "b"]
+
+
 WRITTEN = {
     "type": "record",
     "name": "Transfer",
@@ -92,6 +115,7 @@ WRITTEN = {
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9}},
         {"name": "tags", "type": {"type": "array", "items": "string"}},
         {"name": "counts", "type": {"type": "map", "values": "int"}},
+        {"name": "key", "type": ["null", {"type": "string", "logicalType": "uuid"}]},
     ],
 }
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
@@ -105,6 +129,7 @@ def avro(**values: object) -> bytes:
         "price": Decimal(3),
         "tags": [],
         "counts": {},
+        "key": None,
     }
     made = BytesIO()
     fastavro.schemaless_writer(made, fastavro.parse_schema(WRITTEN), given | values)
@@ -131,6 +156,12 @@ def test_payload_avro_logical_and_nested_types_are_converted() -> None:
     )
     row = avro(tags=["a", "b"], counts={"x": 1})
     assert decoded(avro_payload(schema), row) == [(NOON, Decimal(3), ["a", "b"], [("x", 1)])]
+
+
+def test_payload_avro_uuid_is_text() -> None:
+    key = uuid.UUID(int=1)
+    schema = StructType([StructField("key", StringType())])
+    assert decoded(avro_payload(schema), avro(key=key)) == [(str(key),)]
 
 
 @pytest.mark.parametrize("mode", ["permissive", "drop"])
@@ -191,6 +222,15 @@ def test_payload_arrow_transaction_with_many_rows_gives_all_of_them() -> None:
         (102, 3, "c"),
         (103, None, None),
     ]
+
+
+def test_payload_arrow_stream_with_a_wrong_offset_is_null() -> None:
+    """An offset beyond the data would copy memory of the worker to the column."""
+    good = ipc({"who": "abcd", "amount": 1}, {"who": "efgh", "amount": 2})
+    before, _, after = good.rpartition((4).to_bytes(4, "little") + (8).to_bytes(4, "little"))
+    bad = before + (5000).to_bytes(4, "little") + (8).to_bytes(4, "little") + after
+    rows = decoded(payload(AMOUNTS, decode="arrow"), bad, good)
+    assert rows == [(100, None, None), (101, 1, "abcd"), (101, 2, "efgh")]
 
 
 def test_payload_empty_batch_has_no_rows() -> None:

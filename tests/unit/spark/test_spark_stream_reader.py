@@ -75,6 +75,16 @@ def test_available_now_trigger_stops_at_the_log_end_at_its_start(
     assert stream.latestOffset(offset_of({0: 0}), ReadAllAvailable()) == offset_of({0: 5})
 
 
+def test_available_now_trigger_with_an_old_mark_does_not_go_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that has lost its partition may report an old mark; a next run would read twice."""
+    stream = reader(monkeypatch, mark=4)
+    stream.prepareForTriggerAvailableNow()
+    monkeypatch.setattr(stream_reader, "READER_CACHE", Log(9))
+    assert stream.latestOffset(offset_of({0: 8}), ReadAllAvailable()) == offset_of({0: 8})
+
+
 class FailingLog(Log):
     """A log whose server cannot be reached."""
 

@@ -61,6 +61,20 @@ def readable_ends(
     return {partition: mark + 1 for partition, mark in marks.items()}
 
 
+def ends_at_target(
+    starts: Mapping[int, int], ends: Mapping[int, int], target: Mapping[int, int]
+) -> dict[int, int]:
+    """Lower the ends to ``target``, where a query stops, but never below the starts.
+
+    The target may come from a server that has lost its partition unnoticed, and so be below what
+    the stream has read. If the stream went back there, its next run would read transactions twice.
+    """
+    return {
+        partition: min(end, max(starts[partition], target[partition]))
+        for partition, end in ends.items()
+    }
+
+
 def admit_rows(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
     """Lower the ends so that at most ``limit`` rows are read, in proportion to the backlogs.
 

@@ -20,6 +20,8 @@ MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 """The errors by which a parser reports malformed data; Arrow raises OSError for broken streams."""
 
 _NEWLINE = b"\n"
+_OPENS, _CLOSES = r"^[ \t]*\{", r"\}[ \t]*$"
+"""How a value that is one JSON object in one line begins, and how it ends."""
 _AVRO_ERRORS = (EOFError, LookupError, ValueError, TypeError, OverflowError)
 """The errors of fastavro for bytes that do not match the schema that they were written with, and of
 Arrow for values that do not fit the requested columns."""
@@ -33,11 +35,18 @@ def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
 def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
     """Parse an array whose values are one JSON object each; leave out fields not in ``schema``.
 
-    Arrow reads one object per line. So a value with a line break is parsed only alone: an error
-    makes the caller split the array until this value is alone.
+    The values are joined to lines. So a value with a line break is parsed only alone: an error
+    makes the caller split the array until this value is alone. Arrow reads one object after the
+    other, wherever lines end: two objects in one value, or one object in two, would move objects to
+    other rows. So each line must begin and end like an object. No brace that closes is followed by
+    one that opens within an object, so each line then ends where an object ends.
     """
-    if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
-        raise pa.ArrowInvalid("data contains a line break")
+    if len(data) > 1:
+        if pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
+            raise pa.ArrowInvalid("data contains a line break")
+        for edge in (_OPENS, _CLOSES):
+            if not pc.all(pc.match_substring_regex(data, edge)).as_py():
+                raise pa.ArrowInvalid("data is not one JSON object")
     lines = _NEWLINE.join(data.to_pylist()) if len(data) > 1 else data[0].as_py()
     parse_options = pyarrow.json.ParseOptions(
         explicit_schema=schema,
@@ -49,6 +58,7 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
     table = pyarrow.json.read_json(pa.BufferReader(lines), read_options, parse_options)
     if table.num_rows != len(data):
         raise pa.ArrowInvalid("data is not one JSON object")
+    table.validate(full=True)  # Arrow's parser of JSON accepts text that is not UTF-8.
     return table.select(schema.names).cast(schema), list(range(len(data)))
 
 
@@ -58,6 +68,8 @@ def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
     for row, raw in enumerate(data):
         with pa.ipc.open_stream(raw.as_buffer()) as stream:
             table = stream.read_all()
+        # Arrow trusts offsets in a stream: a wrong one would read the memory around the data.
+        table.validate(full=True)
         try:
             tables.append(table.select(schema.names).cast(schema))
         except (KeyError, ValueError) as problem:
@@ -72,7 +84,7 @@ def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]
     ``written`` is the schema with which the data was written, as JSON.
     """
     raws = data.to_pylist()
-    written_schema = fastavro.parse_schema(json.loads(written))
+    written_schema = fastavro.parse_schema(_with_plain_uuids(json.loads(written)))
     stream = BytesIO(b"".join(raws))
     end = 0
     rows = []
@@ -88,6 +100,22 @@ def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]
         return pa.Table.from_pylist(rows, schema), list(range(len(data)))
     except _AVRO_ERRORS as problem:
         raise pa.ArrowInvalid(str(problem)) from None
+
+
+def _with_plain_uuids(schema: Any) -> Any:
+    """Return ``schema`` without the logical type uuid: Spark has no such type, and reads text."""
+    match schema:
+        case list():
+            return [_with_plain_uuids(part) for part in schema]
+        case dict():
+            is_uuid = schema.get("logicalType") == "uuid"
+            return {
+                key: value if key == "default" else _with_plain_uuids(value)
+                for key, value in schema.items()
+                if not (is_uuid and key == "logicalType")
+            }
+        case _:
+            return schema
 
 
 def check_avro_schema(written: str) -> None:
