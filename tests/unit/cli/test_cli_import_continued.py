@@ -32,10 +32,8 @@ async def import_file(file: Path) -> ImportCounts:
     return done[0]
 
 
-async def test_repeated_import_appends_only_what_the_log_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "rows.jsonl"
+@pytest.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcessCluster]:
     async with InProcessCluster() as cluster:
 
         @asynccontextmanager
@@ -44,18 +42,40 @@ async def test_repeated_import_appends_only_what_the_log_lacks(
                 yield client
 
         monkeypatch.setattr(import_files, "open_client", open_client)
-        rows = [f'{{"data": "row {number}"}}\n' for number in range(5)]
-        file.write_text("".join(rows[:3]))
-        assert await import_file(file) == ImportCounts(before=0, now=3)
-        async with cluster.connect() as client:
-            await client.append(0, b"of another program")
-        assert await import_file(file) == ImportCounts(before=3, now=0)
-        file.write_text("".join(rows))
-        assert await import_file(file) == ImportCounts(before=3, now=2)
-        found = [each.data.decode() for each in cluster.transactions(0)]
-        assert found == ["row 0", "row 1", "row 2", "of another program", "row 3", "row 4"]
-        # With fewer rows than before, these cannot be the files of that import.
-        file.write_text("".join(rows[:4]))
-        with pytest.raises(Failed, match="the record of an import of other files"):
-            await import_file(file)
-        assert len(cluster.transactions(0)) == 6
+        yield cluster
+
+
+async def test_repeated_import_appends_only_what_the_log_lacks(
+    tmp_path: Path, cluster: InProcessCluster
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    rows = [f'{{"data": "row {number}"}}\n' for number in range(5)]
+    file.write_text("".join(rows[:3]))
+    assert await import_file(file) == ImportCounts(before=0, now=3)
+    async with cluster.connect() as client:
+        await client.append(0, b"of another program")
+    assert await import_file(file) == ImportCounts(before=3, now=0)
+    file.write_text("".join(rows))
+    assert await import_file(file) == ImportCounts(before=3, now=2)
+    found = [each.data.decode() for each in cluster.transactions(0)]
+    assert found == ["row 0", "row 1", "row 2", "of another program", "row 3", "row 4"]
+    # With fewer rows than before, these cannot be the files of that import.
+    file.write_text("".join(rows[:4]))
+    with pytest.raises(Failed, match="the record of an import of other files"):
+        await import_file(file)
+    assert len(cluster.transactions(0)) == 6
+
+
+@pytest.mark.parametrize("changed", ['{"data": "other"}\n', '{"data": "row 1", "header": 7}\n'])
+async def test_repeated_import_of_other_rows_fails(
+    tmp_path: Path, cluster: InProcessCluster, changed: str
+) -> None:
+    """As many rows as the first run appended would be left out, though the log lacks them."""
+    file = tmp_path / "rows.jsonl"
+    rows = [f'{{"data": "row {number}"}}\n' for number in range(5)]
+    file.write_text("".join(rows[:3]))
+    await import_file(file)
+    file.write_text("".join([rows[0], changed, *rows[2:]]))
+    with pytest.raises(Failed, match=r"transaction 1 of partition 0, .* differs from row 2"):
+        await import_file(file)
+    assert len(cluster.transactions(0)) == 3

@@ -61,7 +61,7 @@ class ScriptedLog:
     async def high_water_mark(self, partition: int) -> int:
         return len(self.log) - 1
 
-    def stream(self, partition: int, *, after: int, until: int) -> ScriptedStream:
+    def stream(self, partition: int, *, after: int, until: int, data: bool) -> ScriptedStream:
         return ScriptedStream(
             [
                 Transaction(partition, number, ReqId(self.log[number][0], 1, 0, 1), 0, b"")

@@ -119,11 +119,14 @@ async def _import(
             import_record.write(record_file)
         importers: dict[int, Importer] = {}
         imported_before: dict[int, int] = {}  # How many transactions earlier runs appended.
-        for partition, mark in marks.items():
+        for source in sources:
+            partition, mark = source.target, marks[source.target]
             recorded = import_record.partitions[partition]
             importer = Importer(client, partition, recorded.client_ids, mark)
             importers[partition] = importer
-            imported_before[partition] = await importer.count_imported(recorded.end_before, mark)
+            imported_before[partition] = await importer.count_imported(
+                recorded.end_before, mark, source.rows()
+            )
         num_missing = {
             source.target: source.count - imported_before[source.target] for source in sources
         }

@@ -16,7 +16,7 @@ from waltz.cli.client_access import ANSWER_SECONDS, batches_within
 from waltz.cli.log.archive import Row
 from waltz.cli.progress import Advance
 from waltz.cli.running import Failed
-from waltz.client import Client, Draft, LockFailed, ServerTooOld
+from waltz.client import Client, Draft, LockFailed, ServerTooOld, Transaction
 from waltz.client.core.batches import Appended, Refused
 from waltz.protocol import Lock
 
@@ -43,17 +43,32 @@ class Importer:
         self._mark = mark
         self._locks = (Lock(_LOCK_NAME, partition),)
 
-    async def count_imported(self, after: int, last: int) -> int:
-        """Return how many transactions after ``after``, up to ``last``, this import appended."""
+    async def count_imported(self, after: int, last: int, rows: Iterator[Row] | None = None) -> int:
+        """Return how many transactions after ``after``, up to ``last``, this import appended.
+
+        With ``rows``, all rows of the import: raise Failed if the transactions are not the first of
+        them. The caller leaves out as many rows, so with other rows it would lose some.
+        """
         if last <= after:
             return 0
         count = 0
-        stream = self._client.stream(self._partition, after=after, until=last)
+        stream = self._client.stream(
+            self._partition, after=after, until=last, data=rows is not None
+        )
         async with aclosing(batches_within(stream, ANSWER_SECONDS)) as batches:
             async for batch in batches:
-                count += sum(
-                    transaction.req_id.client_id in self._client_ids for transaction in batch
-                )
+                for transaction in batch:
+                    if transaction.req_id.client_id not in self._client_ids:
+                        continue
+                    count += 1
+                    row = None if rows is None else next(rows, None)
+                    if row is not None and not _is_appended(row, transaction):
+                        raise Failed(
+                            f"an earlier run of this import appended transaction {transaction.id} "
+                            f"of partition {self._partition}, which differs from row {count} of "
+                            "the files, so they are not the files of that run, or were changed; "
+                            "to append all of their rows, name another record with --record"
+                        )
         return count
 
     async def append(self, rows: Iterator[Row], advance: Advance) -> None:
@@ -118,6 +133,11 @@ class Importer:
                 "now; run the import again: it continues after that run"
             )
         self._mark = end
+
+
+def _is_appended(row: Row, transaction: Transaction[bytes]) -> bool:
+    """Return whether ``transaction`` is what the append of ``row`` gives."""
+    return (row.header, row.data) == (transaction.header, transaction.data)
 
 
 def _next_batch(rows: Iterator[Row]) -> list[Row]:
