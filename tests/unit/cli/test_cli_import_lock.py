@@ -1,4 +1,4 @@
-"""Only one import of the same files runs at a time."""
+"""Only one import or export of the same files runs at a time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from waltz.cli.log.import_files import _exclusive
+from waltz.cli.log.exclusive import exclusive
 from waltz.cli.running import Failed
 
 
 def test_import_lock_held_by_another_import_is_reported(tmp_path: Path) -> None:
     with (
-        _exclusive(tmp_path),
-        pytest.raises(Failed, match=r"another import of .* is running"),
-        _exclusive(tmp_path),
+        exclusive(tmp_path),
+        pytest.raises(Failed, match=r"another export or import of .* is running"),
+        exclusive(tmp_path),
     ):
         raise AssertionError("two imports have the lock")
-    with _exclusive(tmp_path):
+    with exclusive(tmp_path):
         pass
 
 
 def test_import_that_raises_blocking_error_is_not_reported_as_another_import(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(BlockingIOError, match="stdout"), _exclusive(tmp_path):
+    with pytest.raises(BlockingIOError, match="stdout"), exclusive(tmp_path):
         raise BlockingIOError("stdout")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ import typer
 from waltz.cli.client_access import ANSWER_SECONDS, batches_within, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.fields import ResultForm, prints
-from waltz.cli.log.archive import BadArchive, Form, exported_up_to
-from waltz.cli.log.archive_files import check_form, find_pieces, write_piece
+from waltz.cli.log.archive import BadArchive, Form, Piece, exported_up_to
+from waltz.cli.log.archive_files import check_form, find_pieces, read_piece, write_piece
+from waltz.cli.log.exclusive import exclusive
 from waltz.cli.log.rows import ExportedPartition, ExportRange, render_export
 from waltz.cli.options import (
     AnswerTimeout,
@@ -77,22 +79,36 @@ def export_command(
 
     async def work() -> dict[int, ExportRange]:
         check_form(form)
-        existing = find_pieces(directory)
         async with open_client(where) as client:
-            ends = await high_water_marks(client, named, timeout)
-            ranges = {
-                partition: ExportRange(after=exported_up_to(existing, partition), last=last)
-                for partition, last in ends.items()
-            }
-            _check_same_cluster(directory, ranges)
-            total = sum(last - after for after, last in ranges.values())
-            with progress("exported", total) as advance:
-                for partition, (after, last) in ranges.items():
-                    if after < last:
-                        await _export(client, partition, after, last, options, advance)
-        return ranges
+            return await _export_all(client, named, options)
 
     show(output, render_export(run(work(), seconds=None)))
+
+
+async def _export_all(
+    client: Client, named: tuple[int, ...] | None, options: _ExportOptions
+) -> dict[int, ExportRange]:
+    """Export the partitions ``named`` (None: all). Raises BadArchive, Failed, WaltzError."""
+    ends = await high_water_marks(client, named, options.timeout_seconds)
+    if not options.directory.exists():
+        options.directory.mkdir(parents=True, exist_ok=True)
+    # Two exports would write to the same incomplete files.
+    with exclusive(options.directory):
+        existing = find_pieces(options.directory)
+        ranges = {
+            partition: ExportRange(after=exported_up_to(existing, partition), last=last)
+            for partition, last in ends.items()
+        }
+        _check_same_cluster(options.directory, ranges)
+        for partition in ranges:
+            if partition in existing:
+                await _check_same_log(client, existing[partition][-1], options)
+        total = sum(last - after for after, last in ranges.values())
+        with progress("exported", total) as advance:
+            for partition, (after, last) in ranges.items():
+                if after < last:
+                    await _export(client, partition, after, last, options, advance)
+    return ranges
 
 
 def _check_same_cluster(directory: Path, ranges: dict[int, ExportRange]) -> None:
@@ -103,6 +119,25 @@ def _check_same_cluster(directory: Path, ranges: dict[int, ExportRange]) -> None
                 f"{directory} has transactions of partition {partition} up to {after}, but its log "
                 f"ends at {last}: the files are of another cluster; use another directory"
             )
+
+
+async def _check_same_log(client: Client, piece: Piece, options: _ExportOptions) -> None:
+    """Raise BadArchive if the last transaction of ``piece`` is another one in the log.
+
+    Otherwise an export of another cluster, whose log is longer, would continue these files, and
+    they would be the log of neither.
+    """
+    (row,) = deque(read_piece(options.directory, piece), maxlen=1)
+    stream = client.stream(piece.partition, after=piece.last_id - 1, until=piece.last_id, data=True)
+    async with aclosing(batches_within(stream, options.timeout_seconds)) as batches:
+        async for batch in batches:
+            for transaction in batch:
+                if (row.header, row.data) != (transaction.header, transaction.data):
+                    raise BadArchive(
+                        f"the last transaction of {options.directory / piece.path} differs from "
+                        f"transaction {piece.last_id} in the log of partition {piece.partition}: "
+                        "the files are of another cluster; use another directory"
+                    )
 
 
 async def _export(

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +12,7 @@ import typer
 from waltz.cli.client_access import high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.fields import ResultForm, prints
+from waltz.cli.log.exclusive import exclusive
 from waltz.cli.log.import_record import ImportRecord, PartitionImport
 from waltz.cli.log.import_sources import Source, check_ids, find_sources
 from waltz.cli.log.importing import Importer
@@ -82,7 +79,7 @@ def import_command(
         # Absolute, because a path such as "." has no name.
         default_file = path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
         record_file = record or default_file
-        with _exclusive(path):
+        with exclusive(path):
             import_record = ImportRecord.read(record_file, key)
             return await _import(
                 where, sources, import_record, record_file, new_ids=new_ids, dry_run=dry_run
@@ -149,17 +146,3 @@ async def _import(
         partition: ImportCounts(before=imported_before[partition], now=count)
         for partition, count in num_missing.items()
     }
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    """Lock ``path`` against other imports. Raises Failed if another import of it is running."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Failed(f"another import of {path} is running; wait until it ends") from None
-        yield
-    finally:
-        os.close(descriptor)

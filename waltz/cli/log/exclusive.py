@@ -1,0 +1,27 @@
+"""Let only one export or import use the same files at a time. Touches disk."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from waltz.cli.running import Failed
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Lock ``path``, a file or directory, until the block ends. Raises Failed if it is locked."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failed(
+                f"another export or import of {path} is running; wait until it ends"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
