@@ -66,6 +66,7 @@ def test_lines_of_log_read_are_accepted() -> None:
         ('{"data": "x", "header": "y"}', "header is 'y'"),
         ('{"data": "x", "header": 4294967296}', "more than 32 bits"),
         ('{"data": "x", "partition": 1.5}', "partition is 1.5"),
+        ("[" * 100_000, "it is not JSON"),
     ],
 )
 def test_malformed_lines_are_refused(tmp_path: Path, line: str, why: str) -> None:
@@ -154,9 +155,10 @@ def test_import_record_round_trip_keeps_partitions(tmp_path: Path) -> None:
     assert ImportRecord.read(file, key) == known
     with pytest.raises(BadArchive, match="into another cluster"):
         ImportRecord.read(file, uuid.UUID(int=6))
-    file.write_text("[]")
-    with pytest.raises(BadArchive, match="not the record of an import"):
-        ImportRecord.read(file, key)
+    for malformed in ("[]", "[" * 100_000):
+        file.write_text(malformed)
+        with pytest.raises(BadArchive, match="not the record of an import"):
+            ImportRecord.read(file, key)
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 

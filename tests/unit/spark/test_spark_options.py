@@ -109,6 +109,8 @@ def test_options_ending_positions_default_to_latest() -> None:
         (CLUSTER | {"maxBytesPerTrigger": "1k"}, "the option maxBytesPerTrigger is '1k': "),
         (CLUSTER | {"bytesPerTask": "-4"}, "expected a number above 0"),
         (CLUSTER | {"avroSchema": "{"}, "not an Avro schema in JSON"),
+        (CLUSTER | {"avroSchema": "[" * 100_000}, "not an Avro schema in JSON"),
+        (CLUSTER | {"startingPositions": "[" * 100_000}, "earliest, latest, or JSON"),
         (CLUSTER | {"avroSchema": '"long"'}, "expected the schema of a record"),
         (CLUSTER | {"avroSchema": avro(["null", "r"])}, "the type n.r contains itself"),
         (CLUSTER | {"avroSchema": avro({"type": "array", "items": "n.r"})}, "contains itself"),

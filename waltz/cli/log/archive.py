@@ -143,7 +143,7 @@ def from_json(line: str) -> Row:
     """Parse a line that `as_json` or ``waltz log read -o json`` wrote. Raises BadArchive."""
     try:
         value = json.loads(line)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise BadArchive(f"it is not JSON: {problem}") from None
     if not isinstance(value, dict):
         raise BadArchive("it is not a JSON object")

@@ -49,7 +49,7 @@ class ImportRecord:
             }
         except FileNotFoundError:
             return cls(key)
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise BadArchive(
                 f"{path} is not the record of an import: {problem!r}; name another file with "
                 "--record"

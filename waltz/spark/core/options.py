@@ -121,7 +121,7 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
         remedy = 'it must be earliest, latest, or JSON like {"0": 17, "1": "latest"}'
         try:
             by_partition = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(remedy) from None
         if not isinstance(by_partition, dict):
             raise ValueError(remedy)

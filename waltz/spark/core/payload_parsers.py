@@ -22,6 +22,8 @@ MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 _NEWLINE = b"\n"
 _OPENS, _CLOSES = r"^[ \t]*\{", r"\}[ \t]*$"
 """How a value that is one JSON object in one line begins, and how it ends."""
+_SCHEMA_ERRORS = (ValueError, LookupError, TypeError, RecursionError)
+"""The errors of JSON and fastavro for what is not a schema."""
 _AVRO_ERRORS = (EOFError, LookupError, ValueError, TypeError, OverflowError)
 """The errors of fastavro for bytes that do not match the schema that they were written with, and of
 Arrow for values that do not fit the requested columns."""
@@ -126,7 +128,7 @@ def check_avro_schema(written: str) -> None:
     """
     try:
         parsed = fastavro.parse_schema(json.loads(written))
-    except (ValueError, LookupError, TypeError, fastavro.schema.SchemaParseException) as problem:
+    except (*_SCHEMA_ERRORS, fastavro.schema.SchemaParseException) as problem:
         raise ValueError(f"not an Avro schema in JSON ({problem})") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise ValueError("expected the schema of a record, as in an .avsc file")
