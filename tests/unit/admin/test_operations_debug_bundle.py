@@ -162,6 +162,17 @@ async def test_bundle_without_zookeeper_has_unknown_health_and_the_errors() -> N
         ("- password: hunter2\n  port:\n    1", "port:"),
         ("waltz-server --password hunter2 --port 1", "--port 1"),
         ("postgresql://me:hunter2@host/db", "postgresql://me:"),
+        ("postgresql://me:a@hunter2@host/db", "@host/db"),
+        ("passwords:\n  - a\n  - hunter2\nport: 1", "port: 1"),
+        ("passwords:\n- a\n- hunter2\nport: 1", "port: 1"),
+        ("secrets:\n  database: hunter2\nport: 1", "port: 1"),
+        ("password: {old: a, new: hunter2}\nport: 1", "port: 1"),
+        ('{"passwords": ["a", "hunter2"], "port": 1}', '"port": 1'),
+        ('{"tokens": [\n "a",\n "hunter2"\n], "port": 1}', '"port": 1'),
+        ("Authorization: Bearer hunter2\nHost: a", "Host: a"),
+        ("pwd=hunter2 port=1", "port=1"),
+        ("privateKey: hunter2\nport: 1", "port: 1"),
+        ("password => hunter2, port => 1", "port => 1"),
         ("-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\nafter", "after"),
         ("-----BEGIN RSA PRIVATE KEY-----\nhunter2", "RSA PRIVATE KEY"),
         ("hunter2=\n-----END PRIVATE KEY-----\nafter", "after"),
@@ -193,6 +204,11 @@ def test_long_word_is_searched_for_secrets_once(part: str) -> None:
 
 def test_blank_lines_without_a_closing_quote_are_searched_once() -> None:
     text = 'password: "' + "\n  " * 100_000
+    assert is_quick(lambda: without_secrets(text))
+
+
+def test_brackets_that_are_not_closed_are_searched_once() -> None:
+    text = "tokens=[{\n" * 50_000
     assert is_quick(lambda: without_secrets(text))
 
 

@@ -11,7 +11,8 @@ REMOVED = "(removed)"
 # in a log would take minutes: each of its characters would be tried as the beginning.
 _SECRET_NAME = (
     r"(?<![\w.-])"
-    r"[\w.-]*(?:password|passwd|passphrase|secret|token|credential|api[_-]?key)[\w.-]*"
+    r"[\w.-]*(?:password|passwd|passphrase|pwd|secret|token|credential|authorization"
+    r"|(?:api|private|access)[_-]?key)[\w.-]*"
 )
 _QUOTED = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|''|[^'\\\n])*'"
 """A text in quotes. A quote within it is escaped by a backslash, in YAML also by a second quote."""
@@ -22,12 +23,14 @@ Without the possessive ``*+``, a line of blanks would have two meanings, and a t
 them and without a closing quote would take minutes.
 """
 _YAML_SECRET = re.compile(
-    # A line ``name: value``. The value is in quotes, or follows | or >, or has neither. It
+    # A line ``name: value``. The value is in quotes, follows | or >, is a list or map in the lines
+    # below, or has none of these. It
     # continues in the lines that are indented more than its name. There is one exception, the group
     # ``item``: after ``- name: value`` without quotes, a line with a colon is another name of the
     # same item. YAML has no colon followed by a blank in a value without quotes.
-    rf"^(?P<head>(?P<indent>[ \t]*)(?P<item>- )?(?i:{_SECRET_NAME})[ \t]*:[ \t]+)"
-    rf"(?:\"(?:\\.|[^\"\\\n]|{_NEXT_LINE})*\"|'(?:\\.|''|[^'\\\n]|{_NEXT_LINE})*'"
+    rf"^(?P<head>(?P<indent>[ \t]*)(?P<item>- )?(?i:{_SECRET_NAME})[ \t]*:(?:[ \t]+|(?=\n)))"
+    rf"(?:(?:{_NEXT_LINE}[^\n]*)+"
+    rf"|\"(?:\\.|[^\"\\\n]|{_NEXT_LINE})*\"|'(?:\\.|''|[^'\\\n]|{_NEXT_LINE})*'"
     rf"|[|>][^\n]*(?:{_NEXT_LINE}[^\n]*)*"
     rf"|[^\s{{\[][^\n]*(?(item)(?:{_NEXT_LINE}(?![^\n]*:(?:[ \t\n]|\Z))[^\n]*)*"
     rf"|(?:{_NEXT_LINE}[^\n]*)*))",
@@ -35,8 +38,13 @@ _YAML_SECRET = re.compile(
 )
 _NAMED_SECRET = re.compile(
     # ``name=value`` or ``name: value`` anywhere, as in JSON, a log line or an assignment. A value
-    # without quotes ends at a blank, a comma, a semicolon or a closing brace.
-    rf"(?P<head>(?i:{_SECRET_NAME})[\"']?\s*[:=]\s*)(?:{_QUOTED}|[^\s,;}}]+)"
+    # is in quotes, a list or map in brackets, or a list of lines that begin with a hyphen. Any
+    # other ends at a blank, a comma, a semicolon or a closing brace, after the name of a scheme.
+    # The length in brackets is bounded, so that a text with many of them and no end takes seconds.
+    rf"(?P<head>(?i:{_SECRET_NAME})[\"']?\s*(?:=>|[:=])\s*)(?:{_QUOTED}"
+    r"|\[(?:[^\]]{0,1000}\]|[^\n]*)|\{(?:[^}]{0,1000}\}|[^\n]*)"
+    r"|-[ \t][^\n]*(?:\n[ \t]*-[ \t][^\n]*)*"
+    r"|(?:(?i:bearer|basic|digest)[ \t]+)?[^\s,;}]+)"
 )
 _SECRET_OPTION = re.compile(
     # ``--name value`` of a command line. What begins with a hyphen is the next option.
@@ -45,7 +53,7 @@ _SECRET_OPTION = re.compile(
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?(-----END \1-----|\Z)", re.S)
 _END_OF_PEM_BLOCK = re.compile(r"\A[A-Za-z0-9+/=\s]*-----END ([A-Z0-9 ]*PRIVATE KEY)-----")
 """The rest of a private key, if the text is the last part of a log and begins within the key."""
-_PASSWORD_IN_URL = re.compile(r"(?P<head>(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
+_PASSWORD_IN_URL = re.compile(r"(?P<head>(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/]+(?=@)")
 
 
 def without_secrets(text: str) -> str:

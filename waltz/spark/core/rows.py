@@ -168,11 +168,14 @@ def _locks(given: list[dict[str, Any] | None] | None) -> tuple[Lock, ...]:
     """Return the locks of a row. Raises RowRefused."""
     if not given:
         return ()
-    if any(lock is None or lock["name"] is None or lock["id"] is None for lock in given):
-        raise RowRefused(
-            "a row has null in locks: filter such locks out, or fill their names and ids"
-        )
-    return tuple(Lock(lock["name"], lock["id"]) for lock in given)
+    locks = []
+    for lock in given:
+        if lock is None or lock["name"] is None or lock["id"] is None:
+            raise RowRefused(
+                "a row has null in locks: filter such locks out, or fill their names and ids"
+            )
+        locks.append(Lock(lock["name"], lock["id"]))
+    return tuple(locks)
 
 
 def _bytes(value: bytes | str | int) -> bytes:
