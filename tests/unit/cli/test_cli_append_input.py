@@ -89,12 +89,14 @@ class Client:
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
         self.refused = b""
+        self.appended: list[bytes] = []
 
     async def append(self, _partition: int, data: bytes, **_: object) -> int:
         if data in self.refused.split():
             raise AppendUncertain(0, ReqId(17, 3, 0, data[0]), f"no outcome of {data.decode()}")
         if self._error is not None:
             raise self._error
+        self.appended.append(data)
         return 17
 
 
@@ -118,6 +120,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
 def test_append_of_empty_input_says_that_nothing_was_appended(content: str, printed: str) -> None:
     result = CliRunner().invoke(app, ["log", "append", "0", "-z", "z:1"], input=content)
     assert (result.exit_code, result.stderr) == (0, printed)
+
+
+def test_append_of_an_argument_that_is_not_utf8_appends_its_bytes(client: Client) -> None:
+    argument = os.fsdecode(b"a\xff")
+    result = CliRunner().invoke(app, ["log", "append", "0", argument, "-z", "z:1"])
+    assert (result.exit_code, client.appended) == (0, [b"a\xff"])
 
 
 @pytest.mark.parametrize("reason", ["no outcome within 1 s", "lost (ZooKeeper): find it"])

@@ -161,7 +161,9 @@ def append_command(
                 )
 
             if data is not None:
-                print_id(partition, await append(data.encode()), output)
+                # Python keeps bytes of an argument that are not UTF-8 as surrogates.
+                content = data.encode(errors="surrogateescape")
+                print_id(partition, await append(content), output)
                 return
             with opened(source) as stream:
                 if stream.isatty():
