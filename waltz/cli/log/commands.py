@@ -161,9 +161,7 @@ def append_command(
                 )
 
             if data is not None:
-                # Python keeps bytes of an argument that are not UTF-8 as surrogates.
-                content = data.encode(errors="surrogateescape")
-                print_id(partition, await append(content), output)
+                print_id(partition, await append(_bytes_of(data)), output)
                 return
             with opened(source) as stream:
                 if stream.isatty():
@@ -325,6 +323,11 @@ async def _print_all(
             else:
                 show_line(output, as_value(transaction), as_line(transaction))
     sys.stdout.flush()
+
+
+def _bytes_of(argument: str) -> bytes:
+    """Return the bytes of an argument. Python has those that are not UTF-8 as surrogates."""
+    return argument.encode(errors="surrogateescape")
 
 
 def _parse_locks(texts: Iterable[str] | None) -> list[Lock]:
