@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
@@ -206,6 +206,17 @@ async def test_page_of_a_log_without_server_is_an_error_with_its_reason() -> Non
         status, answer = await served.get("/api/log/0")
         assert status == 503
         assert answer["error"]
+
+
+async def test_page_of_a_log_with_an_unusable_tls_file_is_an_error_of_the_console() -> None:
+    """The request is right: another status would blame the browser, while files are renewed."""
+
+    async def open_client() -> NoReturn:
+        raise TlsConfigError("cannot read client.pem")
+
+    async with console() as served:
+        served.reader._open_client = open_client
+        assert await served.get("/api/log/0") == (503, {"error": "cannot read client.pem"})
 
 
 async def test_only_known_names_are_served() -> None:

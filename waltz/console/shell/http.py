@@ -22,7 +22,14 @@ from waltz.console.core.hosts import refusal
 from waltz.console.core.records import DataFormat, parse_request_id
 from waltz.console.shell.log_reader import MAX_PAGE_RECORDS, LogPageReader
 from waltz.console.shell.poller import Poller
-from waltz.net import PLAINTEXT, ListenFailed, TlsConfig, connect_problem, join_address
+from waltz.net import (
+    PLAINTEXT,
+    ListenFailed,
+    TlsConfig,
+    TlsConfigError,
+    connect_problem,
+    join_address,
+)
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +208,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(404, str(error))
     except PermissionDenied as error:
         return _error(403, str(error))
-    except WaltzError as error:
+    except (WaltzError, TlsConfigError) as error:
+        # A TLS file may be unusable only while it is renewed.
         return _error(503, str(error))
     except ValueError as error:
         return _error(400, str(error))
