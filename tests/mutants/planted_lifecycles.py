@@ -6,6 +6,7 @@ from tests.mutants.planting import Package, Planted, nodes
 
 _SERVER = "unit/server/test_server_node_lifecycle.py::"
 _UNREAD = "unit/server/test_server_unread_clients.py::"
+_MOUNTS = "unit/server/test_server_repeated_mounts.py::"
 _PAUSED = "unit/server/test_server_paused_connections.py::"
 _ENGINE = "unit/storage/test_storage_engine_shell.py::"
 _STORAGE = "unit/storage/test_storage_node_lifecycle.py::"
@@ -54,6 +55,22 @@ LIFECYCLE_BUGS = (
         nodes(
             _PAUSED + "test_pause_after_the_last_paused_connection_has_left_starts_no_second_timer"
         ),
+    ),
+    Planted(
+        "a repeated mount is a barrier of its own",
+        Package.SERVER,
+        "return barrier if waiting is None else None\n",
+        "return Barrier(peer, mount)\n",
+        "While a partition has no session, the mounts of its clients fill the memory.",
+        nodes(_MOUNTS + "test_mounts_that_are_repeated_on_one_connection_are_one_barrier"),
+    ),
+    Planted(
+        "a repeated mount does not wait for the appends before it",
+        Package.SERVER,
+        "self._clients[client_id].waiting = None\n",
+        "pass\n",
+        "A client regards an append as failed that is committed later.",
+        nodes(_MOUNTS + "test_repeated_mount_waits_for_the_appends_before_it"),
     ),
     Planted(
         "a closed connection stays paused",

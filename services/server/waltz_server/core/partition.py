@@ -182,8 +182,9 @@ class Partition:
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.NOT_READY))
             return
         # Of two connections of a client, the older one gets no answer.
-        if self._clients.register(peer, request):
-            self._queue.add_barrier(Barrier(peer, request))
+        barrier = self._clients.register(peer, request)
+        if barrier is not None:
+            self._queue.add_barrier(barrier)
             self._release_barriers()
 
     def append(self, peer: Peer, appends: list[Append]) -> None:
@@ -194,7 +195,7 @@ class Partition:
         """
         generation = self.generation
         senders = {append.client_id for append in appends}
-        current = {client for client in senders if self._clients.is_current(peer, client)}
+        current = {client for client in senders if self._clients.appends(peer, client)}
         accepted = [a for a in appends if a.client_id in current and a.generation == generation]
         self.counters.accepted += len(accepted)
         self._queue.add(peer, accepted)
@@ -203,7 +204,7 @@ class Partition:
     def append_batch(self, batch: AppendBatch) -> None:
         """Accept a batch: its appends are granted or refused together, and get one answer."""
         req_id = batch.req_id
-        is_current = self._clients.is_current(batch.peer, req_id.client_id)
+        is_current = self._clients.appends(batch.peer, req_id.client_id)
         if req_id.generation != self.generation or not is_current:
             self._ready.add(absent_answer(batch.peer, req_id, len(batch.appends)))
             return
@@ -367,12 +368,11 @@ class Partition:
                 case cs.FlushRequest(req_id=req_id):
                     self._send(barrier.peer, cs.FlushResponse(req_id, mark))
                 case cs.MountRequest() as request:
-                    self._mounted(barrier.peer, request, mark)
+                    if self._clients.mount_ends(barrier):
+                        self._mounted(barrier.peer, request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
         """Answer a mount. If the client wants a feed, first send the transactions it lacks."""
-        if not self._clients.is_current(peer, request.req_id.client_id):
-            return
         position = request.client_high_water_mark
         mounted = cs.MountResponse(request.req_id, cs.MountState.READY)
         if position > mark:

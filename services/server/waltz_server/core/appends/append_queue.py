@@ -43,7 +43,7 @@ class RefusedAppend(NamedTuple):
     outcome: BatchedOutcome
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Barrier:
     """A request that is answered once no earlier append is open: a flush or a mount."""
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz.protocol import client_server as cs
+from waltz_server.core.appends.append_queue import Barrier
 from waltz_server.core.peer import Peer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Registration:
     """The newest connection of a client.
 
@@ -25,6 +26,8 @@ class _Registration:
     peer: Peer
     generation: int
     seq_num: int
+    waiting: Barrier | None = None
+    """The client's last mount, if it is not answered yet, and no append of the client follows."""
 
 
 class MountedClients:
@@ -33,21 +36,43 @@ class MountedClients:
     def __init__(self) -> None:
         self._clients: dict[int, _Registration] = {}
 
-    def register(self, peer: Peer, mount: cs.MountRequest) -> bool:
+    def register(self, peer: Peer, mount: cs.MountRequest) -> Barrier | None:
         """Register ``peer`` for its client, unless another connection is newer or as new.
 
-        Return whether ``peer`` is the client's connection now.
+        Return the barrier that ``mount`` has to wait for. Return None if ``peer`` is not the
+        client's connection now, or if an earlier mount on it waits: then ``mount`` replaces that
+        mount, whose answer the client would ignore. While a partition has no session, a client
+        mounts again every few seconds, for hours perhaps: the memory must not fill with its mounts
+        (``test_mounts_that_are_repeated_on_one_connection_are_one_barrier``).
         """
         client_id, generation = mount.req_id.client_id, mount.req_id.generation
         known = self._clients.get(client_id)
-        if (
-            known is None
-            or known.peer is peer
-            or (generation, mount.seq_num) > (known.generation, known.seq_num)
-        ):
-            self._clients[client_id] = _Registration(peer, generation, mount.seq_num)
-            return True
-        return False
+        is_newer = known is None or (generation, mount.seq_num) > (known.generation, known.seq_num)
+        if known is not None and known.peer is not peer and not is_newer:
+            return None
+        waiting = known.waiting if known is not None and known.peer is peer else None
+        if waiting is not None:
+            waiting.request = mount
+        barrier = waiting or Barrier(peer, mount)
+        self._clients[client_id] = _Registration(peer, generation, mount.seq_num, barrier)
+        return barrier if waiting is None else None
+
+    def appends(self, peer: Peer, client_id: int) -> bool:
+        """Return `is_current`; a mount after an append of the client waits for that append."""
+        if not self.is_current(peer, client_id):
+            return False
+        self._clients[client_id].waiting = None
+        return True
+
+    def mount_ends(self, barrier: Barrier) -> bool:
+        """Return `is_current` for a mount that waits no more."""
+        client_id = barrier.request.req_id.client_id
+        if not self.is_current(barrier.peer, client_id):
+            return False
+        registered = self._clients[client_id]
+        if registered.waiting is barrier:
+            registered.waiting = None
+        return True
 
     def is_current(self, peer: Peer, client_id: int) -> bool:
         """Whether ``peer`` is the newest connection of the client."""
