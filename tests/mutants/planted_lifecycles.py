@@ -6,7 +6,7 @@ from tests.mutants.planting import Package, Planted, nodes
 
 _SERVER = "unit/server/test_server_node_lifecycle.py::"
 _UNREAD = "unit/server/test_server_unread_clients.py::"
-_MOUNTS = "unit/server/test_server_repeated_mounts.py::"
+_REPEATED = "unit/server/test_server_repeated_requests.py::"
 _PAUSED = "unit/server/test_server_paused_connections.py::"
 _ENGINE = "unit/storage/test_storage_engine_shell.py::"
 _STORAGE = "unit/storage/test_storage_node_lifecycle.py::"
@@ -62,15 +62,31 @@ LIFECYCLE_BUGS = (
         "return barrier if waiting is None else None\n",
         "return Barrier(peer, mount)\n",
         "While a partition has no session, the mounts of its clients fill the memory.",
-        nodes(_MOUNTS + "test_mounts_that_are_repeated_on_one_connection_are_one_barrier"),
+        nodes(_REPEATED + "test_mounts_that_are_repeated_on_one_connection_are_one_barrier"),
     ),
     Planted(
         "a repeated mount does not wait for the appends before it",
         Package.SERVER,
-        "self._clients[client_id].waiting = None\n",
-        "pass\n",
+        "registered.waiting = registered.flush = None\n",
+        "registered.flush = None\n",
         "A client regards an append as failed that is committed later.",
-        nodes(_MOUNTS + "test_repeated_mount_waits_for_the_appends_before_it"),
+        nodes(_REPEATED + "test_repeated_mount_waits_for_the_appends_before_it"),
+    ),
+    Planted(
+        "a repeated flush does not wait for the appends before it",
+        Package.SERVER,
+        "registered.waiting = registered.flush = None\n",
+        "registered.waiting = None\n",
+        "A client regards an append as failed that is committed later.",
+        nodes(_REPEATED + "test_flush_after_an_append_waits_for_the_append"),
+    ),
+    Planted(
+        "of repeated flushes only the first one is answered",
+        Package.SERVER,
+        "for req_id in barrier.req_ids():\n",
+        "for req_id in [barrier.request.req_id]:\n",
+        "A client waits for the answer to its last flush.",
+        nodes(_REPEATED + "test_flushes_that_are_repeated_are_one_barrier_and_are_all_answered"),
     ),
     Planted(
         "a closed connection stays paused",

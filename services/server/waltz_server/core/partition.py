@@ -18,7 +18,7 @@ from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import HEADER_BYTES, Append
 from waltz_server.core.appends.append_answers import OutcomeAnswers
 from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
-from waltz_server.core.appends.append_queue import AppendQueue, Barrier
+from waltz_server.core.appends.append_queue import AppendQueue
 from waltz_server.core.appends.mounted_clients import MountedClients
 from waltz_server.core.effects import (
     DisconnectClient,
@@ -181,7 +181,6 @@ class Partition:
             # The client knows of a change of owner that has not reached this server yet.
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.NOT_READY))
             return
-        # Of two connections of a client, the older one gets no answer.
         barrier = self._clients.register(peer, request)
         if barrier is not None:
             self._queue.add_barrier(barrier)
@@ -229,10 +228,11 @@ class Partition:
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
         """Answer once every append received before ``request`` is resolved."""
         if request.req_id.generation > self.generation:
-            # As in `mount`; but the protocol has no answer that refuses a flush.
-            return
-        self._queue.add_barrier(Barrier(peer, request))
-        self._release_barriers()
+            return  # As in `mount`; but the protocol has no answer that refuses a flush.
+        barrier = self._clients.flush(peer, request)
+        if barrier is not None:
+            self._queue.add_barrier(barrier)
+            self._release_barriers()
 
     def read_mark(self, peer: Peer, request: cs.HighWaterMarkRequest) -> None:
         """Answer with the high-water mark, or that it is not known yet."""
@@ -364,12 +364,12 @@ class Partition:
         if (mark := self.high_water_mark) is None:
             return
         for barrier in self._queue.take_passed_barriers():
-            match barrier.request:
-                case cs.FlushRequest(req_id=req_id):
+            is_current = self._clients.waits_no_more(barrier)
+            if isinstance(barrier.request, cs.FlushRequest):
+                for req_id in barrier.req_ids():
                     self._send(barrier.peer, cs.FlushResponse(req_id, mark))
-                case cs.MountRequest() as request:
-                    if self._clients.mount_ends(barrier):
-                        self._mounted(barrier.peer, request, mark)
+            elif is_current:
+                self._mounted(barrier.peer, barrier.request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
         """Answer a mount. If the client wants a feed, first send the transactions it lacks."""

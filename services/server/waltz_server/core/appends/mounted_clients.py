@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz.protocol import client_server as cs
-from waltz_server.core.appends.append_queue import Barrier
+from waltz_server.core.appends.barrier import Barrier
 from waltz_server.core.peer import Peer
 
 
@@ -28,6 +28,8 @@ class _Registration:
     seq_num: int
     waiting: Barrier | None = None
     """The client's last mount, if it is not answered yet, and no append of the client follows."""
+    flush: Barrier | None = None
+    """The client's last flush, if it is not answered yet, and no append or mount follows."""
 
 
 class MountedClients:
@@ -57,21 +59,41 @@ class MountedClients:
         self._clients[client_id] = _Registration(peer, generation, mount.seq_num, barrier)
         return barrier if waiting is None else None
 
+    def flush(self, peer: Peer, request: cs.FlushRequest) -> Barrier | None:
+        """Return the barrier that ``request`` has to wait for.
+
+        Return None if an earlier flush of the client waits for the same appends of the client: then
+        both are answered together. A client with an append in doubt repeats its flush every few
+        seconds (``test_flushes_that_are_repeated_are_one_barrier_and_are_all_answered``).
+        """
+        client_id = request.req_id.client_id
+        if not self.is_current(peer, client_id):
+            return Barrier(peer, request)
+        registered = self._clients[client_id]
+        if registered.flush is not None:
+            registered.flush.more += request.req_id.encode()
+            return None
+        registered.flush = barrier = Barrier(peer, request)
+        return barrier
+
     def appends(self, peer: Peer, client_id: int) -> bool:
-        """Return `is_current`; a mount after an append of the client waits for that append."""
+        """Return `is_current`; a later mount or flush of the client waits for its append."""
         if not self.is_current(peer, client_id):
             return False
-        self._clients[client_id].waiting = None
+        registered = self._clients[client_id]
+        registered.waiting = registered.flush = None
         return True
 
-    def mount_ends(self, barrier: Barrier) -> bool:
-        """Return `is_current` for a mount that waits no more."""
+    def waits_no_more(self, barrier: Barrier) -> bool:
+        """Note that ``barrier`` has passed; return `is_current` for its connection and client."""
         client_id = barrier.request.req_id.client_id
         if not self.is_current(barrier.peer, client_id):
             return False
         registered = self._clients[client_id]
         if registered.waiting is barrier:
             registered.waiting = None
+        if registered.flush is barrier:
+            registered.flush = None
         return True
 
     def is_current(self, peer: Peer, client_id: int) -> bool:

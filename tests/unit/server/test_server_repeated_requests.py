@@ -1,9 +1,10 @@
-"""A client that mounts again and again on one connection, because no session is open."""
+"""A client that repeats its mounts or flushes on one connection, because no session is open."""
 
 from __future__ import annotations
 
 from tests.support.partition_world import (
     NAMES,
+    flush,
     mounted,
     new_world,
     opened,
@@ -68,3 +69,51 @@ def test_mount_on_a_newer_connection_does_not_replace_one_on_the_older_connectio
     world.core.lost(old)
     world.connect()
     assert answered(world, new) == [2]
+
+
+def flushed(world: World, peer: Peer) -> list[int]:
+    """Return the sequence numbers of the flushes that are answered."""
+    messages = take_messages(world, peer)
+    return [m.req_id.seq for m in messages if isinstance(m, cs.FlushResponse)]
+
+
+def test_flushes_that_are_repeated_are_one_barrier_and_are_all_answered() -> None:
+    world = opened()
+    peer, other = mounted(world, 1), mounted(world, 2)
+    world.hold(*NAMES)
+    put(world, peer, append("1"))
+    for seq in range(100):
+        flush(world, peer, 1, seq=seq)
+    flush(world, other, 2)
+    assert num_barriers(world) == 2
+    world.release(*NAMES)
+    assert flushed(world, peer) == list(range(100))
+    assert flushed(world, other) == [0]
+    flush(world, peer, 1, seq=100)
+    assert flushed(world, peer) == [100]
+
+
+def test_flush_after_an_append_waits_for_the_append() -> None:
+    world = opened()
+    peer = mounted(world, 1)
+    world.hold(*NAMES)
+    put(world, peer, append("1"))
+    flush(world, peer, 1, seq=1)
+    put(world, peer, append("2"))
+    flush(world, peer, 1, seq=2)
+    flush(world, peer, 1, seq=3)
+    assert num_barriers(world) == 2
+    world.release(*NAMES)
+    answers = [m for m in take_messages(world, peer) if isinstance(m, cs.FlushResponse)]
+    assert [m.req_id.seq for m in answers] == [1, 2, 3]
+    assert [m.transaction_id for m in answers][1:] == [1, 1]
+
+
+def test_flush_after_a_mount_is_answered_after_the_mount() -> None:
+    world, peer = new_world(last=2), Peer(4)
+    mount_again(world, peer, 1, mark=2)
+    flush(world, peer, 1, seq=2)
+    mount_again(world, peer, 3, mark=2)
+    flush(world, peer, 1, seq=4)
+    world.connect()
+    assert [m.req_id.seq for m in take_messages(world, peer)] == [3, 2, 4]
