@@ -6,6 +6,8 @@ from tests.mutants.planting import Package, Planted, nodes
 
 _SERVER = "unit/server/test_server_node_lifecycle.py::"
 _UNREAD = "unit/server/test_server_unread_clients.py::"
+_REPEATED = "unit/server/test_server_repeated_requests.py::"
+_PAUSED = "unit/server/test_server_paused_connections.py::"
 _ENGINE = "unit/storage/test_storage_engine_shell.py::"
 _STORAGE = "unit/storage/test_storage_node_lifecycle.py::"
 _ENVIRONMENT = "unit/operator/test_operator_environment.py::"
@@ -31,15 +33,65 @@ LIFECYCLE_BUGS = (
     Planted(
         "one overloaded partition does not pause connections",
         Package.SERVER,
-        "any(hosted.core.overloaded for hosted in self._hosted.values())",
-        "all(hosted.core.overloaded for hosted in self._hosted.values())",
+        "any(map(self._is_overloaded, partitions))",
+        "all(map(self._is_overloaded, partitions))",
         "The open appends of a slow partition grow without a bound.",
         nodes(_SERVER + "test_connections_stay_paused_while_one_partition_is_overloaded"),
     ),
     Planted(
+        "an overloaded partition holds all paused connections",
+        Package.SERVER,
+        "any(map(self._is_overloaded, partitions))",
+        "any(map(self._is_overloaded, set().union(*paused.values())))",
+        "A partition without a quorum stops clients that do not use it.",
+        nodes(_PAUSED + "test_overloaded_partition_does_not_hold_connections_of_others"),
+    ),
+    Planted(
+        "a pause after the last paused connection has left starts a second timer",
+        Package.SERVER,
+        "if self._timer is None:\n    self._check()\n",
+        "if self._timer is None or len(self._paused) == 1:\n    self._check()\n",
+        "The checks of paused connections use more and more CPU time.",
+        nodes(
+            _PAUSED + "test_pause_after_the_last_paused_connection_has_left_starts_no_second_timer"
+        ),
+    ),
+    Planted(
+        "a repeated mount is a barrier of its own",
+        Package.SERVER,
+        "return barrier if waiting is None else None\n",
+        "return Barrier(peer, mount)\n",
+        "While a partition has no session, the mounts of its clients fill the memory.",
+        nodes(_REPEATED + "test_mounts_that_are_repeated_on_one_connection_are_one_barrier"),
+    ),
+    Planted(
+        "a repeated mount does not wait for the appends before it",
+        Package.SERVER,
+        "registered.waiting = registered.flush = None\n",
+        "registered.flush = None\n",
+        "A client regards an append as failed that is committed later.",
+        nodes(_REPEATED + "test_repeated_mount_waits_for_the_appends_before_it"),
+    ),
+    Planted(
+        "a repeated flush does not wait for the appends before it",
+        Package.SERVER,
+        "registered.waiting = registered.flush = None\n",
+        "registered.waiting = None\n",
+        "A client regards an append as failed that is committed later.",
+        nodes(_REPEATED + "test_flush_after_an_append_waits_for_the_append"),
+    ),
+    Planted(
+        "of repeated flushes only the first one is answered",
+        Package.SERVER,
+        "for req_id in barrier.req_ids():\n",
+        "for req_id in [barrier.request.req_id]:\n",
+        "A client waits for the answer to its last flush.",
+        nodes(_REPEATED + "test_flushes_that_are_repeated_are_one_barrier_and_are_all_answered"),
+    ),
+    Planted(
         "a closed connection stays paused",
         Package.SERVER,
-        "if connection in self._paused:\n    self._paused.remove(connection)\n",
+        "if connection is not None:\n    self.paused.forget(connection)\n",
         "pass\n",
         "Closed connections are resumed, and are kept in memory.",
         nodes(_SERVER + "test_closed_connection_is_not_resumed"),

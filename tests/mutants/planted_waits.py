@@ -34,7 +34,7 @@ WAIT_BUGS = (
     Planted(
         "a former owner answers a flush of a newer generation",
         Package.SERVER,
-        "# As in `mount`; but the protocol has no answer that refuses a flush.\nreturn\n",
+        "return  # As in `mount`; but the protocol has no answer that refuses a flush.\n",
         "pass\n",
         "A client takes an append for absent that the new owner has committed.",
         nodes(

@@ -165,7 +165,7 @@ class ServedPartition:
         if not self.is_hosted:
             self.core.lost(peer)
 
-    def pause_client(self, connection: FrameConnection) -> None:
+    def pause_client(self, connection: FrameConnection, overloaded: int | None = None) -> None:
         """Ignore it: no test sends that much."""
 
     async def check_storages(self) -> dict[str, bool]:

@@ -227,9 +227,9 @@ async def test_client_above_its_rate_is_not_read_until_it_keeps_the_rate(
     client.send(with_answer(append) if is_answered else append, cs.FlushRequest(req_id(2)))
     assert (await client.take(1 + is_answered))[-1] == cs.FlushResponse(req_id(2), 0)
     (connection,) = node._connections.values()
-    assert node._paused == [connection]
+    assert connection in node.paused
     now[0] = 100.0
-    await eventually(lambda: not node._paused)
+    await eventually(lambda: not len(node.paused))
     client.send(cs.FlushRequest(req_id(3)))
     assert await client.take() == [cs.FlushResponse(req_id(3), 0)]
 

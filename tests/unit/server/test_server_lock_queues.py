@@ -14,7 +14,8 @@ from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
-from waltz_server.core.appends.append_queue import AppendQueue, Barrier
+from waltz_server.core.appends.append_queue import AppendQueue
+from waltz_server.core.appends.barrier import Barrier
 from waltz_server.core.appends.lock_queues import LockQueues
 from waltz_server.core.appends.lock_table import LockTable
 from waltz_server.core.peer import Peer

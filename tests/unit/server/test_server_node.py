@@ -154,15 +154,15 @@ async def test_overloaded_connections_are_resumed_when_no_partition_is_overloade
     connections: list[Any] = [Connection(), Connection()]
     core.overloaded = True
     for connection in connections:
-        node.pause_client(connection)
-        node.pause_client(connection)
+        node.pause_client(connection, 0)
+        node.pause_client(connection, 0)
     assert [each.reading for each in connections] == [False, False]
-    node._check_paused()
+    node.paused._check()
     assert [each.reading for each in connections] == [False, False]
     core.overloaded = False
-    node._check_paused()
+    node.paused._check()
     assert [each.reading for each in connections] == [True, True]
-    assert node._paused == []
+    assert not len(node.paused)
 
 
 async def test_changes_of_replicas_reach_the_partitions(node: Node) -> None:

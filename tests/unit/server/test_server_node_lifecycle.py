@@ -235,8 +235,8 @@ class Connection:
         self.reading = True
         self.resumed += 1
 
-    def pause(self) -> None:
-        self.node.pause_client(cast(FrameConnection, self))
+    def pause(self, overloaded: int | None = None) -> None:
+        self.node.pause_client(cast(FrameConnection, self), overloaded)
 
 
 async def test_connections_stay_paused_while_one_partition_is_overloaded(
@@ -249,7 +249,8 @@ async def test_connections_stay_paused_while_one_partition_is_overloaded(
         property(lambda core: core.id in overloaded),
     )
     connection = Connection(scene.node)
-    connection.pause()
+    connection.pause(1)
+    connection.pause(2)
     await asyncio.sleep(0.05)
     assert not connection.reading
     overloaded.clear()
@@ -289,4 +290,4 @@ async def test_closed_connection_is_not_resumed(scene: Scene) -> None:
     await eventually(lambda: other.reading)
     await asyncio.sleep(0.05)
     assert closed.resumed == 0
-    assert not scene.node._paused
+    assert not len(scene.node.paused)

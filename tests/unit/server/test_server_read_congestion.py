@@ -90,7 +90,7 @@ class Host:
     def connected(self, peer: Peer, connection: FrameConnection) -> None:
         self.connections[peer] = connection
 
-    def pause_client(self, connection: FrameConnection) -> None:
+    def pause_client(self, connection: FrameConnection, overloaded: int | None = None) -> None:
         if connection not in self.paused:
             self.paused.append(connection)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from tests.support.eventually import eventually
 from waltz.net import FrameConnection, Listener
 from waltz.runtime.configuration import read_settings
+from waltz_server.core.peer import Peer
 from waltz_server.main import run_node
 from waltz_server.shell import node as node_module
 from waltz_server.shell.config import ServerConfig
@@ -90,20 +91,20 @@ def node(hosted: Hosted) -> ServerNode:
     return node
 
 
-def connection(node: ServerNode, number: int) -> Connection:
+def connection(node: ServerNode) -> Connection:
     connected = Connection()
-    node.connected(cast(Any, number), cast(FrameConnection, connected))
+    node.connected(Peer(6), cast(FrameConnection, connected))
     return connected
 
 
 async def test_stop_closes_partitions_after_their_appends_are_resolved(
     node: ServerNode, hosted: Hosted
 ) -> None:
-    early, listener = connection(node, 1), ClosableListener()
+    early, listener = connection(node), ClosableListener()
     node.listener = cast(Listener, listener)
     stopping = asyncio.create_task(node.stop())
     await eventually(lambda: not early.reading)
-    late = connection(node, 2)
+    late = connection(node)
     assert not late.reading
     for open_appends in (2, 1):
         hosted.core.unfinished = open_appends
@@ -141,9 +142,9 @@ async def test_stop_logs_appends_that_stay_unresolved(
 
 
 async def test_stop_keeps_overloaded_connections_paused(node: ServerNode, hosted: Hosted) -> None:
-    paused = connection(node, 1)
+    paused = connection(node)
     hosted.core.overloaded = True
-    node.pause_client(cast(FrameConnection, paused))
+    node.pause_client(cast(FrameConnection, paused), 0)
     stopping = asyncio.create_task(node.stop())
     hosted.core.overloaded = False
     await hosted.core.looked_at()

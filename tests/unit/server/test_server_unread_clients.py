@@ -70,7 +70,7 @@ class Host:
     def disconnected(self, peer: Peer) -> None:
         self.peers.remove(peer)
 
-    def pause_client(self, connection: object) -> None:
+    def pause_client(self, connection: object, overloaded: int | None = None) -> None:
         self.paused.append(connection)
 
     async def check_storages(self) -> dict[str, bool]:

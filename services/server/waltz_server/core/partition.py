@@ -18,7 +18,7 @@ from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import HEADER_BYTES, Append
 from waltz_server.core.appends.append_answers import OutcomeAnswers
 from waltz_server.core.appends.append_batches import AppendBatch, absent_answer
-from waltz_server.core.appends.append_queue import AppendQueue, Barrier
+from waltz_server.core.appends.append_queue import AppendQueue
 from waltz_server.core.appends.mounted_clients import MountedClients
 from waltz_server.core.effects import (
     DisconnectClient,
@@ -181,9 +181,9 @@ class Partition:
             # The client knows of a change of owner that has not reached this server yet.
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.NOT_READY))
             return
-        # Of two connections of a client, the older one gets no answer.
-        if self._clients.register(peer, request):
-            self._queue.add_barrier(Barrier(peer, request))
+        barrier = self._clients.register(peer, request)
+        if barrier is not None:
+            self._queue.add_barrier(barrier)
             self._release_barriers()
 
     def append(self, peer: Peer, appends: list[Append]) -> None:
@@ -194,7 +194,7 @@ class Partition:
         """
         generation = self.generation
         senders = {append.client_id for append in appends}
-        current = {client for client in senders if self._clients.is_current(peer, client)}
+        current = {client for client in senders if self._clients.appends(peer, client)}
         accepted = [a for a in appends if a.client_id in current and a.generation == generation]
         self.counters.accepted += len(accepted)
         self._queue.add(peer, accepted)
@@ -203,7 +203,7 @@ class Partition:
     def append_batch(self, batch: AppendBatch) -> None:
         """Accept a batch: its appends are granted or refused together, and get one answer."""
         req_id = batch.req_id
-        is_current = self._clients.is_current(batch.peer, req_id.client_id)
+        is_current = self._clients.appends(batch.peer, req_id.client_id)
         if req_id.generation != self.generation or not is_current:
             self._ready.add(absent_answer(batch.peer, req_id, len(batch.appends)))
             return
@@ -228,10 +228,11 @@ class Partition:
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
         """Answer once every append received before ``request`` is resolved."""
         if request.req_id.generation > self.generation:
-            # As in `mount`; but the protocol has no answer that refuses a flush.
-            return
-        self._queue.add_barrier(Barrier(peer, request))
-        self._release_barriers()
+            return  # As in `mount`; but the protocol has no answer that refuses a flush.
+        barrier = self._clients.flush(peer, request)
+        if barrier is not None:
+            self._queue.add_barrier(barrier)
+            self._release_barriers()
 
     def read_mark(self, peer: Peer, request: cs.HighWaterMarkRequest) -> None:
         """Answer with the high-water mark, or that it is not known yet."""
@@ -363,16 +364,15 @@ class Partition:
         if (mark := self.high_water_mark) is None:
             return
         for barrier in self._queue.take_passed_barriers():
-            match barrier.request:
-                case cs.FlushRequest(req_id=req_id):
+            is_current = self._clients.waits_no_more(barrier)
+            if isinstance(barrier.request, cs.FlushRequest):
+                for req_id in barrier.req_ids():
                     self._send(barrier.peer, cs.FlushResponse(req_id, mark))
-                case cs.MountRequest() as request:
-                    self._mounted(barrier.peer, request, mark)
+            elif is_current:
+                self._mounted(barrier.peer, barrier.request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
         """Answer a mount. If the client wants a feed, first send the transactions it lacks."""
-        if not self._clients.is_current(peer, request.req_id.client_id):
-            return
         position = request.client_high_water_mark
         mounted = cs.MountResponse(request.req_id, cs.MountState.READY)
         if position > mark:

@@ -64,8 +64,8 @@ class PartitionHost(Protocol):
     def disconnected(self, peer: Peer) -> None:
         """Forget a client's connection, which is closed."""
 
-    def pause_client(self, connection: FrameConnection) -> None:
-        """Stop reading from ``connection`` while a partition has too many open appends.
+    def pause_client(self, connection: FrameConnection, overloaded: int | None = None) -> None:
+        """Stop reading from ``connection`` while partition ``overloaded`` has many open appends.
 
         Also stop while the client has a long queue of reads (`Peer.has_long_queue`), or appends
         faster than its quota (`Peer.unread_until`).
@@ -191,7 +191,7 @@ class ClientConnection(FrameHandler):
                 hosted.core.append(self._peer, singles)
                 hosted.perform_effects()
                 if hosted.core.overloaded:
-                    self._host.pause_client(self._connected())
+                    self._host.pause_client(self._connected(), partition)
 
     def _deny_without_right(self, appends: dict[int, list[Append]]) -> dict[int, list[Append]]:
         """Deny the appends for which the client has no right; return those that it may make.
@@ -225,7 +225,7 @@ class ClientConnection(FrameHandler):
         hosted.core.append_batch(AppendBatch(self._peer, req_id, appends))
         hosted.perform_effects()
         if hosted.core.overloaded:
-            self._host.pause_client(self._connected())
+            self._host.pause_client(self._connected(), req_id.partition)
 
     def _fits(self, partition: int, append: Append) -> bool:
         """Return whether the storages can store ``append``; log if they cannot.

@@ -28,11 +28,11 @@ from waltz_server.shell.access_control import AccessControl, close_without_right
 from waltz_server.shell.client_connection import ClientConnection
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
+from waltz_server.shell.paused_connections import PausedConnections
 from waltz_server.shell.storage_links import ExpectedCluster, StorageLinks
 
 log = logging.getLogger(__name__)
 
-_PAUSED_CHECK_SECONDS = 0.01  # Between two calls of `_check_paused`.
 _RECENT_SHARE = 0.5
 """Share of ``server.transactionDataCacheSize`` for the partitions (`core.reads.recent_records`).
 
@@ -92,8 +92,10 @@ class ServerNode:
         self._data_misses_of_released = 0
         self._assignments = ReplicaAssignments({})
         self._connections: dict[Peer, FrameConnection] = {}
-        self._paused: list[FrameConnection] = []
-        """Connections that are not read until `_check_paused` resumes them."""
+        self.paused = PausedConnections(
+            self._connections, self._is_overloaded, lambda: self.control.clock()
+        )
+        """The connections of clients that are not read now."""
         self._preferred: set[int] = set()
         """The partitions that this server prefers to own."""
         self._assignments_task: asyncio.Task[None] | None = None
@@ -204,6 +206,7 @@ class ServerNode:
         The server leaves first, so that other servers take over its partitions at once.
         """
         self._leaving = True
+        self.paused.stop()
         # Requests that arrive from now on stay unread: the clients send them to the new owners.
         for connection in self._connections.values():
             connection.pause_reading()
@@ -264,20 +267,13 @@ class ServerNode:
     def disconnected(self, peer: Peer) -> None:
         """Forget a client's connection, which is closed."""
         connection = self._connections.pop(peer, None)
-        if connection in self._paused:
-            self._paused.remove(connection)
+        if connection is not None:
+            self.paused.forget(connection)
 
-    def pause_client(self, connection: FrameConnection) -> None:
-        """Stop reading from ``connection`` until `_check_paused` finds no reason left.
-
-        The reasons: a partition has too many open appends, the client has a long queue of reads
-        (`Peer.has_long_queue`), or it appends faster than its quota (`Peer.unread_until`).
-        """
-        if connection not in self._paused:
-            connection.pause_reading()
-            self._paused.append(connection)
-            if len(self._paused) == 1:  # Otherwise the next check is scheduled already.
-                self._check_paused()
+    def pause_client(self, connection: FrameConnection, overloaded: int | None = None) -> None:
+        """See `PartitionHost`; a server that stops reads no connection any more."""
+        if not self._leaving:
+            self.paused.pause(connection, overloaded)
 
     async def check_storages(self) -> dict[str, bool]:
         """Dial every storage that has partitions assigned; return for each whether it answered."""
@@ -369,32 +365,7 @@ class ServerNode:
                 return
             await asyncio.sleep(_FINISH_CHECK_SECONDS)
 
-    def _check_paused(self) -> None:
-        """Resume the paused connections that may be read again; check the others again later.
-
-        No connection is resumed while any partition is overloaded. A connection stays paused while
-        it has a long queue of reads, or while its client exceeds its quota.
-        """
-        if self._leaving:
-            return
-        paused, self._paused = self._paused, []
-        resumed: list[FrameConnection] = []
-        if any(hosted.core.overloaded for hosted in self._hosted.values()):
-            self._paused = paused
-        else:
-            now = self.control.clock()
-            blocked = {
-                connection
-                for peer, connection in self._connections.items()
-                if peer.has_long_queue or peer.unread_until > now
-            }
-            for connection in paused:
-                if connection in blocked:
-                    self._paused.append(connection)
-                else:
-                    resumed.append(connection)
-        if self._paused:
-            loop = asyncio.get_running_loop()
-            loop.call_later(_PAUSED_CHECK_SECONDS, self._check_paused)
-        for connection in resumed:
-            connection.resume_reading()
+    def _is_overloaded(self, partition: int) -> bool:
+        """Whether ``partition`` is on this server and has too many open appends."""
+        hosted = self._hosted.get(partition)
+        return hosted is not None and hosted.core.overloaded

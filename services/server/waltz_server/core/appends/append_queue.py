@@ -20,16 +20,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import NamedTuple
 
 from waltz.protocol import NO_TRANSACTION
-from waltz.protocol import client_server as cs
 from waltz.protocol.batches import LOG_MARK, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_ANSWERS_SINCE
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
+from waltz_server.core.appends.barrier import Barrier
 from waltz_server.core.appends.lock_queues import LockQueues, Waiter
 from waltz_server.core.appends.lock_table import LockTable, Slots
 from waltz_server.core.peer import Peer
@@ -41,14 +40,6 @@ class RefusedAppend(NamedTuple):
     peer: Peer
     append: Append
     outcome: BatchedOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """A request that is answered once no earlier append is open: a flush or a mount."""
-
-    peer: Peer
-    request: cs.FlushRequest | cs.MountRequest
 
 
 class _BarrierBehindWaiter(NamedTuple):
