@@ -24,7 +24,13 @@ from aiohttp import (
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.objects.manifest import API_VERSIONS
 from waltz_operator.core.observed import LiveObject
-from waltz_operator.shell.api_login import Credentials, NoKubeConfig, log_in, pod_max_age
+from waltz_operator.shell.api_login import (
+    Credentials,
+    NoKubeConfig,
+    log_in,
+    pod_max_age,
+    ssl_context_of,
+)
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
 """The plurals that are not the kind in lower case and an s."""
@@ -117,7 +123,7 @@ async def connected_api_server() -> AsyncIterator[ApiServer]:
     """
     info = await asyncio.to_thread(log_in)
     credentials = Credentials(log_in, info, pod_max_age())
-    connector = TCPConnector(ssl=info.as_ssl_context())
+    connector = TCPConnector(ssl=await asyncio.to_thread(ssl_context_of, info))
     async with ClientSession(
         connector=connector, proxy=info.proxy_url, trust_env=info.trust_env
     ) as session:
