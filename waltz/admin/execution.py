@@ -25,15 +25,17 @@ from waltz.admin.core.steps import (
     SwitchOn,
     UnregisterStorage,
 )
+from waltz.admin.core.storage_figures import storage_figures
 from waltz.admin.observation import ReplicaObserver
 from waltz.admin.offline_copy import MayContinue, Progress, copy_offline
+from waltz.admin.order_progress import ReplicaRefused
 from waltz.admin.peer_repair import repair_from_peer
 from waltz.admin.replica_comparison import prove_equality
 from waltz.admin.storage_admin import StorageAdmin, admin_address
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.retry import answered_within
-from waltz.net import TCP, Network, RpcConnection, TlsConfig, split_address
+from waltz.net import TCP, Network, RemoteFailure, RpcConnection, TlsConfig, split_address
 from waltz.protocol.admin import Switch
 from waltz.protocol.damaged_ranges import DamagedRange
 
@@ -135,7 +137,12 @@ class OrderExecutor:
         try:
             async with asyncio.timeout(self._step_seconds):
                 async with await self._open_admin(step.storage) as admin:
-                    await perform_at_storage(admin, step)
+                    try:
+                        await perform_at_storage(admin, step)
+                    except RemoteFailure as failure:
+                        if not isinstance(step, DropReplicas):
+                            await _raise_refusal(admin, step, failure)
+                        raise
         except TimeoutError:
             raise TimeoutError(
                 f"storage {step.storage} has not answered within {self._step_seconds:g} s; the "
@@ -226,6 +233,25 @@ async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
             await admin.switch(partitions, which, on=on)
         case DropReplicas(_, partitions, delete_files, _):
             await admin.unassign(partitions, delete_files=delete_files)
+
+
+async def _raise_refusal(
+    admin: StorageAdmin,
+    step: CreateReplicas | SwitchOff | SwitchOn | SetSwitch,
+    failure: RemoteFailure,
+) -> None:
+    """Raise ReplicaRefused if the step failed at a replica that the storage refuses.
+
+    Its files stay as they are, so another try would fail, too. After any other ``failure``, return:
+    a later try may succeed. A storage of 0.13.2 reports no refusals.
+    """
+    try:
+        refused = storage_figures(await admin.metrics()).refused
+    except RemoteFailure:
+        return
+    reasons = [refused[partition] for partition in step.partitions if partition in refused]
+    if reasons:
+        raise ReplicaRefused(f"storage {step.storage}: {'; '.join(reasons)}") from failure
 
 
 async def perform_in_metadata(cluster: Cluster, step: MetadataStep) -> None:

@@ -59,6 +59,10 @@ class OrderRefused(NotPossible):
     """The order must not begin: it would break a rule of the storage maps."""
 
 
+class ReplicaRefused(NotPossible):
+    """A storage refuses a replica that a step is about; the text has its reason and advice."""
+
+
 class Stalled(Exception):
     """No step succeeded for too long; the text says why. Performing the order again continues."""
 
@@ -72,8 +76,8 @@ class StepPerformer(Protocol):
     async def perform(self, step: Step) -> None:
         """Perform one step.
 
-        Raises errors of connections, storages and metadata, TimeoutError, and UnsupportedByPeer if
-        a storage is too old for the step.
+        Raises errors of connections, storages and metadata, TimeoutError, UnsupportedByPeer if a
+        storage is too old for the step, and ReplicaRefused.
         """
 
 

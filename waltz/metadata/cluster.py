@@ -104,7 +104,7 @@ class Cluster:
         use are logged and left out: the caller keeps the assignments before them.
         """
         changed = asyncio.Event()
-        yielded_version = -1
+        yielded: VersionedValue[ReplicaAssignments] | None = None
         while True:
             changed.clear()
             try:
@@ -116,9 +116,11 @@ class Cluster:
                     problem,
                 )
             else:
-                # ``on_change`` is also called after a lost connection, without any change.
-                if stored.version != yielded_version:
-                    yielded_version = stored.version
+                # ``on_change`` is also called after a lost connection, without any change. The
+                # version alone does not show a change: that of a znode which was restored begins
+                # anew.
+                if stored != yielded:
+                    yielded = stored
                     yield stored.value
             await changed.wait()
 

@@ -11,7 +11,7 @@ import contextlib
 import socket
 
 from waltz.metadata.core.zookeeper_answers import UNREACHABLE, judge_answer, split_connect_string
-from waltz.net import connect_problem, join_address
+from waltz.net import connect_problem, join_address, open_streams
 
 _COMMAND = b"srvr\n"
 """ZooKeeper's only command that is allowed without a setting (``4lw.commands.whitelist``)."""
@@ -36,7 +36,7 @@ async def _probe(host: str, port: int, timeout_seconds: float) -> str:
     """Return what one server does, as the rest of a sentence; see `probe_zookeeper`."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await open_streams(host, port)
             try:
                 writer.write(_COMMAND)
                 return judge_answer(await _read_answer(reader))

@@ -35,6 +35,7 @@ from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
 from waltz.net.network import TCP, Dialer, ListeningPort, Network
 from waltz.net.rpc import RemoteFailure, RpcConnection
+from waltz.net.sockets import open_streams
 from waltz.net.tls import PLAINTEXT, TlsConfig, TlsConfigError
 
 __all__ = [
@@ -64,5 +65,6 @@ __all__ = [
     "decode_received",
     "dial",
     "join_address",
+    "open_streams",
     "split_address",
 ]

@@ -1,4 +1,4 @@
-"""Connect a TCP socket to a host that may have several addresses. Touches the network."""
+"""Connect to a host that may have several addresses by TCP. Touches the network."""
 
 from __future__ import annotations
 
@@ -56,6 +56,15 @@ async def connect_socket(host: str, port: int) -> socket.socket:
             attempt.cancel()
             attempt.add_done_callback(_close_unused)
     raise _one_problem(problems)
+
+
+async def open_streams(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return the streams of a connection without TLS to the first address that answers.
+
+    `asyncio.open_connection` under uvloop tries the addresses one after the other. Raises the
+    errors of `connect_socket`.
+    """
+    return await asyncio.open_connection(sock=await connect_socket(host, port))
 
 
 async def _resolve(host: str, port: int) -> Sequence[_Info]:

@@ -21,7 +21,7 @@ from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import SIMULATED_SERVER, ClusterPresent, ObservedCluster
-from waltz_operator.core.slots import server_port
+from waltz_operator.core.pod_ports import port_of_pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def foreign_parts(
         return NO_FOREIGN_PARTS
     port = desired.cluster.spec.servers.port
     own_servers = {
-        join_address(address, server_port(pod, port))
+        join_address(address, port_of_pod(pod, "waltz", port))
         for pod in observed.of_kind("Pod", Component.SERVER)
         if (address := (pod.get("status") or {}).get("podIP"))
     }

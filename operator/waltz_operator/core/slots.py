@@ -52,17 +52,6 @@ def server_pod(live: LiveObject) -> ServerPod:
     )
 
 
-def server_port(live: LiveObject, default: int) -> int:
-    """Return the port for clients of a server's pod, which may be of an earlier version.
-
-    ``default`` is the port of the spec, for a pod that declares none.
-    """
-    containers = (live.get("spec") or {}).get("containers") or ()
-    ports = (port for each in containers for port in each.get("ports") or ())
-    numbers = (port["containerPort"] for port in ports if port.get("name") == "waltz")
-    return int(next(numbers, default))
-
-
 def assign_slots(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | None]:
     """Return the slot of each pod by its name, None for a pod without one.
 

@@ -11,8 +11,9 @@ The conditions of a cluster:
   does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, while
-  the cluster is paused, and while a pool of the spec does not exist. It is unknown while ZooKeeper
-  does not answer: the steps that its metadata need, such as the removal of a pool, are in no plan
+  the cluster is paused, while a pool of the spec does not exist, and while the secret with the
+  certificates of the processes does not (SecretMissing). It is unknown while ZooKeeper does not
+  answer: the steps that its metadata need, such as the removal of a pool, are in no plan
   then.
 * *Updated* is true while every pod runs the current version of its object, and starts. The reasons
   why it is false: RollStopped (of ZooKeeper or the storages: a pod of the current version does not
@@ -64,6 +65,7 @@ from waltz_operator.core.observed import (
     ObservedCluster,
     ZooKeeperUnreachable,
 )
+from waltz_operator.core.planning.certificates import missing_secret
 from waltz_operator.core.planning.outside_addresses import outside_status
 from waltz_operator.core.planning.rolls import RollStopped, roll_states
 from waltz_operator.core.planning.updates import available_update
@@ -92,15 +94,20 @@ def cluster_status(
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # A plan without steps shows that the operator has nothing to change for this generation, except
-    # during a change of the shape, whose plans may only wait, while ZooKeeper does not answer, and
-    # while a pool of the spec does not exist.
-    is_unobserved = isinstance(observed.metadata, ZooKeeperUnreachable)
-    may_lack_steps = desired.cluster.spec.paused or is_unobserved or bool(desired.missing_pools)
+    # during a change of the shape, whose plans may only wait, while ZooKeeper does not answer,
+    # while a pool of the spec does not exist, and while the workloads of a new cluster wait for a
+    # secret. The workloads of a cluster that serves exist, and its pods have the secret.
+    present = metadata_with_key(desired, observed)
+    with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
+    may_lack_steps = (
+        desired.cluster.spec.paused
+        or isinstance(observed.metadata, ZooKeeperUnreachable)
+        or bool(desired.missing_pools)
+        or (with_quorum < total and missing_secret(desired, observed) is not None)
+    )
     is_idle = not plan.steps and plan.change is None and not may_lack_steps
     reconciled_generation = generation if is_idle else old.observed_generation
     is_reconciled = reconciled_generation == generation
-    present = metadata_with_key(desired, observed)
-    with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     num_servers = 0 if present is None else len(present.servers)
     message = _message(plan, observed, failure)
     statements = (
@@ -262,6 +269,8 @@ def _reconciled(
         return Statement("Reconciled", False, "NeedsAttention", message)
     if plan.steps or plan.change is not None or desired.missing_pools:
         return Statement("Reconciled", False, "Reconciling", message)
+    if (sentence := missing_secret(desired, observed)) is not None:
+        return Statement("Reconciled", False, "SecretMissing", sentence)
     if isinstance(observed.metadata, ZooKeeperUnreachable):
         return Statement("Reconciled", None, "ZooKeeperUnreachable", message)
     return Statement("Reconciled", True, "NothingToDo", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -50,11 +51,26 @@ def log_in(folder: Path = _SERVICE_ACCOUNT) -> kopf.ConnectionInfo:
     except NoKubeConfig:
         raise
     except Exception as problem:
-        # For a malformed file the libraries raise errors of their own or many built-in errors.
-        text = str(problem)
-        if isinstance(problem, OSError):
-            text = f"cannot read {problem.filename}: {problem.strerror}"
-        raise _unusable(" ".join(text.split()) or type(problem).__name__) from problem
+        raise _unusable(_reason(problem)) from problem
+
+
+def ssl_context_of(info: kopf.ConnectionInfo) -> ssl.SSLContext:
+    """Return the context for connections to the API server. Reads files. Raises NoKubeConfig."""
+    try:
+        return info.as_ssl_context()
+    except Exception as problem:
+        raise _unusable(f"its certificates cannot be loaded: {_reason(problem)}") from problem
+
+
+def _reason(problem: Exception) -> str:
+    """Return the text of an error, on one line.
+
+    For a malformed file the libraries raise errors of their own or many built-in errors.
+    """
+    text = str(problem)
+    if isinstance(problem, OSError) and problem.filename is not None:
+        text = f"cannot read {problem.filename}: {problem.strerror}"
+    return " ".join(text.split()) or type(problem).__name__
 
 
 def _service_account(folder: Path) -> kopf.ConnectionInfo:

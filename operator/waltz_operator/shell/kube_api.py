@@ -12,12 +12,25 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import (
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    StreamReader,
+    TCPConnector,
+)
 
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.objects.manifest import API_VERSIONS
 from waltz_operator.core.observed import LiveObject
-from waltz_operator.shell.api_login import Credentials, NoKubeConfig, log_in, pod_max_age
+from waltz_operator.shell.api_login import (
+    Credentials,
+    NoKubeConfig,
+    log_in,
+    pod_max_age,
+    ssl_context_of,
+)
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
 """The plurals that are not the kind in lower case and an s."""
@@ -110,7 +123,7 @@ async def connected_api_server() -> AsyncIterator[ApiServer]:
     """
     info = await asyncio.to_thread(log_in)
     credentials = Credentials(log_in, info, pod_max_age())
-    connector = TCPConnector(ssl=info.as_ssl_context())
+    connector = TCPConnector(ssl=await asyncio.to_thread(ssl_context_of, info))
     async with ClientSession(
         connector=connector, proxy=info.proxy_url, trust_env=info.trust_env
     ) as session:
@@ -213,8 +226,8 @@ class ApiServer:
                 if response.status >= 300:
                     text = await response.read()
                     raise KubeError(f"watch of {path}: {response.status} {_message(text)}")
-                async for line in response.content:
-                    yield json.loads(line)["object"]
+                async for line in _lines(response.content):
+                    yield _object_of(line)
         except (NoKubeConfig, OSError, TimeoutError, ClientError, ValueError) as broken:
             raise KubeError(f"watch of {path}: {str(broken) or 'no answer in time'}") from broken
 
@@ -282,6 +295,30 @@ class ApiServer:
             return response.status, json.loads(text)
         except ValueError as malformed:
             raise KubeError(f"{method} {path}: the answer is not JSON: {malformed}") from malformed
+
+
+async def _lines(content: StreamReader) -> AsyncIterator[bytes]:
+    """Yield the lines of an answer.
+
+    The lines of ``content`` itself end at 128 KiB, and an object may have more than a MiB.
+    """
+    parts: list[bytes] = []
+    async for received in content.iter_any():
+        *ended, rest = received.split(b"\n")
+        for part in ended:
+            yield b"".join([*parts, part])
+            parts = []
+        parts.append(rest)
+    if last := b"".join(parts):
+        yield last
+
+
+def _object_of(event: bytes) -> LiveObject:
+    """Return the object of an event of a watch. Raises ValueError if the event is malformed."""
+    match json.loads(event):
+        case {"object": dict() as changed}:
+            return changed
+    raise ValueError(f"an event without an object: {event[:200]!r}")
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:

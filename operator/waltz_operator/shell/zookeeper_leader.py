@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from waltz.net import open_streams
+
 _ANSWER_SECONDS = 3.0
 _LEADER = "Mode: leader"
 """The line by which a leader's answer differs from that of another member."""
@@ -31,7 +33,7 @@ async def _answer(host: str, port: int) -> str:
     writer = None
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await open_streams(host, port)
             writer.write(b"srvr")
             await writer.drain()
             # The member closes the connection after its answer.

@@ -12,9 +12,11 @@ from typing import Any, cast
 import pytest
 
 from tests.support.replica_model import Model
+from tests.support.virtual_time import on_virtual_time
 from waltz.admin import (
     Assignment,
     AssignmentSide,
+    NotPossible,
     ObservationScope,
     OrderExecutor,
     OrderRefused,
@@ -32,7 +34,8 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.net import PLAINTEXT, ConnectionLost, RpcConnection
-from waltz.testing import run
+from waltz.testing import InProcessCluster, run
+from waltz.testing.nodes import ROOT
 
 A, B, C = "a:1", "b:1", "c:1"
 MOST_STEPS = 100
@@ -194,6 +197,22 @@ async def test_step_whose_storage_closes_the_connection_is_taken_again(cluster: 
     assert executor.performed == [SwitchOn(A, (0,)), SwitchOn(A, (0,))]
     assert any(isinstance(each, Wait) and "closed by the peer" in each.reason for each in reported)
     assert [type(each) for each in reported] == [SwitchOn, Wait], "a retry is not reported"
+
+
+@on_virtual_time
+async def test_recovery_of_a_refused_replica_ends_with_the_advice_of_the_storage() -> None:
+    async with InProcessCluster(partitions=1) as cluster:
+        storage = cluster.storages[0]
+        await cluster.kill_storage(0)
+        storage.disk.damage("0/0000000000000000000.seg", 12, b"another key")
+        await cluster.start_storage(0)
+        znodes = Cluster(cluster.zookeeper.connect(), ROOT)
+        executor = OrderExecutor(znodes, PLAINTEXT, network=cluster.network.host("admin"))
+        begun = asyncio.get_running_loop().time()
+        advice = rf"^storage {storage.address}: .* waltz storage unassign HOST:PORT 0 "
+        with pytest.raises(NotPossible, match=advice):
+            await carry_out(ReplicaRecovery(0, storage.address), executor, max_stall_seconds=60)
+        assert asyncio.get_running_loop().time() - begun < 60
 
 
 def test_stall_limit_counts_from_the_last_successful_step() -> None:

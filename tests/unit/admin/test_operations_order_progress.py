@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -33,8 +34,25 @@ from waltz.testing.zookeeper import MemoryZooKeeper
 ROOT = "/log"
 A, B = "a:1", "b:1"
 ANSWER_SECONDS, STALL_SECONDS = 10.0, 60.0
+LIMIT_SECONDS = 3600.0
 SILENT = r"ZooKeeper has not answered within 10 s"
 """What the tests expect of an error; a regular expression."""
+
+
+def run_limited(main: Coroutine[Any, Any, None]) -> None:
+    """Run ``main`` on virtual time; fail if it has not ended after an hour.
+
+    What waits for ZooKeeper by polling, or by repeated tries, would otherwise never end.
+    """
+
+    async def limited() -> None:
+        # Not TimeoutError: the tests and the code under test handle it.
+        task = asyncio.ensure_future(main)
+        done, _ = await asyncio.wait({task}, timeout=LIMIT_SECONDS)
+        assert done, f"not ended after {LIMIT_SECONDS:g} s"
+        await task
+
+    run(limited())
 
 
 async def made_cluster() -> tuple[MemoryZooKeeper, Cluster]:
@@ -82,7 +100,7 @@ def test_order_without_an_answer_of_zookeeper_ends_within_its_time_limit(stall: 
             await carry_out(order_of(step), executor, max_stall_seconds=stall)
         assert clock() - begun <= stall + ANSWER_SECONDS
 
-    run(main())
+    run_limited(main())
 
 
 def test_order_continues_when_zookeeper_answers_again() -> None:
@@ -100,7 +118,7 @@ def test_order_continues_when_zookeeper_answers_again() -> None:
         assert await carry_out(order, executor, on_step=on_step) == 1
         assert [type(each) for each in waits] == [CreateReplicas, Wait]
 
-    run(main())
+    run_limited(main())
 
 
 def test_order_is_refused_by_the_first_answer_of_zookeeper() -> None:
@@ -111,7 +129,7 @@ def test_order_is_refused_by_the_first_answer_of_zookeeper() -> None:
         with pytest.raises(OrderRefused, match="the reason"):
             await carry_out(order_of(refusal="the reason"), Executor(cluster, zookeeper))
 
-    run(main())
+    run_limited(main())
 
 
 @pytest.mark.parametrize(
@@ -135,7 +153,7 @@ def test_step_without_an_answer_of_zookeeper_fails_in_time(step: Step) -> None:
             await executor.perform(step)
         assert clock() - begun <= ANSWER_SECONDS
 
-    run(main())
+    run_limited(main())
 
 
 def test_declaration_of_tls_without_an_answer_of_zookeeper_is_an_error_in_time() -> None:
@@ -146,4 +164,4 @@ def test_declaration_of_tls_without_an_answer_of_zookeeper_is_an_error_in_time()
         with pytest.raises(OperationTimedOut, match=SILENT):
             await running.tls_of(cast(Any, target), cluster)
 
-    run(main())
+    run_limited(main())

@@ -426,6 +426,23 @@ async def test_replica_assignments_are_followed_over_a_suspended_session(
     await asyncio.wait([following])
 
 
+async def test_replica_assignments_of_a_restored_cluster_are_followed(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    """The znode was deleted and created meanwhile, and has the version of the earlier one."""
+    store, other = zookeeper.connect(), zookeeper.connect()
+    cluster = await new_cluster(store)
+    followed = cluster.follow_replica_assignments()
+    assert (await anext(followed)).partitions == {}
+    zookeeper.suspend(store)
+    await delete_cluster(other, ROOT, "test")
+    maps = assign_everything({"a:1": 0}, {"a:1": 9001}, 3)
+    await create_cluster(other, ROOT, "test", 3, key=KEY, storages=maps)
+    zookeeper.resume(store)
+    async with asyncio.timeout(5):
+        assert (await anext(followed)).partitions == {"a:1": (0, 1, 2)}
+
+
 def test_metadata_retry_delays_grow_up_to_eight_seconds() -> None:
     delays = retry_delays()
     assert [next(delays) for _ in range(7)] == [0.1, 1, 2, 4, 8, 8, 8]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from waltz.metadata import kazoo_store
+from tests.support.several_addresses import LOOPS, SILENT, give_addresses
+from waltz.metadata import kazoo_store, zookeeper_probe
 from waltz.metadata.core.zookeeper_answers import (
     judge_answer,
     split_connect_string,
@@ -56,7 +57,7 @@ async def test_probe_of_a_zookeeper_server_without_connection_says_why(
     async def fail(*_: object) -> None:
         raise TimeoutError if number is None else OSError(number, "Connect call failed ('a', 1)")
 
-    monkeypatch.setattr(asyncio, "open_connection", fail)
+    monkeypatch.setattr(zookeeper_probe, "open_streams", fail)
     answers = await probe_zookeeper("a:1,[2001:db8::1]:2", timeout_seconds=5)
     assert answers == {"a:1": answer, "[2001:db8::1]:2": answer}
 
@@ -65,7 +66,7 @@ async def test_probe_of_an_unknown_host_reports_it(monkeypatch: pytest.MonkeyPat
     async def fail(*_: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(asyncio, "open_connection", fail)
+    monkeypatch.setattr(zookeeper_probe, "open_streams", fail)
     assert await probe_zookeeper("zk:1", timeout_seconds=5) == {
         "zk:1": "cannot be reached (unknown host: Name or service not known)"
     }
@@ -131,8 +132,25 @@ async def test_probe_reads_an_answer_that_arrives_in_parts(monkeypatch: pytest.M
         connection = AnswerInParts(b"Zookeeper version: 3.9\nMo", b"de: leader\n")
         return connection, connection
 
-    monkeypatch.setattr(asyncio, "open_connection", connect)
+    monkeypatch.setattr(zookeeper_probe, "open_streams", connect)
     assert await probe_zookeeper("zk:1", timeout_seconds=5) == {"zk:1": "answers as leader"}
+
+
+@pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
+def test_probe_of_a_host_whose_first_address_is_silent_uses_the_second(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"Zookeeper version: 3.9\nMode: leader\n")
+        writer.close()
+
+    async def probe() -> dict[str, str]:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+            give_addresses(monkeypatch, (SILENT, 1), listening.sockets[0].getsockname())
+            return await probe_zookeeper("two.test:1", timeout_seconds=5)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(probe()) == {"two.test:1": "answers as leader"}
 
 
 @asynccontextmanager

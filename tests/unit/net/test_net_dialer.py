@@ -6,11 +6,10 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
-from typing import Any, cast
 
 import pytest
-import uvloop
 
+from tests.support.several_addresses import LOOPS, SILENT, give_addresses
 from waltz.net import (
     PLAINTEXT,
     AcceptedConnections,
@@ -24,13 +23,6 @@ from waltz.net import sockets as sockets_module
 from waltz.protocol import CLIENT_SERVER
 
 HOST = "127.0.0.1"
-SILENT = "127.0.0.2"
-"""An address of which the tests let no attempt end."""
-
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
-    asyncio.new_event_loop,
-    cast(Callable[[], asyncio.AbstractEventLoop], uvloop.new_event_loop),
-]
 
 
 class Peer(FrameHandler):
@@ -41,31 +33,6 @@ class Peer(FrameHandler):
 
     def lost(self, reason: str) -> None:
         """Ignore the loss."""
-
-
-def give_addresses(
-    monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]
-) -> list[socket.socket]:
-    """Make two.test resolve to ``addresses``; return the sockets that attempts will use."""
-    loop = asyncio.get_running_loop()
-    connect, resolve_others = loop.sock_connect, loop.getaddrinfo
-    used: list[socket.socket] = []
-
-    async def resolve(host: str, port: int, **options: Any) -> list[Any]:
-        if host != "two.test":  # `sock_connect` of uvloop resolves addresses.
-            return await resolve_others(host, port, **options)
-        kind = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
-        return [(*kind, address) for address in addresses]
-
-    async def sock_connect(connecting: socket.socket, address: tuple[str, int]) -> None:
-        used.append(connecting)
-        if address[0] == SILENT:
-            await loop.create_future()
-        await connect(connecting, address)
-
-    monkeypatch.setattr(loop, "getaddrinfo", resolve)
-    monkeypatch.setattr(loop, "sock_connect", sock_connect)
-    return used
 
 
 def unused_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import kopf
 import pytest
 
 from waltz_operator.shell import api_login
-from waltz_operator.shell.api_login import Credentials, NoKubeConfig, log_in, pod_max_age
+from waltz_operator.shell.api_login import (
+    Credentials,
+    NoKubeConfig,
+    log_in,
+    pod_max_age,
+    ssl_context_of,
+)
+from waltz_operator.shell.kube_api import connected_api_server
 
 _KUBECONFIG = """
 current-context: test
@@ -81,6 +89,36 @@ def test_login_with_an_unusable_kubeconfig_says_what_to_do(
         kubeconfig.write_text(content)
     with pytest.raises(NoKubeConfig, match=r"or name a kubeconfig by KUBECONFIG$"):
         log_in()
+
+
+@pytest.mark.parametrize(
+    "authority",
+    [
+        "certificate-authority-data: bm90IGEgY2VydGlmaWNhdGU=",
+        "certificate-authority-data: x",
+        "certificate-authority: /missing/ca.crt",
+    ],
+)
+def test_unusable_authority_of_a_kubeconfig_says_what_to_do(
+    kubeconfig: Path, authority: str
+) -> None:
+    kubeconfig.write_text(
+        _KUBECONFIG.replace("USER", "{token: secret}").replace('6443"', f'6443", {authority}')
+    )
+
+    async def connect() -> None:
+        async with connected_api_server():
+            pass
+
+    with pytest.raises(NoKubeConfig, match=r"or name a kubeconfig by KUBECONFIG$"):
+        asyncio.run(connect())
+
+
+def test_login_in_a_pod_without_the_authority_is_an_error_that_says_so(
+    service_account: Path,
+) -> None:
+    with pytest.raises(NoKubeConfig, match=r"its certificates cannot be loaded: "):
+        ssl_context_of(log_in(service_account))
 
 
 def test_login_by_a_program_runs_it_or_names_the_missing_extra(kubeconfig: Path) -> None:

@@ -39,6 +39,8 @@ class Recorder:
         self.status = 200
         self.answer: Any = {}
         self.text: str | None = None
+        self.watched = ""
+        """The answer to a watch; empty: the objects of ``answer``."""
         self.tokens: list[str] = []
         self.only_token = ""
         """The only token that is accepted; every one if it is empty."""
@@ -51,6 +53,8 @@ class Recorder:
         if self.only_token not in ("", self.tokens[-1]):
             return web.json_response({"message": "Unauthorized"}, status=401)
         if request.query.get("watch") and self.status == 200:
+            if self.watched:
+                return web.Response(text=self.watched)
             lines = [json.dumps({"type": "ADDED", "object": each}) for each in self.answer]
             return web.Response(text="\n".join(lines) + "\n")
         if self.text is not None:
@@ -232,6 +236,24 @@ async def test_changes_yields_every_object_of_the_watch(
     names = [each["metadata"]["name"] async for each in kube.changes("Pod", "", {"a": "1"})]
     assert names == ["a", "b"]
     assert recorder.requests[0].path == "/api/v1/pods"
+
+
+async def test_changes_yields_an_object_of_more_than_a_mebibyte(
+    kube: ApiServer, recorder: Recorder
+) -> None:
+    large = {"metadata": {"name": "x", "annotations": {"note": "n" * (1 << 20)}}}
+    recorder.answer = [large, {"metadata": {"name": "y"}}]
+    seen = [each async for each in kube.changes("Pod", "logs", {})]
+    assert seen == recorder.answer
+
+
+@pytest.mark.parametrize("event", ["{}", "[]", '{"object": null}', "no JSON"])
+async def test_malformed_event_of_a_watch_raises_kube_error(
+    kube: ApiServer, recorder: Recorder, event: str
+) -> None:
+    recorder.watched = f"{event}\n"
+    with pytest.raises(KubeError, match=f"^watch of {_PODS}: "):
+        [each async for each in kube.changes("Pod", "logs", {})]
 
 
 @pytest.mark.parametrize("status", [403, 410, 429, 503])

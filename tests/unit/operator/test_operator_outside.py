@@ -16,7 +16,8 @@ from tests.support.outside_world import (
     outside_world,
 )
 from tests.unit.operator.test_operator_rolls import started as rolling_world
-from waltz_operator.core.names import OUTSIDE_LABEL, SLOT_LABEL
+from waltz_operator.core import names
+from waltz_operator.core.names import OUTSIDE_LABEL, SLOT_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, certificate_requests
 from waltz_operator.core.observed import ObservedCluster
 from waltz_operator.core.outside_steps import (
@@ -483,6 +484,55 @@ def test_policy_admits_clients_to_servers_of_the_earlier_port_until_they_are_rep
         containers[0]["ports"][0]["containerPort"] = 6200
     world.until_done()
     assert open_ports() == [6200]
+
+
+def test_monitoring_reaches_pods_of_the_earlier_http_port_until_they_are_replaced() -> None:
+    access = {"sourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Local"}
+    world = started(LOAD_BALANCER | access)
+    pools = world.desired().own_pools
+    assert world.cluster is not None
+    ports = {"log-server": [6101], **{f"{p.metadata.name}-storage": [6002] for p in pools}}
+
+    def declare_ports() -> None:
+        for pod in world.server_pods():
+            containers = world.objects[ObjectKey("Pod", pod)]["spec"]["containers"]
+            containers[0]["ports"][1:] = [{"name": "http", "containerPort": ports["log-server"][0]}]
+        for pool in pools:
+            name = f"{pool.metadata.name}-storage"
+            world.objects[ObjectKey("Pod", f"{name}-0")] = {
+                "metadata": {
+                    "name": f"{name}-0",
+                    "uid": f"uid-{name}",
+                    "labels": names.labels("log", Component.STORAGE, pool.metadata.name),
+                    "ownerReferences": [{"kind": "StatefulSet", "name": name}],
+                },
+                "spec": {
+                    "containers": [{"ports": [{"name": "http", "containerPort": ports[name][0]}]}]
+                },
+            }
+
+    def open_to_all(policy: str) -> list[int]:
+        rules = world.objects[ObjectKey("NetworkPolicy", policy)]["spec"]["ingress"]
+        (rule,) = [each for each in rules if "from" not in each]
+        return [port["port"] for port in rule["ports"]]
+
+    declare_ports()
+    world.until_done()
+    assert {each: open_to_all(each) for each in ports} == ports
+    world.cluster["spec"]["servers"] = {"httpPort": 6201}
+    for pool in world.pools.values():
+        pool["spec"]["httpPort"] = 6202
+    world.until_done()
+    for name, earlier in ports.items():
+        changed = 6201 if name == "log-server" else 6202
+        assert open_to_all(name) == [*earlier, changed]
+        monitored = world.objects[ObjectKey("Service", name)]["spec"]["ports"]
+        (http,) = [port for port in monitored if port["name"] == "http"]
+        assert (http["port"], http["targetPort"]) == (changed, "http")
+        ports[name] = [changed]
+    declare_ports()
+    world.until_done()
+    assert {each: open_to_all(each) for each in ports} == ports
 
 
 @pytest.mark.parametrize(

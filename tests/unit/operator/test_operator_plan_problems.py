@@ -16,6 +16,7 @@ from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete, ClusterMalformed
 from waltz_operator.core.planning.znodes import groups_of
+from waltz_operator.core.status import cluster_status
 from waltz_operator.core.steps import (
     ClusterPlan,
     DeleteMetadata,
@@ -180,6 +181,33 @@ def test_processes_wait_for_the_secret_of_the_spec_and_its_parts() -> None:
     add_secret(world, "mine", "ca.crt", "tls.crt", "tls.key")
     after_rounds(world)
     assert deploys_processes(world)
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_missing_secret_of_the_spec_is_not_reconciled_and_leaves_a_running_cluster_ready(
+    *, existed: bool
+) -> None:
+    world = cluster_with_certificates(mode="Secret", secretName="mine")
+    assert world.cluster is not None
+    if existed:
+        add_secret(world, "mine", "ca.crt", "tls.crt", "tls.key")
+    for _ in range(3):
+        after_rounds(world)
+    world.objects.pop(ObjectKey("Secret", "mine"), None)
+    world.cluster["metadata"]["generation"] = 2
+    status = cluster_status(
+        world.desired(),
+        world.observed(),
+        after_rounds(world),
+        "2026-01-01T12:00:00Z",
+    )
+    conditions = {each.type: each for each in status.conditions}
+    reconciled = conditions["Reconciled"]
+    assert (reconciled.status, reconciled.reason) == ("False", "SecretMissing")
+    assert reconciled.message.startswith("the secret mine, which spec.tls.secretName names, does")
+    assert conditions["Ready"].status == str(existed), conditions["Ready"]
+    assert conditions["Healthy"].status == "False"
+    assert (status.observed_generation == 2) == existed
 
 
 @pytest.mark.parametrize("name", ["log-authority", "log-tls", "log-tls-client"])

@@ -13,6 +13,7 @@ import pytest
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
 from tests.support.operator_world import cluster_resource, pool_resource
 from tests.support.rolling_world import RollingWorld
+from tests.support.several_addresses import SILENT, give_addresses
 from tests.unit.operator.test_operator_plan_properties import reach
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
@@ -146,6 +147,14 @@ async def test_find_leader_returns_the_only_member_in_mode_leader() -> None:
         assert await find_leader([other]) is None
         assert await find_leader([leader, leader]) is None, "two claim to lead"
         assert await find_leader([("127.0.0.1", 1), leader]) == "127.0.0.1"
+
+
+async def test_find_leader_of_a_host_whose_first_address_is_silent_uses_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with member(b"Mode: leader\n") as leader:
+        give_addresses(monkeypatch, (SILENT, 1), leader)
+        assert await find_leader([("two.test", 1)]) == "two.test"
 
 
 async def test_member_that_does_not_answer_in_time_is_ignored(

@@ -14,7 +14,7 @@ from waltz_operator.core.objects.outside import (
     outside_storage_services,
     outside_zookeeper_service,
 )
-from waltz_operator.core.objects.protection import budgets, network_policies
+from waltz_operator.core.objects.protection import PodPorts, budgets, network_policies
 from waltz_operator.core.objects.server import server_deployment, server_objects
 from waltz_operator.core.objects.storage import storage_objects, storage_set
 from waltz_operator.core.objects.zookeeper import (
@@ -27,6 +27,7 @@ from waltz_operator.core.objects.zookeeper import (
 __all__ = [
     "Manifest",
     "ObjectKey",
+    "PodPorts",
     "budgets",
     "certificate_requests",
     "connect_string",

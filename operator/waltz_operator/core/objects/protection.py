@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from waltz.admin.core.replicas import quorum
@@ -49,11 +50,25 @@ def budgets(
     return tuple(_budget(cluster, component, count) for component, count in allowed.items())
 
 
+@dataclass(frozen=True, slots=True)
+class PodPorts:
+    """The ports of the pods that exist, which may be of earlier versions.
+
+    ``servers`` are the ports of servers for clients, ``server_http`` those for HTTP.
+    ``storage_http`` has the ports of storages for HTTP by pool. The other ports of a storage never
+    change.
+    """
+
+    servers: Set[int] = frozenset()
+    server_http: Set[int] = frozenset()
+    storage_http: Mapping[str, Set[int]] = field(default_factory=dict)
+
+
 def network_policies(
     cluster: WaltzCluster,
     pools: Iterable[StoragePool],
     operator_namespace: str,
-    earlier_server_ports: Iterable[int] = (),
+    pod_ports: PodPorts | None = None,
 ) -> tuple[Manifest, ...]:
     """Return the policies that limit connections to storages and to a managed ZooKeeper.
 
@@ -69,9 +84,10 @@ def network_policies(
     ranges. Then only pods and the clients of these ranges may connect to the client ports of
     servers and of a managed ZooKeeper. Otherwise servers have no policy.
 
-    ``earlier_server_ports`` are the ports for clients of servers that exist. After a change of
-    ``servers.port``, servers with the earlier port run until an update has replaced them.
+    ``pod_ports`` are those of the pods that exist; they stay open until an update has replaced
+    these pods.
     """
+    existing = pod_ports or PodPorts()
     if not cluster.spec.network_policies:
         return ()
     name, access = cluster.metadata.name, cluster.spec.access.outside
@@ -90,7 +106,7 @@ def network_policies(
         rules = [
             _allow([servers, operator, administrators], spec.port),
             _allow([storages, operator, administrators], spec.admin_port),
-            _allow(any_peer, spec.http_port),
+            _allow(any_peer, spec.http_port, *existing.storage_http.get(pool.metadata.name, ())),
         ]
         if access is not None and access.storages:
             admin_ports = (spec.admin_port,) if access.admin_ports else ()
@@ -100,8 +116,10 @@ def network_policies(
     clients = [{"namespaceSelector": {}}, *outside] if outside else any_peer
     if outside:
         server = cluster.spec.servers
-        ports = sorted({server.port, *earlier_server_ports})
-        rules = [_allow(clients, *ports), _allow(any_peer, server.http_port)]
+        rules = [
+            _allow(clients, server.port, *existing.servers),
+            _allow(any_peer, server.http_port, *existing.server_http),
+        ]
         policies.append(_policy(cluster, Component.SERVER, rules))
     if cluster.spec.zookeeper.managed is not None:
         peers = [_peer(names.selector(name, Component.ZOOKEEPER))]
@@ -177,7 +195,8 @@ def _peer(pods: Mapping[str, str], namespace: Mapping[str, str] | None = None) -
 
 def _allow(peers: list[dict[str, Any]], *ports: int) -> dict[str, Any]:
     """Return the rule that ``peers`` may connect to ``ports``; with no peers, all may connect."""
-    rule: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
+    in_order = sorted(set(ports))
+    rule: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": port} for port in in_order]}
     if peers:
         rule["from"] = peers
     return rule

@@ -40,8 +40,9 @@ def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
             "clusterIP": "None",
             "selector": names.selector(name, Component.SERVER),
             "ports": [
-                {"name": "waltz", "port": spec.port},
-                {"name": "http", "port": spec.http_port},
+                # By name, because a pod of an earlier version may have other numbers for its ports.
+                {"name": "waltz", "port": spec.port, "targetPort": "waltz"},
+                {"name": "http", "port": spec.http_port, "targetPort": "http"},
             ],
         }
     }

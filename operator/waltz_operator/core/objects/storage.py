@@ -42,7 +42,10 @@ def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest,
             # Servers must reach a storage during its recovery, before it is ready.
             "publishNotReadyAddresses": True,
             "selector": names.selector(name, Component.STORAGE, pool_name),
-            "ports": [{"name": port, "port": number} for port, number in ports.items()],
+            # By name, because a pod of an earlier version may have another number for its port.
+            "ports": [
+                {"name": port, "port": number, "targetPort": port} for port, number in ports.items()
+            ],
         }
     }
     object_labels = names.labels(name, Component.STORAGE, pool_name)

@@ -39,15 +39,29 @@ def plan_processes_tls(desired: DesiredCluster, observed: ObservedCluster) -> Cl
     match desired.cluster.spec.tls.mode:
         case TlsMode.OPERATOR:
             return _plan_own_certificates(desired, observed, missing)
-        case TlsMode.CERT_MANAGER:
-            if missing:
-                return wait(f"cert-manager has not created the secret {name} yet")
-        case TlsMode.SECRET | TlsMode.NONE:  # NONE has no secret, and has returned above.
-            if secret is None:
-                return wait(f"the secret {name}, which spec.tls.secretName names, does not exist")
+        case TlsMode.CERT_MANAGER | TlsMode.SECRET | TlsMode.NONE:  # NONE has returned above.
+            if (sentence := missing_secret(desired, observed)) is not None:
+                return wait(sentence)
             if missing:
                 return problem(f"the secret {name} lacks {', '.join(missing)}: add it")
     return EMPTY_PLAN
+
+
+def missing_secret(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
+    """Return which secret must be created by others before processes can start, None if none must.
+
+    The text is a sentence. Processes that run keep the certificates that they have.
+    """
+    name, mode = tls_secret_name(desired.cluster), desired.cluster.spec.tls.mode
+    if name is None or mode is TlsMode.OPERATOR:
+        return None
+    secret = observed.objects.get(ObjectKey("Secret", name))
+    if mode is TlsMode.CERT_MANAGER:
+        is_complete = not _missing_parts(secret)
+        return None if is_complete else f"cert-manager has not created the secret {name} yet"
+    if secret is None:
+        return f"the secret {name}, which spec.tls.secretName names, does not exist"
+    return None
 
 
 def plan_clients_tls(

@@ -24,6 +24,7 @@ from waltz_operator.core.objects import (
 )
 from waltz_operator.core.observed import LiveObject, ObservedCluster
 from waltz_operator.core.planning.shape_objects import retired_pools
+from waltz_operator.core.pod_ports import port_of_pod
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.resources.outside import OutsideAccess, OutsideStatus, OutsideType
 from waltz_operator.core.slots import (
@@ -31,7 +32,6 @@ from waltz_operator.core.slots import (
     assign_slots,
     num_slots,
     server_pod,
-    server_port,
 )
 
 _MAX_NAMED_SERVICES = 3
@@ -199,7 +199,9 @@ def _ports(
     for pod, slot in slots_of_servers(desired, observed).items():
         ip = (pods[pod].get("status") or {}).get("podIP")
         if slot is not None and ip:
-            address = join_address(ip, server_port(pods[pod], desired.cluster.spec.servers.port))
+            address = join_address(
+                ip, port_of_pod(pods[pod], "waltz", desired.cluster.spec.servers.port)
+            )
             yield _Port(address, names.outside_server(desired.name, slot), "waltz")
 
 

@@ -12,6 +12,7 @@ from waltz_operator.core.names import Component
 from waltz_operator.core.objects import (
     Manifest,
     ObjectKey,
+    PodPorts,
     budgets,
     certificate_requests,
     is_ours,
@@ -41,9 +42,9 @@ from waltz_operator.core.planning.outside_addresses import (
 from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.planning.volume_sizes import template_sizes
+from waltz_operator.core.pod_ports import port_of_pod
 from waltz_operator.core.pod_templates import RenderedWorkload, settle
 from waltz_operator.core.resources import StoragePool, TlsMode
-from waltz_operator.core.slots import server_port
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
     ApplyObject,
@@ -152,11 +153,8 @@ def _unconditional_objects(
         is_zookeeper_rolling=is_rolling(desired, observed, Component.ZOOKEEPER),
     )
     pools = _pools(desired, observed)
-    default_port = cluster.spec.servers.port
-    server_ports = {
-        server_port(pod, default_port) for pod in server_pods(desired, observed).values()
-    }
-    yield from network_policies(cluster, pools, desired.operator_namespace, server_ports)
+    pod_ports = _pod_ports(desired, observed, pools)
+    yield from network_policies(cluster, pools, desired.operator_namespace, pod_ports)
     yield from certificate_requests(cluster, outside_names(desired, observed))
     for pool in pools:
         yield from storage_objects(cluster, pool)
@@ -167,6 +165,29 @@ def _unconditional_objects(
         rendered = zookeeper_set(cluster, managed)
         live = observed.objects.get(rendered.key)
         yield settle(RenderedWorkload(cluster, rendered), live)
+
+
+def _pod_ports(
+    desired: DesiredCluster, observed: ObservedCluster, pools: Iterable[StoragePool]
+) -> PodPorts:
+    """Return the ports of the pods that exist."""
+    spec = desired.cluster.spec.servers
+    servers = server_pods(desired, observed).values()
+    storages = [
+        pod for pod in observed.of_kind("Pod", Component.STORAGE) if is_ours(pod, desired.name)
+    ]
+    return PodPorts(
+        {port_of_pod(pod, "waltz", spec.port) for pod in servers},
+        {port_of_pod(pod, "http", spec.http_port) for pod in servers},
+        {
+            _name(pool): {
+                port_of_pod(pod, "http", pool.spec.http_port)
+                for pod in storages
+                if pod["metadata"]["labels"].get(names.POOL_LABEL) == _name(pool)
+            }
+            for pool in pools
+        },
+    )
 
 
 def _pools(desired: DesiredCluster, observed: ObservedCluster) -> tuple[StoragePool, ...]:
