@@ -300,7 +300,7 @@ class ApiServer:
 async def _lines(content: StreamReader) -> AsyncIterator[bytes]:
     """Yield the lines of an answer.
 
-    The lines of ``content`` itself end at 128 KiB, and an object may have more than a MiB.
+    The lines of ``content`` itself have a limit, and an object may have more than a MiB.
     """
     parts: list[bytes] = []
     async for received in content.iter_any():
