@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-compare bench-spark spark-kills images release e2e e2e-nodes e2e-killed e2e-nodes-killed e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-compare bench-spark spark-kills images release e2e e2e-nodes e2e-killed e2e-nodes-killed e2e-shapes e2e-shapes-killed e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
@@ -41,6 +41,8 @@ help:
 	@echo "make e2e-nodes   drain and stop nodes of a Kubernetes that has three; WALTZ_E2E_NODE stops one"
 	@echo "make e2e-killed   the tests of a start and of changes, with operators that are killed after every step"
 	@echo "make e2e-nodes-killed   the same for the tests of nodes"
+	@echo "make e2e-shapes   pools and storages are added and removed, reverted half-way, and pods are killed meanwhile"
+	@echo "make e2e-shapes-killed   the same with operators that are killed after every step"
 	@echo "make e2e-kind   the same as make e2e on a new kind cluster"
 	@echo "make lock    update the locked versions in requirements.lock"
 
@@ -134,6 +136,12 @@ e2e-killed: .venv
 
 e2e-nodes-killed: .venv
 	.venv/bin/python -m e2e killed nodes
+
+e2e-shapes: .venv
+	.venv/bin/python -m e2e shapes
+
+e2e-shapes-killed: .venv
+	.venv/bin/python -m e2e killed shapes
 
 e2e-kind: images
 	e2e/kind

@@ -4,11 +4,13 @@
 2. Tests that do not disturb each other run, two at a time: they wait for pods most of the time.
 3. Tests that stop or replace the operator run, one at a time. Then everything is uninstalled.
 
-`python -m e2e nodes`, or `make e2e-nodes`, runs only the tests in `e2e.nodes`.
+`python -m e2e nodes`, or `make e2e-nodes`, runs only the tests in `e2e.nodes`, and
+`python -m e2e shapes`, or `make e2e-shapes`, those in `e2e.shapes`, which take half an hour.
 
 `python -m e2e killed`, or `make e2e-killed`, runs the tests of a first start and of changes with
 operators that are killed after every step. `python -m e2e killed nodes`, or
-`make e2e-nodes-killed`, runs those of nodes in the same way.
+`make e2e-nodes-killed`, runs those of nodes in the same way, and `python -m e2e killed shapes`, or
+`make e2e-shapes-killed`, those of shapes.
 """
 
 from __future__ import annotations
@@ -23,24 +25,31 @@ from e2e.killing import count_killed_operators
 from e2e.waiting import KILLED
 
 _PYTEST = (sys.executable, "-m", "pytest", "--durations=0")
+_USAGE = "usage: python -m e2e [nodes | shapes | killed | killed nodes | killed shapes]"
 _FIRST_START = "e2e/test_first_start.py"
 _NODES = "e2e/nodes"
+_SHAPES = "e2e/shapes"
+_TWO_AT_A_TIME = ("-n", "2", "--dist", "loadgroup")
 _KEEPING = (
     (_FIRST_START,),
     (
         "e2e",
         f"--ignore={_FIRST_START}",
         f"--ignore={_NODES}",
+        f"--ignore={_SHAPES}",
         *("-m", "not alone"),
-        *("-n", "2", "--dist", "loadgroup"),
+        *_TWO_AT_A_TIME,
     ),
 )
 """What the sessions run after which the shared cluster is kept."""
 _CHANGES = ("lost_volume", "rolling_changes", "shape", "ca_rotation", "outside_access")
 """The files that also run with killed operators: those of changes of many steps."""
 _NOT_KILLED = "e2e/test_shape.py::test_pool_reverted_half_way_returns_to_the_old_copies"
-"""A test that waits for the status during a change, which operators write after their steps."""
-_LAST = ("e2e", f"--ignore={_NODES}", "-m", "alone")
+"""A test that waits for the status during a change, which operators write after their steps.
+
+The tests of shapes that do so have ``half_way`` in their names, too.
+"""
+_LAST = ("e2e", f"--ignore={_NODES}", f"--ignore={_SHAPES}", "-m", "alone")
 
 
 def main(arguments: list[str]) -> int:
@@ -55,6 +64,9 @@ def main(arguments: list[str]) -> int:
             return _run_on_one_node()
         case ["nodes"]:
             return subprocess.run((*_PYTEST, _NODES), check=False).returncode
+        case ["shapes"]:
+            sessions = (_FIRST_START,), (_SHAPES, *_TWO_AT_A_TIME)
+            return _run_keeping(sessions) or _remove()
         case ["killed"]:
             files = tuple(f"e2e/test_{name}.py" for name in _CHANGES)
             # One after the other: one operator at a time performs the steps of all clusters.
@@ -62,19 +74,35 @@ def main(arguments: list[str]) -> int:
             return _run_with_killed_operators((_FIRST_START,), changes)
         case ["killed", "nodes"]:
             return _run_with_killed_operators((_NODES,))
+        case ["killed", "shapes"]:
+            return _run_with_killed_operators((_FIRST_START,), (_SHAPES, "-k", "not half_way"))
         case _:
-            print("usage: python -m e2e [nodes | killed | killed nodes]", file=sys.stderr)  # noqa: T201
+            print(
+                "usage: python -m e2e [nodes | shapes | killed | killed nodes | killed shapes]",
+                file=sys.stderr,
+            )  # noqa: T201
             return 2
 
 
 def _run_on_one_node() -> int:
-    """Run all tests but those of nodes; return the exit status of the session that failed."""
-    for session in _KEEPING:
+    """Run the tests of no further argument; return the exit status of the session that failed."""
+    return _run_keeping(_KEEPING) or subprocess.run((*_PYTEST, *_LAST), check=False).returncode
+
+
+def _run_keeping(sessions: tuple[tuple[str, ...], ...]) -> int:
+    """Run sessions after which the shared cluster is kept; return the status of a failed one."""
+    for session in sessions:
         ended = subprocess.run((*_PYTEST, *session), env={**os.environ, KEEP: "1"}, check=False)
         if ended.returncode != 0:
             print(f"The cluster in the namespace {LOGS.namespace} is left as it is.")  # noqa: T201
             return ended.returncode
-    return subprocess.run((*_PYTEST, *_LAST), check=False).returncode
+    return 0
+
+
+def _remove() -> int:
+    """Remove the shared cluster and the operator; return 0."""
+    remove_shared_cluster()
+    return 0
 
 
 def _run_with_killed_operators(*sessions: tuple[str, ...]) -> int:
