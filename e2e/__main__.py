@@ -77,10 +77,7 @@ def main(arguments: list[str]) -> int:
         case ["killed", "shapes"]:
             return _run_with_killed_operators((_FIRST_START,), (_SHAPES, "-k", "not half_way"))
         case _:
-            print(
-                "usage: python -m e2e [nodes | shapes | killed | killed nodes | killed shapes]",
-                file=sys.stderr,
-            )  # noqa: T201
+            print(_USAGE, file=sys.stderr)  # noqa: T201
             return 2
 
 
