@@ -265,8 +265,8 @@ class ServerMembership:
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
-                # A server may have left. If it was the last one that had not declared plaintext,
-                # this declaration turns TLS off for clients.
+                # A server may have left. Clients use plaintext only if every registered server has
+                # declared it. If only the one that left had not, this declaration turns TLS off.
                 await self._declare_transport()
             case _:
                 assert_never(step)

@@ -200,8 +200,8 @@ class TaskAttempt:
     async def _append_rows(self, partition: int, rows: list[RowToAppend]) -> None:
         """Append the missing ones of ``rows`` in batches that a server accepts.
 
-        The attempt has more locks after each run of the same epoch, so a batch with all rows could
-        have too many.
+        Each row has all locks of the attempt, and these include two for each earlier run of the
+        epoch if rows have ids. So all rows together could have more locks than a server accepts.
         """
         own = self._locks
         num_own = len(own.write_locks) + len(own.read_locks) + len(own.append_locks)

@@ -32,11 +32,11 @@ _ROTATION_REASONS = {
 """The reason of Rotating by phase. In the phase SETTLED, a rotation is due that has not begun."""
 
 _TRUE_WITH_MESSAGE = ("Healthy", "Changing", "Rotating", "Foreign", "UpdateAvailable")
-"""The conditions that may have a message when they are true.
+"""The conditions that may have a message while they are true.
 
-The message of any other condition says why the condition is not true. While Healthy is true, its
-message is the step that is being performed. The others are true only while there is something to
-say.
+While Healthy is true, its message is the step that is being performed. Changing, Rotating, Foreign
+and UpdateAvailable are true only while there is something to say. A condition that is not listed
+has a message only while it is not true: the message says why.
 """
 
 
@@ -85,7 +85,10 @@ def update_available(sentence: str) -> Statement:
 def foreign(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent | None
 ) -> Statement:
-    """Return the statement of Foreign: whether storages are registered that are in no pool.
+    """Return the statement of Foreign: whether storages are registered that no pool here runs.
+
+    These are the storages that are in no pool, and those that have the address of a pool here but
+    run elsewhere (`core.adoption`).
 
     ``present`` is None if the storage maps are not observed. Then the condition is Unknown, except
     during a deletion, in which it stays as it was. The deletion removes the znodes before the
@@ -112,7 +115,7 @@ def foreign(
         else f"{storage}, which does not answer"
         for storage in storages
     ]
-    message = f"storages in no pool: {'; '.join(texts)}"[:MAX_MESSAGE_CHARACTERS]
+    message = f"storages that no pool here runs: {'; '.join(texts)}"[:MAX_MESSAGE_CHARACTERS]
     return Statement("Foreign", True, reason, message)
 
 

@@ -41,7 +41,8 @@ def absence_obstacle(present: ClusterPresent, storages: Set[str]) -> str | None:
 def health_obstacle(present: ClusterPresent) -> str | None:
     """Return why a partition is not healthy now; None if all are.
 
-    A partition is healthy if it has a server, and if all its replicas are healthy.
+    A partition is healthy if it has a server, if all its replicas are healthy, and if a new session
+    of it could open.
     """
     return absence_obstacle(present, frozenset())
 

@@ -193,8 +193,13 @@ class LeaderElection:
     def _may_create(self, now: float) -> bool:
         """Whether this candidate may create the Lease, which does not exist.
 
-        If it has seen the Lease before, the Lease was deleted. A leader may go on until it
-        notices that, so another candidate waits as long as for a Lease that is not renewed.
+        A leader may: its Lease was deleted, and it creates it again. A candidate that has never
+        seen the Lease may: otherwise the first operator of an installation would wait for nothing.
+        (If the Lease of a leader is deleted just before this candidate's first read, both are
+        leaders until the first one reads the new Lease, or until its deadline.)
+
+        Another candidate has seen the Lease, so the Lease was deleted. A leader may go on until it
+        notices that, so this candidate waits as long as for a Lease that is not renewed.
         """
         if self.is_leader or self._sighting is None:
             return True

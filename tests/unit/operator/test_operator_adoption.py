@@ -206,7 +206,7 @@ def test_pools_get_copies_beside_the_foreign_groups_and_the_cluster_rests() -> N
     assert conditions["Healthy"].status == "True"
     foreign = conditions["Foreign"]
     assert (foreign.status, foreign.reason) == ("True", "ForeignStoragesKept")
-    assert foreign.message == f"storages in no pool: {'; '.join(sorted(world.foreign))}"
+    assert foreign.message == f"storages that no pool here runs: {'; '.join(sorted(world.foreign))}"
     assert found.cluster_key == str(KEY)
 
 

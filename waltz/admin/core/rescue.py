@@ -10,18 +10,22 @@ mark that this session wrote, and the log.
 
 **Terms.** n replicas are assigned, q is a quorum of them. The recovery of a session *resolves* a
 mark R: nothing above R is committed before the session. Then the session *marks* disks: it writes
-its id and R to them. It *opens* when it has marked q disks and its metadata are written; only then
-does it append. A session may end before it opens. Session O is the last one that opened.
+its id and R to them. A replica with a closing mark may get the id before R is resolved, with a mark
+that is not above R, the *interim mark* (`waltz_server.core.replication.session_recovery`). The
+session *opens* when it has marked q disks and its metadata are written; only then does it append. A
+session may end before it opens. Session O is the last one that opened.
 
 **Facts.**
 
 1. A session that opens has marked q disks with its R. A disk whose session is older than O took no
    part in O.
-2. A session resolves R only while q replicas hold the log up to R, and it marks no disk with more
-   than R. After that, the marks and the logs of these q replicas never go below R. So a disk that
-   took part in O and was marked by a later session has the mark R of that session. Every committed
-   id is at most this R: nothing above R was committed before that session, and no session has
-   opened since.
+2. The vote that resolves R counts only replicas of the session that opened last, and one with a
+   closing mark only after its disk has the new id. So when R is resolved, q replicas hold the log
+   up to R, and their disks have the session that opened last or a later one. No later session
+   resolves less than R, so these logs never end below R again. A disk that took part in O without a
+   closing mark, and that a later session marked, has the mark R of that session. Every committed id
+   is at most this R: nothing above R was committed before that session, and no session has opened
+   since. At least q replicas took part in O without a closing mark.
 3. A log has the committed records up to its disk's low-water mark (it is *right* up to there).
    Above the mark it may have other records: those of an older session, or copies of such records
    that a session made before it resolved its mark.
@@ -34,10 +38,11 @@ does it append. A session may end before it opens. Session O is the last one tha
 * W(X) is the largest set of replicas of V(X) whose logs reach m(X) and have the same record there.
 
 If X or a later session opened, W(X) has q replicas: those that held the log up to m(X) when m(X)
-was resolved (fact 2). So a session X with a smaller W(X) never opened. `rebuild` takes the newest X
-whose W(X) has q replicas: O is this X or an older session. Some logs of W(X) continue after m(X).
-`rebuild` groups their replicas by the record that follows m(X), and keeps a group that may have
-been a quorum. In the rebuilt metadata,
+was resolved. They are in V(X), because their disks already had X or a later session (fact 2). So a
+session X with a smaller W(X) never opened. `rebuild` takes the newest X whose W(X) has q replicas:
+O is this X or an older session. Some logs of W(X) continue after m(X). `rebuild` groups their
+replicas by the record that follows m(X), and keeps a group that may have been a quorum. In the
+rebuilt metadata,
 
 * the replicas of this group, and those of W(X) whose logs end at m(X), are participants of X
   without a closing mark, so that they vote,
@@ -56,7 +61,7 @@ X is 7. If both also have the same record 41, they vote, and the next recovery r
 closing mark 30.
 
 **No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares a
-replica with those that took part in O. The mark of this replica is not below T (fact 2), so m(X) is
+replica with those that took part in O without a closing mark. The mark of this replica is not below T (fact 2), so m(X) is
 not below T, and each replica of W(X) holds T. The next recovery cannot resolve a mark below m(X):
 only the replicas outside W(X) may end below m(X), and these are fewer than q. If O is X, the same
 is true for T up to m(X). If T is above m(X), no session after O has marked a participant, so m(X)
@@ -245,7 +250,9 @@ def last_opened_session(metadata: PartitionMetadata) -> int:
     sessions = [state.session_id for state in metadata.replicas.values()]
     needed = quorum(len(sessions))
     if sessions.count(metadata.session_id) < needed:
+        # It did not open: a rescue wrote it for replicas that it did not know.
         sessions = [each for each in sessions if each != metadata.session_id]
+    # The newest session such that a quorum of the states name it or a later one.
     newest_first = sorted(sessions, reverse=True)
     return newest_first[needed - 1] if len(newest_first) >= needed else NO_SESSION
 

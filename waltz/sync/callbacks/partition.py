@@ -295,6 +295,7 @@ class ActivePartition(Generic[DataT]):
 
     async def _wait_until_decided(self, batch: Sequence[Transaction[DataT]]) -> None:
         """Wait until it is known which context each transaction belongs to, or until `stop`."""
+        # Only appends that began before the batch arrived can have caused its transactions.
         last_append = self._progress.last_append
         while self._progress.is_undecided(batch, last_append) and not self._stopping.is_set():
             await self._wait_for_change()
@@ -305,7 +306,7 @@ class ActivePartition(Generic[DataT]):
             if self._stopping.is_set():
                 return False
             delivery = self._progress.begin_apply(transaction)
-            if delivery is None:
+            if delivery is None:  # It was applied before, and a new mount feeds it again.
                 continue
             self._call_on_completion(delivery)
             try:

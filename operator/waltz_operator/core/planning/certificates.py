@@ -134,7 +134,8 @@ def _plan_own_certificates(
         or not authority.secret_follows_phase(Holder.PROCESSES)
         or authority.issued.names - {names.tls_name(desired.name, desired.namespace)} != {*outside}
     )
-    # This number of days is also known while the secret of the authority cannot be decoded.
+    # Also known while the secret of the authority cannot be decoded. Then the renewal fails, and
+    # its error says to restore or delete that secret before the certificates expire.
     days = observed.certificate_days
     if is_outdated or (days is not None and days < _RENEWAL_DAYS):
         return ClusterPlan((IssueCertificates(renew=True, outside=outside),))

@@ -2,7 +2,8 @@
 
 *Outside* is outside of the Kubernetes cluster. A *registered address* is the one that a server or a
 storage has registered in ZooKeeper. Its *outside address* is that of the Service that leads to it:
-`planning.outside` writes it into ZooKeeper, where clients outside read it.
+`planning.outside` writes it into ZooKeeper, where clients outside read it. The Service of a server
+leads to a *slot*, a number that `slots` gives to one pod at a time.
 """
 
 from __future__ import annotations

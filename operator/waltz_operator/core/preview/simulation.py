@@ -297,7 +297,7 @@ def _after_deletion(cluster: SimulatedCluster, key: ObjectKey) -> SimulatedClust
     present = cluster.observed.metadata
     if key.kind != "PersistentVolumeClaim" or not isinstance(present, ClusterPresent):
         return result
-    # The storage of a deleted data volume starts with an empty one.
+    # A storage whose data volume was deleted starts with an empty one.
     storages = dict(present.replicas.storages)
     for storage in storages:
         pod = _pod_of(cluster.desired, storage)

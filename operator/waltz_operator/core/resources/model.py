@@ -56,10 +56,11 @@ def checked(*rules: dict[str, str], **more: Any) -> dict[str, Any]:
 
 
 def pattern_rule(pattern: str, message: str) -> dict[str, str]:
-    """Return the rule that a text matches ``pattern``, which is also the pattern of its field.
+    """Return the rule that a text matches ``pattern``.
 
-    The CRD contains this rule instead of the pattern, because the API server's own message about a
-    text that does not match only quotes the pattern.
+    Give the field the same ``pattern`` as well, by which pydantic checks the text. `shell.crds`
+    leaves it out of the CRD where the field has this rule, because the API server's own message
+    about a text that does not match only quotes the pattern.
     """
     return rule(f"self.matches(r'{pattern}')", message)
 

@@ -41,8 +41,12 @@ def scan_past_damage(
 ) -> SegmentPlan | None:
     """Continue the scan ``plan``, which ended before it reached the record ``must_have``.
 
-    ``flushed`` is the flushed mark of the log, None if it is not known. A ``sealed`` segment is not
-    the last one of its log: its last record is ``must_have``. Return the plan of the whole segment,
+    An invalid record up to ``must_have`` is damage; one after it is a torn write. In a ``sealed``
+    segment, one that is not the last of its log, ``must_have`` is the last record. In the last
+    segment it is the last record that is known to be durable: by the flushed mark ``flushed`` (None
+    if that is not known), or by the index and the local low-water mark, if these reach further.
+
+    Return the plan of the whole segment,
     with all damaged records, or None if the place of one of them is not certain, or if there are
     more than `MOST_DAMAGED`.
     """
@@ -58,7 +62,9 @@ def scan_past_damage(
             segment.damaged_run(next_id, position, most, by_index=by_index)
             for by_index in (True, False)
         ]
-        # A wrong index entry may lead past intact records: the shorter run has none of them.
+        # One wrong index entry makes two records seem damaged: the damaged one seems to end at a
+        # wrong place, and the next one, which may be intact, seems to begin there. If the length in
+        # the damaged record is right, the run by lengths ends before the intact one: it is shorter.
         ends = min((run for run in runs if run is not None), key=len, default=None)
         if ends is None:
             return None

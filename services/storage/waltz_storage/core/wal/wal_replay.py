@@ -89,7 +89,8 @@ class _Survey:
     rows: dict[int, CatalogueRow] = field(default_factory=dict)
     """For each region, the row that the log writes first."""
     named: set[int] = field(default_factory=set)
-    """The regions that operations read, change or check."""
+    """The regions that operations read, change or check. A write of a row counts as a change of the
+    row's region, not of the catalogue (`changed_range`)."""
 
 
 def replay_log(
@@ -273,7 +274,10 @@ class _UnchangedChecks:
         """The Checks of each region."""
 
     def add(self, transaction: Transaction) -> None:
-        """Add the Checks of the next transaction; remove those whose direct data it changes."""
+        """Add the Checks of the next transaction; remove those whose direct data it changes.
+
+        A write of a row changes the whole file of its region, so it removes all its Checks.
+        """
         for operation in transaction.operations:
             changed = changed_range(operation)
             if changed.region in self._checks:
