@@ -84,8 +84,8 @@ TRANSPORT_BUGS = (
         "a declaration is made only at the start of a server",
         Package.METADATA,
         "self._on_partitions(partitions)\n"
-        "# A server may have left. If it was the last one that had not declared plaintext,\n"
-        "# this declaration turns TLS off for clients.\n"
+        "# A server may have left. Clients use plaintext only if every registered server has\n"
+        "# declared it. If only the one that left had not, this declaration turns TLS off.\n"
         "await self._declare_transport()\n",
         "self._on_partitions(partitions)\n",
         "After the last server with TLS has died, clients use TLS at plaintext servers.",

@@ -61,12 +61,12 @@ X is 7. If both also have the same record 41, they vote, and the next recovery r
 closing mark 30.
 
 **No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares a
-replica with those that took part in O without a closing mark. The mark of this replica is not below T (fact 2), so m(X) is
-not below T, and each replica of W(X) holds T. The next recovery cannot resolve a mark below m(X):
-only the replicas outside W(X) may end below m(X), and these are fewer than q. If O is X, the same
-is true for T up to m(X). If T is above m(X), no session after O has marked a participant, so m(X)
-is the mark of O. Then all q replicas that hold T are in W(X), have the same record after m(X), and
-vote as they would with the metadata that O wrote.
+replica with those that took part in O without a closing mark. The mark of this replica is not below
+T (fact 2), so m(X) is not below T, and each replica of W(X) holds T. The next recovery cannot
+resolve a mark below m(X): only the replicas outside W(X) may end below m(X), and these are fewer
+than q. If O is X, the same is true for T up to m(X). If T is above m(X), no session after O has
+marked a participant, so m(X) is the mark of O. Then all q replicas that hold T are in W(X), have
+the same record after m(X), and vote as they would with the metadata that O wrote.
 
 **No record differs.** W(X) has q replicas, so one of them took part in O, and has the right record
 at m(X). The others have the same record there, so all logs of W(X) are right up to m(X) (fact 4).
