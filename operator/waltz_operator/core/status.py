@@ -93,21 +93,22 @@ def cluster_status(
     step of the plan failed, None if none failed.
     """
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
-    # A plan without steps shows that the operator has nothing to change for this generation, except
-    # during a change of the shape, whose plans may only wait, while ZooKeeper does not answer,
-    # while a pool of the spec does not exist, and while the workloads of a new cluster wait for a
-    # secret. The workloads of a cluster that serves exist, and its pods have the secret.
     present = metadata_with_key(desired, observed)
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
+    # The conditions speak of this generation once its plan has no steps, except during a pause, and
+    # during a change of the shape, whose plans may only wait. `kubectl wait` ignores a condition of
+    # an earlier generation.
+    is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
+    # The plan then shows that the operator has nothing to change for this generation, except while
+    # ZooKeeper does not answer, while a pool of the spec does not exist, and while the workloads of
+    # a new cluster wait for a secret. The workloads of a cluster that serves exist, and its pods
+    # have the secret.
     may_lack_steps = (
-        desired.cluster.spec.paused
-        or isinstance(observed.metadata, ZooKeeperUnreachable)
+        isinstance(observed.metadata, ZooKeeperUnreachable)
         or bool(desired.missing_pools)
         or (with_quorum < total and missing_secret(desired, observed) is not None)
     )
-    is_idle = not plan.steps and plan.change is None and not may_lack_steps
-    reconciled_generation = generation if is_idle else old.observed_generation
-    is_reconciled = reconciled_generation == generation
+    is_reconciled = generation == old.observed_generation or (is_idle and not may_lack_steps)
     num_servers = 0 if present is None else len(present.servers)
     message = _message(plan, observed, failure)
     statements = (
@@ -129,9 +130,10 @@ def cluster_status(
         update_available(available_update(desired, observed)),
     )
     return ClusterStatus(
-        observed_generation=reconciled_generation,
+        observed_generation=generation if is_reconciled else old.observed_generation,
         conditions=tuple(
-            condition(old.conditions, each, reconciled_generation, now) for each in statements
+            condition(old.conditions, each, generation if is_idle else old.observed_generation, now)
+            for each in statements
         ),
         # A key in the status shows that the cluster existed before, so its znodes are never created
         # again. So it is set only once metadata with this cluster's own key are observed: with the
