@@ -118,6 +118,7 @@ async def test_leaving_pool_keeps_its_group_and_its_objects_while_zookeeper_is_a
     reconciled = operation.condition("Reconciled")
     assert (reconciled["status"], reconciled["reason"]) == ("Unknown", "ZooKeeperUnreachable")
     assert "does not answer" in str(reconciled["message"])
+    assert world.cluster is not None
     assert world.cluster["status"]["observedGeneration"] == 2, "the removal is not complete"
     assert reconciled["observedGeneration"] == 3, "kubectl wait must not ignore the condition"
     world.zookeeper_up = True
@@ -136,6 +137,7 @@ async def test_spec_with_a_pool_that_does_not_exist_is_not_reconciled() -> None:
         assert (condition["status"], condition["reason"]) == ("False", "Reconciling")
         assert condition["observedGeneration"] == 2, "kubectl wait must not ignore the condition"
         assert "StoragePool d does not exist: create it" in str(condition["message"])
+    assert operation.world.cluster is not None
     assert operation.world.cluster["status"]["observedGeneration"] == 1
     operation.world.pools["d"] = pool_resource("d")
     await operation.until_done()
