@@ -5,7 +5,7 @@
 3. Tests that stop or replace the operator run, one at a time. Then everything is uninstalled.
 
 `python -m e2e nodes`, or `make e2e-nodes`, runs only the tests in `e2e.nodes`, and
-`python -m e2e shapes`, or `make e2e-shapes`, those in `e2e.shapes`, which take half an hour.
+`python -m e2e shapes`, or `make e2e-shapes`, those in `e2e.shapes`, which take ten minutes.
 
 `python -m e2e killed`, or `make e2e-killed`, runs the tests of a first start and of changes with
 operators that are killed after every step. `python -m e2e killed nodes`, or
