@@ -181,7 +181,7 @@ def _alone(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             monkeypatch.delenv(name)
     # The processes' own event loop also changes how this process frees memory.
     for module in ("waltz.runtime.service", "waltz_operator.main"):
-        monkeypatch.setattr(f"{module}.run_loop", asyncio.run)
+        monkeypatch.setattr(f"{module}.run_loop", lambda running, **_: asyncio.run(running))
     use_cluster(monkeypatch)
     server = ServerEnvironment(open_store=KazooStore.connect)
     node = partial(ServerNode, environment=server)

@@ -79,6 +79,7 @@ def export_command(
 
     async def work() -> dict[int, ExportRange]:
         check_form(form)
+        find_pieces(directory)  # So that wrong files are refused without a cluster.
         async with open_client(where) as client:
             return await _export_all(client, named, options)
 
