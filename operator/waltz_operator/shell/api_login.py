@@ -17,6 +17,8 @@ from pathlib import Path
 
 import kopf
 
+from waltz.net.core.addresses import join_address
+
 log = logging.getLogger(__name__)
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -81,7 +83,7 @@ def _service_account(folder: Path) -> kopf.ConnectionInfo:
     """
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return kopf.ConnectionInfo(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        server=f"https://{join_address(host, int(port))}",
         ca_path=folder / "ca.crt",
         token=(folder / "token").read_text().strip(),
         default_namespace=(folder / "namespace").read_text().strip(),

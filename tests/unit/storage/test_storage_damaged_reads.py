@@ -48,11 +48,15 @@ def log_with(sizes: list[int], damaged: set[int], threshold: int = ONE_SEGMENT) 
     return log
 
 
-@given(
+given_damaged_logs = given(
     sizes=st.lists(st.sampled_from((1, 500, LARGE)), min_size=1, max_size=12),
     damaged=st.sets(st.integers(0, 11)),
     threshold=st.sampled_from((ONE_SEGMENT, 1000)),
 )
+"""Gives the arguments of `log_with`."""
+
+
+@given_damaged_logs
 def test_read_ends_before_a_damaged_record(
     sizes: list[int], damaged: set[int], threshold: int
 ) -> None:
@@ -67,11 +71,7 @@ def test_read_ends_before_a_damaged_record(
             assert log.read_batch(first_id, len(sizes), ALL).wire == expected
 
 
-@given(
-    sizes=st.lists(st.sampled_from((1, 500, LARGE)), min_size=1, max_size=12),
-    damaged=st.sets(st.integers(0, 11)),
-    threshold=st.sampled_from((ONE_SEGMENT, 1000)),
-)
+@given_damaged_logs
 def test_header_list_ends_before_a_damaged_record(
     sizes: list[int], damaged: set[int], threshold: int
 ) -> None:
