@@ -8,11 +8,10 @@ from e2e import resources
 from e2e.killing import killed_operators
 from e2e.kubectl import Kubectl
 from e2e.operators import Operator
-from e2e.waiting import until
+from e2e.shapes.changes import Shape, await_begun, await_shape, replicas_by_set
 from e2e.witnessing import Witness
 
 _PARTITIONS = 3
-_CHANGE_SECONDS = 420.0
 
 
 @pytest.fixture
@@ -24,35 +23,6 @@ def served(namespace: Kubectl) -> Kubectl:
     )
     namespace.await_condition("waltzcluster/log", "Healthy", 300)
     return namespace
-
-
-def await_shape(namespace: Kubectl, pools: str, storages: int) -> None:
-    """Return when the cluster is Healthy, has just these ``pools``, and ``storages`` answer."""
-
-    def reached() -> bool:
-        cluster = namespace.get("waltzcluster", "log")
-        assert cluster is not None
-        status = cluster["status"]
-        conditions = {each["type"]: each["status"] for each in status["conditions"]}
-        pools_of_cluster = {
-            pool["metadata"]["name"]
-            for pool in namespace.find("storagepool", "waltz.dev/cluster=log")
-        }
-        return (
-            status["observedGeneration"] == cluster["metadata"]["generation"]
-            and conditions["Changing"] == "False"
-            and conditions["Healthy"] == "True"
-            and pools_of_cluster == set(pools)
-            and status["storages"] == f"{storages}/{storages}"
-        )
-
-    until(reached, _CHANGE_SECONDS, f"the pools are {pools}", show=namespace.describe)
-
-
-def replicas_by_set(namespace: Kubectl) -> dict[str, int]:
-    """Return the number of pods of each StatefulSet of storages."""
-    found = namespace.find("statefulset", "waltz.dev/component=storage")
-    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
 
 
 def claims(namespace: Kubectl) -> set[str]:
@@ -70,7 +40,7 @@ def replace_pool(namespace: Kubectl) -> None:
 
 def check_replaced(namespace: Kubectl, witness: Witness) -> None:
     """Check the cluster in which `replace_pool` is complete."""
-    await_shape(namespace, "xyw", 3)
+    await_shape(namespace, Shape("xyw"))
     assert replicas_by_set(namespace) == {"x-storage": 1, "y-storage": 1, "w-storage": 1}
     assert "data-z-storage-0" not in claims(namespace)
     released = namespace.get("storagepool", "z")
@@ -85,14 +55,9 @@ def test_pool_reverted_half_way_returns_to_the_old_copies(served: Kubectl) -> No
     witness.start("log")
     replace_pool(served)
 
-    def begun() -> bool:
-        cluster = served.get("waltzcluster", "log")
-        assert cluster is not None
-        return "pool w: partition" in cluster["status"].get("change", "")
-
-    until(begun, 120, "partitions are added to the pool w", show=served.describe)
+    await_begun(served, "pool w: partition")
     served.patch("waltzcluster", "log", {"spec": {"pools": ["x", "y", "z"]}})
-    await_shape(served, "xyz", 3)
+    await_shape(served, Shape("xyz"))
     assert replicas_by_set(served) == {"x-storage": 1, "y-storage": 1, "z-storage": 1}
     assert "data-w-storage-0" in claims(served), "the volume of w is kept"
     witness.await_progress(60)
@@ -103,9 +68,9 @@ def test_pool_scaled_up_and_down_under_load_loses_nothing(served: Kubectl) -> No
     witness = Witness(served)
     witness.start("log")
     served.patch("storagepool", "x", {"spec": {"storages": 2}})
-    await_shape(served, "xyz", 4)
+    await_shape(served, Shape("xyz", 2))
     served.patch("storagepool", "x", {"spec": {"storages": 1}})
-    await_shape(served, "xyz", 3)
+    await_shape(served, Shape("xyz"))
     assert replicas_by_set(served)["x-storage"] == 1
     assert "data-x-storage-1" in claims(served), "the volume is kept"
     witness.await_progress(60)

@@ -1,4 +1,4 @@
-"""The changes of a cluster's shape that the tests of this folder make. Starts programs.
+"""The changes of a cluster's shape that tests make, here and in `e2e.test_shape`. Starts programs.
 
 A `ShapeChange` leads from one `Shape` over others to the last one. There are the pools ``v`` to
 ``z``, of which each shape uses some; a storage that a change removes keeps its volume.
@@ -13,7 +13,8 @@ from e2e.kubectl import Kubectl
 from e2e.waiting import until
 
 PARTITIONS = 3
-_CHANGE_SECONDS = 600.0
+_BEGIN_SECONDS = 120.0
+_CHANGE_SECONDS = 420.0
 _HEALTHY_SECONDS = 300.0
 _CLUSTER = "log"
 
@@ -67,38 +68,44 @@ def request(namespace: Kubectl, shape: Shape) -> None:
     namespace.patch("waltzcluster", _CLUSTER, {"spec": {"pools": list(shape.pools)}})
 
 
-def await_begun(namespace: Kubectl) -> None:
-    """Return when the status names the partition of which a replica is added or moved."""
+def await_begun(namespace: Kubectl, text: str = "partition") -> None:
+    """Return when the status of the change has ``text``, with which a change of replicas begins."""
 
     def begun() -> bool:
         cluster = namespace.get("waltzcluster", _CLUSTER)
         assert cluster is not None
-        return "partition" in cluster["status"].get("change", "")
+        return text in cluster["status"].get("change", "")
 
-    until(begun, _CHANGE_SECONDS, "a replica is added or moved", show=namespace.describe)
+    until(begun, _BEGIN_SECONDS, f"the change shows {text!r}", show=namespace.describe)
 
 
 def await_shape(namespace: Kubectl, shape: Shape) -> None:
     """Return when the cluster is Healthy and has ``shape``."""
-    names = {f"{pool}-storage" for pool in shape.pools}
+    replicas = {f"{pool}-storage": 1 for pool in shape.pools}
+    replicas[f"{shape.pools[0]}-storage"] = shape.storages_of_first
 
     def reached() -> bool:
         cluster = namespace.get("waltzcluster", _CLUSTER)
         assert cluster is not None
         status = cluster["status"]
         conditions = {each["type"]: each["status"] for each in status["conditions"]}
-        sets = namespace.find("statefulset", "waltz.dev/component=storage")
-        replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in sets}
+        pools = namespace.find("storagepool", f"waltz.dev/cluster={_CLUSTER}")
         return (
             status["observedGeneration"] == cluster["metadata"]["generation"]
             and conditions["Changing"] == "False"
             and conditions["Healthy"] == "True"
-            and set(replicas) == names
-            and replicas[f"{shape.pools[0]}-storage"] == shape.storages_of_first
+            and {pool["metadata"]["name"] for pool in pools} == set(shape.pools)
+            and replicas_by_set(namespace) == replicas
             and status["storages"] == f"{shape.num_storages}/{shape.num_storages}"
         )
 
     until(reached, _CHANGE_SECONDS, f"the cluster has {shape}", show=namespace.describe)
+
+
+def replicas_by_set(namespace: Kubectl) -> dict[str, int]:
+    """Return the number of pods of each StatefulSet of storages."""
+    found = namespace.find("statefulset", "waltz.dev/component=storage")
+    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
 
 
 def pods(namespace: Kubectl, component: str) -> list[str]:
