@@ -100,7 +100,7 @@ finally:
 """
 _OPERATOR = "import waltz_operator.main, waltz_operator.shell.finalizer_removal\n"
 _PROCESSES = """
-import contextlib, json, pathlib, re, subprocess, sys, yaml
+import contextlib, json, pathlib, re, subprocess, sys, threading, yaml
 described = json.load(open("waltz-local/cluster.json"))
 cluster = {
     "zookeeper.connectString": described["zookeeper"],
@@ -115,11 +115,15 @@ def started(program, settings, line):
     file.write_text(yaml.safe_dump(cluster | settings))
     command = [pathlib.Path(sys.executable).parent / program, file]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        limit = threading.Timer(60, process.kill)  # so that the failure shows the log
+        limit.daemon = True
+        limit.start()
         try:
             shown = []
             for text in process.stderr:
                 shown.append(text)
                 if found := re.search(line, text):
+                    limit.cancel()
                     break
             else:
                 raise AssertionError(f"{program} ended: {shown}")
@@ -141,7 +145,7 @@ settings = {{
     "server.port": 0,
     "server.tls.enabled": False,
 }}
-with started("waltz-server", settings, "joined as .*port=([0-9]+)") as found:
+with started("waltz-server", settings, "joined with the address .*:([0-9]+)$") as found:
     addresses = [each["endpoint"] for each in json.loads(waltz("server", "list", "-o", "json"))]
     assert f"127.0.0.1:{{found[1]}}" in addresses, addresses
 """
