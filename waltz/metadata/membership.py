@@ -150,6 +150,11 @@ class ServerMembership:
         return self._descriptor.server_id
 
     @property
+    def preferred(self) -> frozenset[int]:
+        """The partitions that the server should own if possible."""
+        return frozenset(self._descriptor.preferred)
+
+    @property
     def has_joined(self) -> bool:
         """Whether the server has applied an assignment, which may give it no partition."""
         return self._applied_version != NOT_APPLIED
@@ -187,7 +192,7 @@ class ServerMembership:
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 membership = await self._cluster.membership()
-                for name in membership.own_nodes(self.server_id, store.health.session_id):
+                for name in self._own_nodes(membership):
                     with contextlib.suppress(NodeMissing):
                         await store.delete(paths.server_descriptor(name))
         except StoreClosed:
@@ -208,29 +213,47 @@ class ServerMembership:
         """Change the preferred partitions, and recompute the assignment of all partitions.
 
         Raises PolicyError if no assignment can be computed now. The preference is kept, and the
-        next assignment uses it.
+        next assignment uses it. Raises StoreError, NoCluster and MalformedMetadata; then the server
+        has its former preference again.
         """
-        self._descriptor = replace(self._descriptor, preferred=tuple(partitions))
-        while not await until_answered(self._cluster.store, self._try_prefer):
-            continue
+        before = self._descriptor
+        self._descriptor = replace(before, preferred=tuple(partitions))
+        try:
+            while not await until_answered(self._cluster.store, self._try_prefer):
+                continue
+        except (StoreError, NoCluster, MalformedMetadata):
+            self._descriptor = before
+            # A try may have written the znode: the next assignment would use the preference.
+            with contextlib.suppress(StoreError, NoCluster, MalformedMetadata):
+                await self._write_descriptor(await self._cluster.membership())
+            raise
 
     async def _try_prefer(self) -> bool:
         """Try to finish `prefer` once; return False if the membership changed meanwhile."""
-        store, paths = self._cluster.store, self._cluster.paths
         membership = await self._cluster.membership()
-        own_nodes = membership.own_nodes(self.server_id, store.health.session_id)
-        if not own_nodes:
+        if not self._own_nodes(membership):
             # The server has no znode now. It creates one with the preference at its next step.
             return True
         try:
-            if membership.servers()[self.server_id] != self._descriptor:
-                for name in own_nodes:
-                    path = paths.server_descriptor(name)
-                    await store.set(path, self._descriptor.encode(), ANY_VERSION)
+            if await self._write_descriptor(membership):
                 membership = await self._cluster.membership()
             await self._write_assignment(membership)
         except (VersionConflict, NodeMissing):
             return False
+        return True
+
+    def _own_nodes(self, membership: Membership) -> tuple[str, ...]:
+        """Return the names of the server's znodes; none if it has to create one."""
+        return membership.own_nodes(self.server_id, self._cluster.store.health.session_id)
+
+    async def _write_descriptor(self, membership: Membership) -> bool:
+        """Write the server's znodes unless they are up to date; return whether they were not."""
+        own_nodes = self._own_nodes(membership)
+        if not own_nodes or membership.servers()[self.server_id] == self._descriptor:
+            return False
+        for name in own_nodes:
+            path = self._cluster.paths.server_descriptor(name)
+            await self._cluster.store.set(path, self._descriptor.encode(), ANY_VERSION)
         return True
 
     async def _act(self, membership: Membership) -> None:

@@ -17,6 +17,7 @@ from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
 from waltz.metadata.store import ANY_VERSION, OperationTimedOut, SessionState
+from waltz.metadata.zookeeper_access import AccessDenied
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 ROOT = "/waltz/test"
@@ -277,6 +278,25 @@ async def test_damaged_assignment_fails_the_change_and_keeps_the_membership(worl
     await eventually(lambda: server.partitions == {0: 1})
     await world.admin.write_partition_assignment(membership.assignment, version)
     await world.await_settled(4)
+
+
+async def test_preference_whose_assignment_may_not_be_written_is_undone(world: World) -> None:
+    """Otherwise the next assignment would use a preference whose change was refused."""
+    server = await world.server()
+    await world.await_settled(4)
+    await server.membership.prefer([1])
+    write = server.store.set
+
+    async def deny_assignment(path: str, data: bytes, version: int) -> int:
+        if path == world.admin.paths.server_descriptors:
+            raise AccessDenied(path)
+        return await write(path, data, version)
+
+    server.store.set = deny_assignment  # type: ignore[method-assign]
+    with pytest.raises(AccessDenied):
+        await server.membership.prefer([1, 2])
+    assert server.membership.preferred == {1}
+    assert (await world.admin.membership()).servers()[1].preferred == (1,)
 
 
 async def test_client_follows_joining_and_leaving_servers(world: World) -> None:

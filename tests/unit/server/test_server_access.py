@@ -175,7 +175,9 @@ async def test_preference_without_the_right_to_administer_is_refused(
     assert await client.take() == [cs.AddPreferredPartitionResponse(req_id(1), False)]
     client.send(cs.AddPreferredPartitionRequest(req_id(2), (0,)))
     assert await client.take() == [cs.AddPreferredPartitionResponse(req_id(2), True)]
-    assert node_of(cluster)._preferred == {0}
+    membership = node_of(cluster)._membership
+    assert membership is not None
+    assert membership.preferred == {0}
 
 
 async def test_server_follows_rules_in_zookeeper(cluster: InProcessCluster) -> None:

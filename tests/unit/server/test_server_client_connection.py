@@ -43,6 +43,11 @@ def node_of(cluster: InProcessCluster, number: int = 0) -> ServerNode:
     return node
 
 
+def preferred(node: ServerNode) -> frozenset[int]:
+    assert node._membership is not None
+    return node._membership.preferred
+
+
 def texts(cluster: InProcessCluster, partition: int = 0) -> list[bytes]:
     return [t.data for t in cluster.transactions(partition)]
 
@@ -144,7 +149,7 @@ async def test_preferred_partitions_are_changed_by_request(
     assert await client.take() == [added(req_id(1), True)]
     client.send(remove(req_id(2), (0,)))
     assert await client.take() == [removed(req_id(2), True)]
-    assert node._preferred == {2}
+    assert preferred(node) == {2}
     changes = [text for text in caplog.messages if text.startswith("administrative change by ")]
     assert [text.partition(": ")[2] for text in changes] == [
         "add preferred partitions 0, 2",
@@ -152,7 +157,7 @@ async def test_preferred_partitions_are_changed_by_request(
     ]
     client.send(add(req_id(3), (0, PARTITIONS)), remove(req_id(4), (-1,)))
     assert await client.take(2) == [added(req_id(3), False), removed(req_id(4), False)]
-    assert node._preferred == {2}
+    assert preferred(node) == {2}
     metadata = Cluster(two_servers.zookeeper.connect(), ROOT)
     membership = await metadata.membership()
     damaged = PartitionAssignment(membership.cversion, PARTITIONS, {})
@@ -178,6 +183,26 @@ async def test_change_of_preferred_partitions_with_malformed_znodes_is_refused(
     client.send(cs.AddPreferredPartitionRequest(req_id(1), (0,)))
     assert await client.take() == [cs.AddPreferredPartitionResponse(req_id(1), False)]
     assert "preferred partitions not changed, refusing the request: malformed" in caplog.text
+
+
+async def test_refused_preference_is_not_part_of_a_later_change(
+    two_servers: InProcessCluster,
+) -> None:
+    metadata = Cluster(two_servers.zookeeper.connect(), ROOT)
+    path = metadata.paths.server_descriptors
+    assignment = await metadata.store.get(path)
+    assert assignment is not None
+    assert assignment.data is not None
+    await metadata.store.set(path, b"\x07broken", -1)
+    client, node = await RawClient.connect(two_servers, 4), node_of(two_servers)
+    client.send(cs.AddPreferredPartitionRequest(req_id(1), (0,)))
+    assert await client.take() == [cs.AddPreferredPartitionResponse(req_id(1), False)]
+    assert preferred(node) == frozenset()
+    await metadata.store.set(path, assignment.data, -1)
+    client.send(cs.AddPreferredPartitionRequest(req_id(2), (2,)))
+    assert await client.take() == [cs.AddPreferredPartitionResponse(req_id(2), True)]
+    assert preferred(node) == {2}
+    assert (await metadata.membership()).servers()[node.server_id].preferred == (2,)
 
 
 async def test_closed_connection_releases_its_client_id(

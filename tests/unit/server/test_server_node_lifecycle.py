@@ -16,7 +16,7 @@ from waltz.metadata.core.storage_maps import ReplicaChange, assign_everything
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ServerMembership
 from waltz.metadata.store import MetadataStore, StoreClosed
-from waltz.metadata.zookeeper_access import ZooKeeperAccess
+from waltz.metadata.zookeeper_access import AccessDenied, ZooKeeperAccess
 from waltz.net import PLAINTEXT, DialFailed, FrameConnection, FrameHandler
 from waltz.protocol import CLIENT_SERVER
 from waltz.runtime.configuration import TlsSettings
@@ -193,6 +193,27 @@ async def test_preferences_are_added_and_removed(scene: Scene) -> None:
     assert await preferred() == {1, 2, 3}
     await scene.node.prefer((1, 3), preferred=False)
     assert await preferred() == {2}
+
+
+async def test_refused_preference_leaves_one_that_was_requested_meanwhile(scene: Scene) -> None:
+    store = scene.sessions[0]
+    write, denials = store.set, [AccessDenied("denied")]
+
+    async def deny_once(path: str, data: bytes, version: int) -> int:
+        if denials:
+            raise denials.pop()
+        return await write(path, data, version)
+
+    store.set = deny_once  # type: ignore[method-assign]
+    refused, accepted = await asyncio.gather(
+        scene.node.prefer((1,), preferred=True),
+        scene.node.prefer((2,), preferred=True),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, AccessDenied)
+    assert accepted is None
+    (server,) = (await scene.cluster.membership()).servers().values()
+    assert server.preferred == (2,)
 
 
 async def test_replicas_lists_the_storages_of_the_partitions_of_the_server(scene: Scene) -> None:

@@ -77,7 +77,7 @@ class PartitionHost(Protocol):
     async def prefer(self, partitions: tuple[int, ...], *, preferred: bool) -> None:
         """Add ``partitions`` to those that the server prefers to own, or remove them.
 
-        Raises PolicyError if no assignment can be computed now; the preference is kept.
+        After PolicyError the change is kept; after StoreError, NoCluster, MalformedMetadata not.
         """
 
 

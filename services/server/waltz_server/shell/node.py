@@ -96,8 +96,8 @@ class ServerNode:
             self._connections, self._is_overloaded, lambda: self.control.clock()
         )
         """The connections of clients that are not read now."""
-        self._preferred: set[int] = set()
-        """The partitions that this server prefers to own."""
+        self._preference_change = asyncio.Lock()
+        """Held during `prefer`: each change begins with the outcome of the one before."""
         self._assignments_task: asyncio.Task[None] | None = None
         """The task that follows the replica assignments in ZooKeeper."""
         self._access_task: asyncio.Task[None] | None = None
@@ -284,14 +284,13 @@ class ServerNode:
     async def prefer(self, partitions: tuple[int, ...], *, preferred: bool) -> None:
         """Add ``partitions`` to those that this server prefers to own, or remove them.
 
-        Raises PolicyError if no assignment can be computed now; the preference is kept.
+        Raises PolicyError if no assignment can be computed now; the preference is kept. Raises
+        StoreError, NoCluster and MalformedMetadata; the preference is not changed.
         """
         assert self._membership is not None
-        if preferred:
-            self._preferred |= set(partitions)
-        else:
-            self._preferred -= set(partitions)
-        await self._membership.prefer(sorted(self._preferred))
+        async with self._preference_change:
+            before, named = self._membership.preferred, frozenset(partitions)
+            await self._membership.prefer(sorted(before | named if preferred else before - named))
 
     # ---- changes in the cluster
 
