@@ -10,38 +10,43 @@ from waltz_server.core.replication.session_metadata import METADATA_BACKOFF
 class SessionAttempts:
     """The failures since a session opened, and the timer of the next attempt.
 
-    ``retry`` has the delays after an attempt whose session did not open.
+    ``retry`` has the delays after an attempt whose session did not open. Failures of the metadata
+    are counted separately: after a long outage of ZooKeeper, the first session that does not open
+    is retried after the first of these delays.
     """
 
     def __init__(self, partition: int, retry: Backoff, ready: Ready) -> None:
         self._partition = partition
         self._retry = retry
         self._ready = ready
-        self._failures = 0
-        """Number of attempts that have failed since a session opened."""
+        self._session_failures = 0
+        """Number of sessions that have failed to begin or to open since a session opened."""
+        self._metadata_failures = 0
+        """Number of attempts that failed for the metadata since one had another outcome."""
         self._last_timer = 0
         """Number of the last timer that was started; earlier ones are ignored."""
 
     def succeeded(self) -> None:
         """Note that a session has opened."""
-        self._failures = 0
+        self._session_failures = self._metadata_failures = 0
 
     def pause_without_metadata(self, reason: str) -> None:
         """Start the timer: an attempt failed, because its operation on the metadata failed."""
-        self._pause(METADATA_BACKOFF, reason)
+        self._pause(METADATA_BACKOFF.delay(self._metadata_failures), reason)
+        self._metadata_failures += 1
 
     def pause_without_session(self, reason: str) -> None:
         """Start the timer: an attempt failed, because its session cannot begin or did not open."""
-        self._pause(self._retry, reason)
+        self._pause(self._retry.delay(self._session_failures), reason)
+        self._session_failures += 1
+        self._metadata_failures = 0  # This attempt failed for another reason.
 
     def is_due(self, timer: RetrySession) -> bool:
         """Whether ``timer``, which has expired, is the last one that was started."""
         return timer.number == self._last_timer
 
-    def _pause(self, backoff: Backoff, reason: str) -> None:
-        """Log ``reason``, and start the timer; the pause grows with each failure."""
-        seconds = backoff.delay(self._failures)
-        self._failures += 1
+    def _pause(self, seconds: float, reason: str) -> None:
+        """Log ``reason``, and start the timer."""
         self._last_timer += 1
         text = f"partition {self._partition}: {reason}; retrying in {seconds:g} s"
         self._ready.add(WriteLog(LogLevel.WARNING, text))
