@@ -246,6 +246,47 @@ def test_reads_of_replicas_wait_for_the_next_session() -> None:
     assert [e.purpose for e in world.events if isinstance(e, ReadDone)] == [PURPOSE]
 
 
+def test_read_tries_in_the_next_session_the_replicas_that_refused_it_before() -> None:
+    world = opened()
+    put(world, "1")
+    damaged: dict[type, str] = {st.BoundedRecordListRequest: "damaged"}
+    world.storages["a"].refusing |= damaged
+    world.hold("b", "c")
+    world.core.reads.read_records(0, 1, MANY_BYTES, PURPOSE)
+    world.settle()
+    assert kinds(world, "a")[-1] == "BoundedRecordListRequest"
+    assert not any(isinstance(e, ReadDone) for e in world.events)
+    world.storages["a"].refusing.clear()
+    world.storages["b"].refusing |= damaged
+    world.storages["c"].refusing |= damaged
+    world.core.set_generation(2)
+    world.release("b", "c")
+    (fetched,) = [e for e in world.events if isinstance(e, ReadDone)]
+    assert fetched.records is not None
+
+
+def test_waiting_read_tries_all_replicas_in_the_next_session() -> None:
+    """A short loss of all connections does not fail the reads that were under way."""
+    world = opened()
+    put(world, "1")
+    world.hold(*NAMES)
+    world.core.reads.read_records(0, 1, MANY_BYTES, PURPOSE)
+    world.settle()
+    (first,) = [name for name in NAMES if world.waiting(name)]
+    world.cut(first)
+    (second,) = [name for name in NAMES if world.waiting(name)]
+    world.cut(second)
+    world.held.clear()
+    assert not any(isinstance(e, ReadDone) for e in world.events)
+    world.connect(first, second)
+    (last,) = set(NAMES) - {first, second}
+    world.cut(last)
+    world.take_events()
+    reopen(world)
+    (fetched,) = [e for e in world.events if isinstance(e, ReadDone)]
+    assert fetched.records is not None
+
+
 def test_read_whose_storage_is_lost_goes_to_another_replica() -> None:
     world = opened()
     put(world, "1")

@@ -2,8 +2,9 @@
 
 Few reads are under way at a time, so that an append never waits behind many reads on the connection
 to a storage or in the storage: see `READS_PER_STORAGE`. The other reads wait in their order. A read
-that is under way when its store session ends is sent again in the next session. Reads never go
-beyond the high-water mark, because records above the mark may still be cut off.
+that is under way when its store session ends is sent again in the next session, which may use each
+replica again. Reads never go beyond the high-water mark, because records above the mark may still
+be cut off.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _ReplicaRead:
     stored: bool = False
     """Whether the records may be in their form on disk."""
     tried: frozenset[str] = frozenset()
-    """The storages that could not answer this read."""
+    """The storages that could not answer this read in the present store session."""
     storage: str = ""
     """The storage to which ``request`` was sent."""
     request: st.Request | None = None
@@ -75,10 +76,12 @@ class ReplicaReads:
     def ended(self) -> None:
         """Keep the reads under way for the next session, because the store session has ended."""
         self._session = None
-        for read in self._sent:
-            read.request = None
         self._waiting.extendleft(reversed(self._sent))
         self._sent = []
+        for read in self._waiting:
+            read.request = None
+            # A storage whose connection was lost may be back, and a damaged one may be repaired.
+            read.tried = frozenset()
 
     def read_records(
         self,
