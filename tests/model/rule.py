@@ -137,6 +137,12 @@ def not_copied(session: Session, number: int, bugs: Bugs = NO_BUGS) -> Session:
     return session_after(with_view(session, number, view), bugs)
 
 
+def sources_retried(session: Session, bugs: Bugs = NO_BUGS) -> Session:
+    """Let replicas copy again from the sources that could not be read."""
+    views = tuple(view._replace(unreadable=()) for view in session.views)
+    return session_after(session._replace(views=views), bugs)
+
+
 def marked(session: Session, number: int, bugs: Bugs = NO_BUGS) -> Session:
     """Note that the new session is on the disk of a replica."""
     view = session.views[number]

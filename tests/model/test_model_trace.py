@@ -89,3 +89,21 @@ def test_replay_after_refusal_of_one_replica_goes_on_without_it() -> None:
     refused = replay(_RIGHT[:6]).after(trace.Refused("a"))
     with pytest.raises(Forbidden, match="its step is None"):
         refused.after(trace.Asked("a", Do.MARK, 9))
+
+
+def test_replay_allows_a_copy_from_an_unreadable_source_only_after_a_retry() -> None:
+    from_a = trace.Asked("c", Do.COPY, 4, 6, "a")
+    waiting = replay(
+        [
+            *_RIGHT,
+            trace.Asked("c", Do.MARK, 9),
+            trace.Marked("c"),
+            from_a,
+            trace.NotCopied("c"),
+            trace.Asked("c", Do.COPY, 4, 6, "b"),
+            trace.NotCopied("c"),
+        ]
+    )
+    with pytest.raises(Forbidden, match="its step is None"):
+        waiting.after(from_a)
+    waiting.after(trace.SourcesRetried()).after(from_a)

@@ -73,6 +73,11 @@ class NotCopied:
 
 
 @dataclass(frozen=True, slots=True)
+class SourcesRetried:
+    """Replicas may copy again from the sources that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Marked:
     """The replica has set the mark of the session on its disk."""
 
@@ -142,6 +147,7 @@ Event = (
     | Cut
     | Copied
     | NotCopied
+    | SourcesRetried
     | Marked
     | Refused
     | Lost
@@ -204,6 +210,8 @@ class Replay:
             case Written():
                 self._require(session.due is not None, event, "no states were to be written")
                 return Replay(rule.states_written(session), self.names)
+            case SourcesRetried():
+                return Replay(rule.sources_retried(session), self.names)
             case _:
                 return Replay(self._learned(event), self.names)
 

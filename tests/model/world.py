@@ -169,6 +169,9 @@ def _server_actions(world: World, at: int, session: Session, bounds: Bounds) -> 
             yield found
             if last and session.mark is not None:
                 return
+    if any(view.unreadable for view in session.views) and not session.contradicted:
+        retried = rule.sources_retried(session, bounds.bugs)
+        yield Action("retries sources", session.id), _with_server(world, at, retried)
     if last:
         return
     if session.due is not None and not session.sent:

@@ -23,8 +23,8 @@ READ_BUGS = (
     Planted(
         "a copy source that failed once is never used again",
         Package.SERVER,
-        "(name, position + 1) not in self.unreadable",
-        "all(name != source for source, _ in self.unreadable)",
+        "unreadable = self.unreadable.at(position + 1)\n",
+        "unreadable = {name for name, _ in self.unreadable.failures}\n",
         "A recovery waits although two replicas together have all records.",
         nodes(
             "unit/server/test_server_recovery_marks.py::"
@@ -34,12 +34,23 @@ READ_BUGS = (
     Planted(
         "a peer that failed once no longer helps a lagging replica",
         Package.SERVER,
-        "in self.recovery.unreadable if first == r.next_id",
-        "in self.recovery.unreadable",
+        "*self.recovery.unreadable.at(r.next_id)",
+        "*(name for name, _ in self.recovery.unreadable.failures)",
         "A lagging replica is dropped although its peers together have all records.",
         nodes(
             "unit/server/test_server_store_reads.py::"
             "test_lagging_replica_copies_from_sources_that_are_damaged_at_different_records"
+        ),
+    ),
+    Planted(
+        "a copy source that could not be read is never tried again",
+        Package.SERVER,
+        "self.failures.clear()\n",
+        "pass\n",
+        "A replica waits for the next session although its sources are repaired.",
+        nodes(
+            "unit/server/test_server_unreadable_sources.py::"
+            "test_replica_copies_in_an_open_session_from_sources_that_were_repaired"
         ),
     ),
     Planted(

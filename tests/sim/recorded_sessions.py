@@ -35,13 +35,15 @@ class RecordedSessions:
         self._replay: trace.Replay | None = None
         self._due: PartitionMetadata | None = None
         self._mark = -1
+        self._retries = 0
+        """How often the session's unreadable sources were tried again."""
 
     def observe(self) -> None:
         """Compare the session with the model; call this after each input, before its effects."""
         session = self._store.session
         if session is not self._session:
             self._session = session
-            self._replay, self._due, self._mark = None, None, -1
+            self._replay, self._due, self._mark, self._retries = None, None, -1, 0
             if session is not None:
                 mark = self._store.high_water_mark
                 began = trace.Began(
@@ -54,6 +56,9 @@ class RecordedSessions:
         if session is None or session.phase is SessionPhase.CLOSED:
             self._replay = None
             return
+        if session.recovery.unreadable.retries > self._retries:
+            self._retries = session.recovery.unreadable.retries
+            self._add(trace.SourcesRetried())
         if self._due is not None and session.metadata_due is not self._due:
             self._add(trace.Written())
         self._due = session.metadata_due

@@ -102,6 +102,13 @@ class RetryMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryCopies:
+    """Timer: replicas of this session may copy again from sources that could not be read."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryOverdue:
     """Timer: if the recovery of this session still runs, it takes too long."""
 
@@ -133,7 +140,9 @@ class RangeReadTick:
     """Timer: one tick is over, the unit in which range reads (`range_reads`) measure waits."""
 
 
-StoreTimer = RetrySession | RetryMetadata | RecoveryOverdue | BackoffOver | ResetFailures
+StoreTimer = (
+    RetrySession | RetryMetadata | RetryCopies | RecoveryOverdue | BackoffOver | ResetFailures
+)
 Timer = StoreTimer | RetryFeeds | RangeReadTick
 
 

@@ -59,6 +59,7 @@ from waltz_server.core.replication.mark_vote import decided_position
 from waltz_server.core.replication.recovering_replica import RecoveringReplica
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, cut_log
 from waltz_server.core.replication.replica_roles import RecoveryCase, VoteRole, classify
+from waltz_server.core.replication.unreadable_sources import UnreadableSources
 from waltz_server.core.replication.waiting_reasons import waiting_reasons
 
 
@@ -111,10 +112,8 @@ class SessionRecovery:
         """The replicas whose positions were counted when the mark was resolved."""
         self._persisted: set[str] = set()
         """The last session's replicas that have the new session on their disks."""
-        self.unreadable: set[tuple[str, int]] = set()
-        """Replicas that could not be read, each with the first id of a copy for which it failed.
-
-        They vote, and are the source of copies that begin with other ids."""
+        self.unreadable = UnreadableSources(session_id)
+        """The replicas that could not be read; they vote."""
         self._lost_records: list[str] = []
         """Replicas whose log ends below its own local low-water mark."""
         self._failed: list[str] = []
@@ -180,7 +179,7 @@ class SessionRecovery:
         """Let ``replica`` copy its next record from another source: ``source`` is unreadable."""
         r = self._step_done(replica)
         assert r.position is not None
-        self.unreadable.add((source, r.position + 1))
+        self.unreadable.add(source, r.position + 1)
 
     def marked(self, replica: str) -> None:
         """Note that ``replica`` has the new session on its disk."""
@@ -252,7 +251,7 @@ class SessionRecovery:
             self._replicas,
             failed=self._failed,
             without_own_mark=self._lost_records,
-            unreadable=self.unreadable,
+            unreadable=self.unreadable.failures,
         )
         if self._voted_below is not None:
             committed = f"{self._highest_counted_mark} may be committed"
@@ -369,10 +368,11 @@ class SessionRecovery:
         at each position of the vote, because the mark may be resolved at any of them, and records
         copied beyond the mark would have to be cut.
         """
+        unreadable = self.unreadable.at(position + 1)
         ahead = [
             (end, name)
             for end, name in self._counted()
-            if end > position and (name, position + 1) not in self.unreadable
+            if end > position and name not in unreadable
         ]
         if not ahead:
             return None

@@ -174,6 +174,14 @@ def choose_replica(
     return least_loaded.storage
 
 
+def end_copy(replicas: Iterable[ReplicaSession], request: st.Request) -> ReplicaSession | None:
+    """End the copy whose records ``request`` reads; return the replica that copies, or None."""
+    replica = next((each for each in replicas if each.copying is request), None)
+    if replica is not None:
+        replica.copying = None
+    return replica
+
+
 def committed_id(replicas: Iterable[ReplicaSession], quorum: int) -> int:
     """Return the highest id that at least ``quorum`` of ``replicas`` have on their disks.
 

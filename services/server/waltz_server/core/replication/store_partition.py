@@ -28,6 +28,7 @@ from waltz_server.core.effects import (
     Ready,
     RecoveryOverdue,
     ResetFailures,
+    RetryCopies,
     RetryMetadata,
     RetrySession,
     StartTimer,
@@ -258,8 +259,16 @@ class StorePartition:
                 if self._metadata is not None and session_id == self.session_id:
                     self._metadata.pause_over()
                     self._after_session_input()
-            case RecoveryOverdue(session_id):
-                self._report_overdue(session_id)
+            case RetryCopies(session_id):
+                if self.session is not None and session_id == self.session_id:
+                    self.session.retry_copies()
+                    self._after_session_input()
+            case RecoveryOverdue(session_id):  # Repeated until the recovery ends.
+                if self.waiting_for is not None and session_id == self.session_id:
+                    self.healthy = False
+                    self._reports.add(SessionDelayed())
+                    self._log(LogLevel.WARNING, f"session {session_id} waits: {self.waiting_for}")
+                    self._ready.add(StartTimer(_OVERDUE_SECONDS, timer))
             case BackoffOver(storage):
                 self._backoff.backoff_over(storage)
                 self._admit_storage(storage)
@@ -269,15 +278,6 @@ class StorePartition:
                 assert_never(timer)
 
     # ---- sessions
-
-    def _report_overdue(self, session_id: int) -> None:
-        """Log why an overdue recovery waits, repeatedly until it ends."""
-        if self.waiting_for is None or session_id != self.session_id:
-            return
-        self.healthy = False
-        self._reports.add(SessionDelayed())
-        self._log(LogLevel.WARNING, f"session {session_id} waits: {self.waiting_for}")
-        self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session_id)))
 
     def _connect_storages(self) -> None:
         """Connect to the assigned replicas, and to those that the current session still needs."""

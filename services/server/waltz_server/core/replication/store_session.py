@@ -29,6 +29,7 @@ from waltz_server.core.replication.session_state import (
     SessionPhase,
     choose_replica,
     committed_id,
+    end_copy,
 )
 from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 
@@ -185,6 +186,12 @@ class StoreSession:
             self.phase = SessionPhase.CLOSED
             self.end_reason = reason
 
+    def retry_copies(self) -> None:
+        """Let replicas copy again from the sources that could not be read: they may be repaired."""
+        if self.phase is not SessionPhase.CLOSED:
+            self.recovery.unreadable.forget()
+            self._recover()
+
     def in_doubt(self) -> list[Append]:
         """Return the appends that were sent and not committed, in the order of their ids."""
         return self._tail.in_doubt()
@@ -230,6 +237,7 @@ class StoreSession:
                 self._contradiction_logged = True
                 self._log(continued_despite(contradiction, self.session_id, self.active()))
             return
+        self.recovery.unreadable.start_timer(self._ready)
         for storage, step in self.recovery.take_steps():
             request = request_of(step, self.session_id, self.partition)
             if isinstance(step, Copy):
@@ -289,8 +297,7 @@ class StoreSession:
         tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
         count = min(r.catch_up_records, tail_start - r.next_id)
-        unreadable = {name for name, first in self.recovery.unreadable if first == r.next_id}
-        excluded = {r.storage, *unreadable}
+        excluded = {r.storage, *self.recovery.unreadable.at(r.next_id)}
         source = choose_replica(self.replica_states.values(), r.next_id + count - 1, excluded)
         if source is None:
             self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
@@ -304,16 +311,9 @@ class StoreSession:
             lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
             self._log(f"{lack} and catches up from its peers", LogLevel.INFO)
 
-    def _end_copy(self, request: st.Request) -> ReplicaSession | None:
-        """End the copy whose records ``request`` reads; return the replica that copies, or None."""
-        r = next((r for r in self.replica_states.values() if r.copying is request), None)
-        if r is not None:
-            r.copying = None
-        return r
-
     def _copy_received(self, source: str, request: st.RecordListRequest, response: Any) -> None:
         """Send the records that ``source`` has returned to the replica that copies them."""
-        r = self._end_copy(request)
+        r = end_copy(self.replica_states.values(), request)
         if r is None:
             return
         records = getattr(response, "records", None)
@@ -329,27 +329,25 @@ class StoreSession:
 
     def _not_copied(self, r: ReplicaSession, source: str, first_id: int, response: Any) -> None:
         """Let ``r`` copy from another peer: ``source`` is damaged, ``r`` is not."""
-        self.recovery.unreadable.add((source, first_id))
+        self.recovery.unreadable.add(source, first_id)
         failed = isinstance(response, st.FailureResponse)
         why = response.failure.message if failed else "it does not hold the records"
         reason = f"{source} cannot be read from {first_id} on: {why}"
         self._log(f"{reason}; {r.storage} tries another peer")
+        self._copy_from_another(r, source)
+
+    def _copy_source_lost(self, source: str, request: st.Request) -> None:
+        """Let the replica whose copy ``request`` reads try another peer: ``source`` is lost."""
+        r = end_copy(self.replica_states.values(), request)
+        if r is not None:
+            self._copy_from_another(r, source)
+
+    def _copy_from_another(self, r: ReplicaSession, source: str) -> None:
         if r.stage is ReplicaStage.RECOVERING:
             self.recovery.not_copied(r.storage, source)
             self._recover()
         else:
             self._send_due(r)
-
-    def _copy_source_lost(self, source: str, request: st.Request) -> None:
-        """Let the replica whose copy ``request`` reads try another peer: ``source`` is lost."""
-        r = self._end_copy(request)
-        if r is None:
-            return
-        if r.stage is ReplicaStage.RECOVERING:
-            self.recovery.not_copied(r.storage, source)
-            self._recover()
-        else:
-            self.pump()
 
     def _acknowledged(self, r: ReplicaSession, request: st.Request) -> None:
         """Commit the batches that a quorum has now, and send the next ones."""
