@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.pausable_connection import PausableConnection
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.storage_maps import assign_everything
@@ -135,27 +136,16 @@ async def test_counts_of_released_partitions_stay_in_the_totals(node: Node) -> N
     assert node.data_cache_misses == 10
 
 
-class Connection:
-    def __init__(self) -> None:
-        self.reading = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-
 async def test_overloaded_connections_are_resumed_when_no_partition_is_overloaded(
     node: Node,
 ) -> None:
     node._set_owned({0: 1})
     core = node.made[0].core
-    connections: list[Any] = [Connection(), Connection()]
+    connections = [PausableConnection(), PausableConnection()]
     core.overloaded = True
     for connection in connections:
-        node.pause_client(connection, 0)
-        node.pause_client(connection, 0)
+        node.pause_client(connection.frames, 0)
+        node.pause_client(connection.frames, 0)
     assert [each.reading for each in connections] == [False, False]
     node.paused._check()
     assert [each.reading for each in connections] == [False, False]

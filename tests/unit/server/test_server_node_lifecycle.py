@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.pausable_connection import PausableConnection
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.storage_maps import ReplicaChange, assign_everything
@@ -17,7 +18,7 @@ from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ServerMembership
 from waltz.metadata.store import MetadataStore, StoreClosed
 from waltz.metadata.zookeeper_access import AccessDenied, ZooKeeperAccess
-from waltz.net import PLAINTEXT, DialFailed, FrameConnection, FrameHandler
+from waltz.net import PLAINTEXT, DialFailed, FrameHandler
 from waltz.protocol import CLIENT_SERVER
 from waltz.runtime.configuration import TlsSettings
 from waltz.testing.network import MemoryNetwork
@@ -239,27 +240,6 @@ async def test_clients_connect_to_the_advertised_port(port: int | None, expected
     await scene.node.stop()
 
 
-class Connection:
-    """A connection whose reading a server pauses and resumes."""
-
-    def __init__(self, node: ServerNode) -> None:
-        self.node = node
-        self.reading = True
-        self.resumed = 0
-        self.peer = Peer(6)
-        node.connected(self.peer, cast(FrameConnection, self))
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-        self.resumed += 1
-
-    def pause(self, overloaded: int | None = None) -> None:
-        self.node.pause_client(cast(FrameConnection, self), overloaded)
-
-
 async def test_connections_stay_paused_while_one_partition_is_overloaded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,9 +249,9 @@ async def test_connections_stay_paused_while_one_partition_is_overloaded(
         "overloaded",
         property(lambda core: core.id in overloaded),
     )
-    connection = Connection(scene.node)
-    connection.pause(1)
-    connection.pause(2)
+    connection = PausableConnection.to(scene.node)
+    scene.node.pause_client(connection.frames, 1)
+    scene.node.pause_client(connection.frames, 2)
     overloaded.remove(1)
     await asyncio.sleep(0.05)
     assert not connection.reading
@@ -283,14 +263,14 @@ async def test_connections_stay_paused_while_one_partition_is_overloaded(
 async def test_connection_with_a_reason_of_its_own_stays_paused_and_others_do_not(
     scene: Scene, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, other = Connection(scene.node), Connection(scene.node)
+    slow, other = PausableConnection.to(scene.node), PausableConnection.to(scene.node)
     if reason == "queue":
         long = {slow.peer}
         monkeypatch.setattr(Peer, "has_long_queue", property(lambda peer: peer in long))
     else:
         slow.peer.unread_until = scene.node.control.clock() + 1000
-    slow.pause()
-    other.pause()
+    scene.node.pause_client(slow.frames)
+    scene.node.pause_client(other.frames)
     await eventually(lambda: other.reading)
     await asyncio.sleep(0.05)
     assert not slow.reading
@@ -303,10 +283,10 @@ async def test_connection_with_a_reason_of_its_own_stays_paused_and_others_do_no
 
 
 async def test_closed_connection_is_not_resumed(scene: Scene) -> None:
-    closed, other = Connection(scene.node), Connection(scene.node)
+    closed, other = PausableConnection.to(scene.node), PausableConnection.to(scene.node)
     for connection in (closed, other):
         connection.peer.unread_until = scene.node.control.clock() + 1000
-        connection.pause()
+        scene.node.pause_client(connection.frames)
     scene.node.disconnected(closed.peer)
     other.peer.unread_until = 0.0
     await eventually(lambda: other.reading)

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.pausable_connection import PausableConnection
 from waltz.net import FrameConnection, Listener
 from waltz.runtime.configuration import read_settings
-from waltz_server.core.peer import Peer
 from waltz_server.main import run_node
 from waltz_server.shell import node as node_module
 from waltz_server.shell.config import ServerConfig
@@ -59,16 +59,6 @@ class Hosted:
         self.closed = True
 
 
-class Connection:
-    reading = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-
 @dataclass
 class ClosableListener:
     """The listener, which closes all connections of clients when it is closed."""
@@ -91,20 +81,14 @@ def node(hosted: Hosted) -> ServerNode:
     return node
 
 
-def connection(node: ServerNode) -> Connection:
-    connected = Connection()
-    node.connected(Peer(6), cast(FrameConnection, connected))
-    return connected
-
-
 async def test_stop_closes_partitions_after_their_appends_are_resolved(
     node: ServerNode, hosted: Hosted
 ) -> None:
-    early, listener = connection(node), ClosableListener()
+    early, listener = PausableConnection.to(node), ClosableListener()
     node.listener = cast(Listener, listener)
     stopping = asyncio.create_task(node.stop())
     await eventually(lambda: not early.reading)
-    late = connection(node)
+    late = PausableConnection.to(node)
     assert not late.reading
     for open_appends in (2, 1):
         hosted.core.unfinished = open_appends
@@ -142,7 +126,7 @@ async def test_stop_logs_appends_that_stay_unresolved(
 
 
 async def test_stop_keeps_overloaded_connections_paused(node: ServerNode, hosted: Hosted) -> None:
-    paused = connection(node)
+    paused = PausableConnection.to(node)
     hosted.core.overloaded = True
     node.pause_client(cast(FrameConnection, paused), 0)
     stopping = asyncio.create_task(node.stop())
