@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from waltz.admin.core.replicas import LAG_ALLOWED, ObservationScope, ReplicaObservation
 from waltz.admin.core.steps import (
@@ -141,7 +141,7 @@ class OrderExecutor:
                         await perform_at_storage(admin, step)
                     except RemoteFailure as failure:
                         if not isinstance(step, DropReplicas):
-                            await _raise_refusal(admin, step, failure)
+                            await _raise_refusal(admin, step.storage, step.partitions, failure)
                         raise
         except TimeoutError:
             raise TimeoutError(
@@ -184,6 +184,10 @@ class OrderExecutor:
                         relay=self._relay,
                         may_continue=may_continue,
                     )
+                except RemoteFailure as failure:
+                    partitions = (step.partition,)
+                    await _raise_refusal(destination, step.destination, partitions, failure)
+                    raise
                 finally:
                     destination_connection.close()
 
@@ -236,11 +240,9 @@ async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
 
 
 async def _raise_refusal(
-    admin: StorageAdmin,
-    step: CreateReplicas | SwitchOff | SwitchOn | SetSwitch,
-    failure: RemoteFailure,
+    admin: StorageAdmin, storage: str, partitions: Iterable[int], failure: RemoteFailure
 ) -> None:
-    """Raise ReplicaRefused if the step failed at a replica that the storage refuses.
+    """Raise ReplicaRefused if ``storage`` refuses one of ``partitions``, for which a step failed.
 
     Its files stay as they are, so another try would fail, too. After any other ``failure``, return:
     a later try may succeed. A storage of 0.13.2 reports no refusals.
@@ -249,9 +251,9 @@ async def _raise_refusal(
         refused = storage_figures(await admin.metrics()).refused
     except RemoteFailure:
         return
-    reasons = [refused[partition] for partition in step.partitions if partition in refused]
+    reasons = [refused[partition] for partition in partitions if partition in refused]
     if reasons:
-        raise ReplicaRefused(f"storage {step.storage}: {'; '.join(reasons)}") from failure
+        raise ReplicaRefused(f"storage {storage}: {'; '.join(reasons)}") from failure
 
 
 async def perform_in_metadata(cluster: Cluster, step: MetadataStep) -> None:

@@ -215,6 +215,35 @@ async def test_recovery_of_a_refused_replica_ends_with_the_advice_of_the_storage
         assert asyncio.get_running_loop().time() - begun < 60
 
 
+@on_virtual_time
+async def test_recovery_of_a_refused_replica_that_no_vote_counts_ends_with_the_advice() -> None:
+    """Such a replica would be copied, and the storage refuses the copy until its files are gone."""
+    async with InProcessCluster(partitions=1) as cluster:
+        storage = cluster.storages[0]
+        await cluster.kill_storage(0)
+        older = storage.disk.restarted()
+        await cluster.start_storage(0)
+        async with cluster.connect() as client:
+            await client.append(0, b"more than the order may leave to the servers")
+        await cluster.kill_server()
+        await cluster.start_server()
+        await cluster.ready()
+        await cluster.kill_storage(0)
+        storage.disk = older
+        storage.disk.damage("0/0000000000000000000.seg", 12, b"another key")
+        await cluster.start_storage(0)
+        znodes = Cluster(cluster.zookeeper.connect(), ROOT)
+        host = cluster.network.host("admin")
+        executor = OrderExecutor(znodes, PLAINTEXT, lag_allowed=0, network=host)
+        begun = asyncio.get_running_loop().time()
+        steps: list[Step | Wait] = []
+        advice = rf"^storage {storage.address}: .* waltz storage unassign HOST:PORT 0 "
+        with pytest.raises(NotPossible, match=advice):
+            await carry_out(ReplicaRecovery(0, storage.address), executor, on_step=steps.append)
+        assert isinstance(steps[-1], CopyReplica)
+        assert asyncio.get_running_loop().time() - begun < 60
+
+
 def test_stall_limit_counts_from_the_last_successful_step() -> None:
     """The limit counts from the last step that succeeded, not from the start of the order."""
     nexts = [SwitchOn(A, (0,)), Wait("the servers fill the replica"), Done()]
