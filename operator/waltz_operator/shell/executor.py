@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from waltz.admin import CopyFailed, NotEqual
+from waltz.admin import CopyFailed, NotEqual, NotPossible
 from waltz.admin.core.steps import (
     ChangeAssignment,
     CopyReplica,
@@ -92,6 +92,7 @@ _TRANSIENT = (
     MalformedMetadata,
     NoCluster,
     NotEqual,
+    NotPossible,  # A storage refuses the replica of the step.
     ClusterMismatch,
     ChangeRefused,
     RemoteFailure,

@@ -16,7 +16,8 @@ from tests.support.operator_world import (
     fresh_replica,
     pool_resource,
 )
-from waltz.admin.core.steps import CopyReplica, DropReplicas
+from waltz.admin.core.steps import CopyReplica, DropReplicas, SwitchOn
+from waltz.admin.order_progress import ReplicaRefused
 from waltz.metadata import MetadataStore, create_cluster
 from waltz.metadata.cluster import Cluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
@@ -202,6 +203,28 @@ async def test_step_without_a_limit_that_gets_no_answer_names_no_limit() -> None
     executor = Executor(scene.world.desired(), scene.kube, cast(Environment, Silent()))
     with pytest.raises(StepFailed, match=r"no answer in time$"):
         await executor.perform(CopyReplica("a:6000", "b:6000", 0))
+
+
+@pytest.mark.parametrize("step", [SwitchOn("b:6000", (0,)), CopyReplica("a:6000", "b:6000", 0)])
+async def test_step_at_a_replica_that_its_storage_refuses_fails_with_the_advice(
+    step: SwitchOn | CopyReplica,
+) -> None:
+    """Any other error would end the reconcile before it writes the statuses."""
+
+    class Refusing:
+        async def metadata_store(self, desired: object) -> None:
+            return None
+
+        async def replica_access(self, desired: object, cluster: object) -> Refusing:
+            return self
+
+        async def perform(self, step: object, may_continue: object) -> None:
+            raise ReplicaRefused("storage b:6000: partition 0 is damaged: restore it")
+
+    scene = Scene()
+    executor = Executor(scene.world.desired(), scene.kube, cast(Environment, Refusing()))
+    with pytest.raises(StepFailed, match=r"partition 0 is damaged: restore it$"):
+        await executor.perform(step)
 
 
 async def test_replica_that_zookeeper_assigns_is_not_dropped() -> None:
