@@ -15,6 +15,7 @@ from tests.sim.cluster_view import ClusterView, PartitionView
 from tests.sim.range_checks import OpenReads
 from tests.sim.recorded_sessions import RecordedSessions
 from tests.sim.run_environment import RunEnvironment
+from tests.sim.short_logs import COPY_BYTES
 from tests.sim.unreliable_store import AnswerLoss, UnreliableStore
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import MetadataStore, SessionState
@@ -163,7 +164,8 @@ class ObservedPartition(HostedPartition):
                 st.BoundedRecordListRequest(max_bytes=size)
                 | st.StoredRecordListRequest(max_bytes=size),
             ) if (
-                size != READ_BYTES  # Only reads of single transactions have this bound.
+                # The bounds of reads of single transactions, and of copies.
+                size not in (READ_BYTES, COPY_BYTES)
             ):
                 rpc = self._storages[storage]._link.connection
                 older = rpc is not None and rpc.version < st.BOUNDED_LISTS_SINCE

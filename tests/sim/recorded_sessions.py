@@ -86,7 +86,7 @@ class RecordedSessions:
         session = self._session
         if session is None or not self._is_current(request) or storage not in session.replicas:
             return
-        if isinstance(request, st.RecordListRequest):
+        if isinstance(request, st.BoundedRecordListRequest):
             self._copy_read(session, request, response)
         elif isinstance(request, _OF_SESSIONS):
             self._replied(storage, session.replica_states[storage].stage, request, response)
@@ -142,7 +142,7 @@ class RecordedSessions:
                 return trace.Asked(storage, Do.CUT, at)
             case st.SetLowWaterMarkRequest(low_water_mark=at):
                 return trace.Asked(storage, Do.MARK, at)
-            case st.RecordListRequest(first_id=at, max_records=count):
+            case st.BoundedRecordListRequest(first_id=at, max_records=count):
                 for name, state in session.replica_states.items():
                     if state.copying is request and state.stage is ReplicaStage.RECOVERING:
                         return trace.Asked(name, Do.COPY, at, count, storage)

@@ -8,6 +8,9 @@ from waltz.net.core.backoff import Backoff
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import PartitionSettings
 
+COPY_BYTES = 613
+"""The most bytes of a copy for a replica; no other read has this bound."""
+
 
 def short_log_settings(random: Random) -> PartitionSettings:
     """Return settings that make rare events frequent in a log of some hundred transactions."""
@@ -22,6 +25,7 @@ def short_log_settings(random: Random) -> PartitionSettings:
             batches_in_flight=random.choice((1, 2, 4)),
             tail_bytes=random.choice((1, 2000, 1 << 20)),
             copy_records=random.choice((5, 20, 100)),
+            copy_bytes=COPY_BYTES,
             checkpoint_interval=random.choice((15, 50, 100_000)),
         ),
         retry=Backoff(0.02, 1.0),

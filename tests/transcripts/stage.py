@@ -224,7 +224,7 @@ def _what(request: Any) -> str:
         case st.AppendRequest(records=records):
             first = records.first_id()
             return f"append {_range(first, first + records.count - 1)}"
-        case st.RecordListRequest(first_id=first, max_records=count):
+        case st.BoundedRecordListRequest(first_id=first, max_records=count):
             return f"read {_range(first, first + count - 1)}"
         case _:
             raise AssertionError(request)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.net import RemoteFailure, RpcConnection
+from waltz.net.core.record_counts import COPY_BYTES
 from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as messages
 from waltz.protocol.records import RecordBatch
@@ -124,7 +125,7 @@ async def copy_offline(
             position = await writer.cut()
     while position < last_id and may_continue():
         count = min(batch_size, last_id - position)
-        records = await source.records(partition, position + 1, count)
+        records = await source.records(partition, position + 1, count, COPY_BYTES)
         if (wrong := _relay_problem(records, position + 1, count)) is not None:
             raise CopyFailed(
                 f"the source {wrong} of partition {partition}, though it must have everything up "

@@ -17,7 +17,7 @@ from waltz.admin.core.replicas import HeldPartition
 from waltz.admin.core.storage_figures import gauge_value, whole_number
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import TCP, Network, RemoteFailure, RpcConnection, TlsConfig, split_address
-from waltz.net.core.record_counts import ADMIN_LISTS_BOUNDED_SINCE, RecordCounts
+from waltz.net.core.record_counts import ADMIN_LISTS_BOUNDED_SINCE, LIST_BYTES, RecordCounts
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.checksums import as_signed
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -127,14 +127,17 @@ class StorageAdmin:
         )
         return answer
 
-    async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
+    async def records(
+        self, partition: int, first_id: int, max_records: int, max_bytes: int | None = None
+    ) -> RecordBatch:
         """Return at most ``max_records`` records from ``first_id`` on, committed or not.
 
         The result ends earlier if the records are large: a storage bounds the list in bytes, and a
-        storage of Waltz 0.13.2, which does not, is asked for fewer records.
+        storage of Waltz 0.13.2, which does not, is asked for fewer records. With ``max_bytes``, the
+        result has about this size at most, once the size of the partition's records is known.
         """
-        if self._connection.version < ADMIN_LISTS_BOUNDED_SINCE:
-            max_records = self._counts.allowed(partition, max_records)
+        if max_bytes is not None or self._connection.version < ADMIN_LISTS_BOUNDED_SINCE:
+            max_records = self._counts.allowed(partition, max_records, max_bytes or LIST_BYTES)
         answer = await self._connection.call(
             lambda seq: admin.RecordListRequest(seq, partition, first_id, max_records),
             admin.RecordListResponse,

@@ -10,6 +10,7 @@ import pytest
 
 from waltz.admin.offline_copy import CopyFailed, copy_offline
 from waltz.net import RemoteFailure
+from waltz.net.core.record_counts import COPY_BYTES
 from waltz.protocol import UnsupportedByPeer
 from waltz.protocol import storage as st
 from waltz.protocol.records import Record, RecordBatch, ReqId
@@ -23,17 +24,23 @@ def records(first: int, count: int) -> RecordBatch:
 
 @dataclass
 class Source:
-    """A storage with the transactions up to ``last``, without ``lost``."""
+    """A storage with the transactions up to ``last``, without ``lost``.
+
+    Each of its records counts as ``record_bytes``.
+    """
 
     last: int
     lost: int | None = None
+    record_bytes: int = 1
 
     async def session_info(self, partition: int) -> Any:
         return SimpleNamespace(local_low_water_mark=self.last)
 
-    async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
+    async def records(
+        self, partition: int, first_id: int, max_records: int, max_bytes: int
+    ) -> RecordBatch:
         first = first_id + 1 if first_id == self.lost else first_id
-        return records(first, max_records)
+        return records(first, min(max_records, max_bytes // self.record_bytes))
 
 
 @dataclass
@@ -91,6 +98,13 @@ async def test_copy_begins_at_the_mark_and_ends_where_the_session_of_the_source_
     assert destination.cut_to == 4
     assert destination.appended == list(range(5, 13))
     assert destination.marks == [8, 12]
+
+
+async def test_copy_sends_large_records_in_small_portions() -> None:
+    """The appends of all partitions of a storage wait while it writes a portion."""
+    destination = Destination(mark=4, last=6)
+    await copy(Source(last=12, record_bytes=COPY_BYTES // 3), destination)
+    assert destination.marks == [7, 10, 12]
 
 
 async def test_copy_to_a_log_that_was_cut_below_its_mark_sets_no_mark_before_it_is_reached() -> (
@@ -182,7 +196,9 @@ async def test_destination_that_reports_an_impossible_end_of_its_copy_is_refused
 class EagerSource(Source):
     """Returns more records than it is asked for."""
 
-    async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
+    async def records(
+        self, partition: int, first_id: int, max_records: int, max_bytes: int
+    ) -> RecordBatch:
         return records(first_id, max_records + 1)
 
 

@@ -247,4 +247,4 @@ def test_replica_named_in_the_metadata_may_fail_before_the_session_opens() -> No
 
 
 def _is_read(request: object) -> bool:
-    return isinstance(request, st.RecordListRequest)
+    return isinstance(request, st.BoundedRecordListRequest)

@@ -165,7 +165,7 @@ async def test_list_that_ends_the_connection_to_an_older_storage_is_shortened() 
     """The answer of a storage of 0.13.2 may be longer than the longest frame."""
     async with new_scene(appends=6, old=True) as scene:
         user = await scene.up()
-        sent = st.RecordListRequest(SESSION, -2, 0, 0, 500)
+        sent = st.BoundedRecordListRequest(SESSION, -2, 0, 0, 500, 1 << 20)
         scene.fault = dropping
         user.send(scene.name, sent)
         await answered(user, 1)

@@ -11,7 +11,6 @@ from tests.support.replication_world import World
 from tests.support.store_world import (
     LIMITS,
     NAMES,
-    everywhere,
     kinds,
     new_world,
     opened,
@@ -49,7 +48,7 @@ def test_replica_behind_the_memory_copies_from_its_peers() -> None:
     put(world, *(str(i) for i in range(300)))
     world.release("c")
     assert world.storages["c"].texts == [str(i) for i in range(300)]
-    assert "RecordListRequest" in kinds(world, "a") + kinds(world, "b")
+    assert "BoundedRecordListRequest" in kinds(world, "a") + kinds(world, "b")
     put(world, "more")
     assert world.storages["c"].texts[-1] == "more"
     assert world.active == set(NAMES)
@@ -58,7 +57,7 @@ def test_replica_behind_the_memory_copies_from_its_peers() -> None:
 def test_failed_copy_drops_the_lagging_replica_and_keeps_the_session() -> None:
     world = opened(replace(LIMITS, tail_bytes=1))
     for name in "ab":
-        world.storages[name].refusing[st.RecordListRequest] = "unreadable"
+        world.storages[name].refusing[st.BoundedRecordListRequest] = "unreadable"
     world.hold("c")
     put(world, *(str(i) for i in range(30)))
     session = world.core.session_id
@@ -72,7 +71,7 @@ def test_failed_copy_drops_the_lagging_replica_and_keeps_the_session() -> None:
 def test_unreadable_copy_source_is_replaced_by_another() -> None:
     world = opened(replace(LIMITS, tail_bytes=1))
     world.hold("c")
-    world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
+    world.storages["a"].refusing[st.BoundedRecordListRequest] = "reading is off"
     put(world, *(str(i) for i in range(30)))
     world.release("c")
     assert world.active == set(NAMES)
@@ -104,7 +103,7 @@ def test_record_damaged_in_both_sources_drops_only_the_lagging_replica() -> None
 def test_recovery_copies_from_a_readable_source() -> None:
     """The nearest replica ahead has a vote, but cannot be copied from."""
     world = _three_logs()
-    world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
+    world.storages["a"].refusing[st.BoundedRecordListRequest] = "reading is off"
     start(world)
     world.connect()
     assert world.active == set(NAMES)
@@ -138,7 +137,7 @@ class ShiftedStorage(MemoryStorage):
     """Answers a list of records with later ones, which no correct storage does."""
 
     def handle(self, request: Any) -> Any:
-        if isinstance(request, st.RecordListRequest):
+        if isinstance(request, st.BoundedRecordListRequest):
             request = replace(request, first_id=request.first_id + 1)
         return super().handle(request)
 
@@ -150,27 +149,6 @@ def test_copy_of_other_records_is_not_passed_on() -> None:
     world.connect()
     assert world.active == set(NAMES)
     assert any("a cannot be read from 2 on" in note for note in world.notes)
-
-
-def test_recovery_copies_in_bounded_portions() -> None:
-    world = new_world(replace(LIMITS, copy_records=3))
-    world.storages = {
-        "a": MemoryStorage("a", last=9, session=0),
-        "b": MemoryStorage("b", last=9, session=0),
-        "c": MemoryStorage("c", last=1, session=0),
-    }
-    state = ReplicaState(0, UNRESOLVED)
-    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
-    start(world)
-    world.connect()
-    copies = [
-        request.records.count
-        for name, request, _ in world.calls
-        if name == "c" and isinstance(request, st.AppendRequest)
-    ]
-    assert copies == [3, 3, 2]
-    assert world.active == set(NAMES)
-    assert everywhere(world) == [str(i) for i in range(10)]
 
 
 def test_replica_that_is_not_assigned_yet_is_tried_again_after_a_backoff() -> None:

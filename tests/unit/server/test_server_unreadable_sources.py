@@ -14,7 +14,7 @@ _ALL = [str(i) for i in range(10)]
 
 def _unreadable(world: World, names: str) -> None:
     for name in names:
-        world.storages[name].refusing[st.RecordListRequest] = "damaged"
+        world.storages[name].refusing[st.BoundedRecordListRequest] = "damaged"
 
 
 def _repair(world: World) -> None:
@@ -73,7 +73,7 @@ def test_sources_that_stay_unreadable_are_tried_again_later_each_time() -> None:
         world.calls.clear()
         assert len(_timers(world)) == 1
         pauses.append(world.wake(RetryCopies))
-        assert kinds(world, "a") == kinds(world, "b") == ["RecordListRequest"]
+        assert kinds(world, "a") == kinds(world, "b") == ["BoundedRecordListRequest"]
     assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
     assert world.active == {"a", "b"}
 
@@ -89,7 +89,7 @@ def test_timer_of_an_earlier_session_begins_no_copy() -> None:
     world.wake(RetryCopies)
     assert world.calls == []
     world.wake(RetryCopies)
-    assert kinds(world, "a") == ["RecordListRequest"]
+    assert kinds(world, "a") == ["BoundedRecordListRequest"]
 
 
 def test_timer_after_the_end_of_the_partition_begins_no_copy() -> None:

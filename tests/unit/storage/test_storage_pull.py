@@ -106,6 +106,25 @@ async def test_pull_ends_after_its_time(
         assert (await port.records(0, 0, 100)) == batch(0, 6)
 
 
+async def test_pull_bounds_the_bytes_of_each_copy(
+    source: StorageNode, destination: StorageNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger copy would delay the appends of the other partitions of both storages."""
+    bound, sizes = 2 * len(batch(0, 1).wire), list[int]()
+    append = PeerPulls._append
+
+    async def noted(self: PeerPulls, request: admin.PullRecordsRequest, copy: RecordBatch) -> None:
+        sizes.append(len(copy.wire))
+        await append(self, request, copy)
+
+    monkeypatch.setattr(PeerPulls, "_append", noted)
+    monkeypatch.setattr(peer_pull, "COPY_BYTES", bound)
+    async with await administer(destination) as port:
+        assert await port.pull(0, SESSION, admin_address(source), 4, 9) == 9
+    assert len(sizes) > 1
+    assert max(sizes) <= bound
+
+
 async def test_pull_from_a_peer_of_0_13_2_reads_few_records_at_first(
     destination: StorageNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

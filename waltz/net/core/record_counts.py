@@ -14,6 +14,11 @@ ADMIN_LISTS_BOUNDED_SINCE = 1
 """The first version of the admin protocol whose storages bound their lists of records in bytes."""
 LIST_BYTES = 16 << 20
 """The bound of a list for which the caller names no bound."""
+COPY_BYTES = 1 << 20
+"""The bound of a list that is copied to another storage.
+
+While a storage reads, sends or flushes a copy, the appends of all its partitions wait.
+"""
 _FIRST_GUESS_BYTES = 16 << 10
 """Size of a record that is assumed before any record is measured."""
 _FIRST_RECORDS = 20

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from waltz.net.core.record_counts import COPY_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicationLimits:
@@ -23,7 +25,9 @@ class ReplicationLimits:
 
     A replica that lags a little gets its batches from memory; one that lags further copies them.
     """
-    copy_records: int = 500
-    """Maximum number of records of one copy during recovery."""
+    copy_records: int = 4096
+    """Maximum number of records of one copy for a replica that recovers or lags."""
+    copy_bytes: int = COPY_BYTES
+    """Maximum size of the records of one copy; a larger record is alone in its copy."""
     checkpoint_interval: int = 250_000
     """Transactions after which a session ends; the next session raises the low-water marks."""

@@ -24,7 +24,7 @@ from waltz.net import (
     TlsConfigError,
     join_address,
 )
-from waltz.net.core.record_counts import ADMIN_LISTS_BOUNDED_SINCE, RecordCounts
+from waltz.net.core.record_counts import COPY_BYTES, RecordCounts
 from waltz.protocol import STORAGE, admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import RecordBatch
@@ -38,7 +38,7 @@ _PULL_SECONDS = 1.0
 """The time after which a request is answered, although more records were requested."""
 _ANSWER_SECONDS = 10.0
 """The time that the peer has for the connection and each answer."""
-_RECORDS_AT_ONCE = 1000
+_RECORDS_AT_ONCE = 4096
 """How many records one request to the peer reads at most."""
 
 
@@ -143,8 +143,7 @@ class PeerPulls:
     ) -> RecordBatch:
         """Return records of the peer from ``first_id`` on; at least one."""
         count = min(_RECORDS_AT_ONCE, request.last_id + 1 - first_id)
-        if peer.version < ADMIN_LISTS_BOUNDED_SINCE:
-            count = counts.allowed(request.partition, count)
+        count = counts.allowed(request.partition, count, COPY_BYTES)
         async with asyncio.timeout(_ANSWER_SECONDS):
             answer = await peer.call(
                 lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count),

@@ -41,8 +41,11 @@ def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
     return False
 
 
-def request_of(step: Step, session: int, partition: int) -> st.Request:
-    """Return the request that performs ``step``; for a copy, the request to the copy's source."""
+def request_of(step: Step, session: int, partition: int, copy_bytes: int) -> st.Request:
+    """Return the request that performs ``step``; for a copy, the request to the copy's source.
+
+    A copy has at most ``copy_bytes``, but at least one record.
+    """
     match step:
         case Measure():
             return st.MaxTransactionIdRequest(session, st.NO_SEQ, partition)
@@ -53,7 +56,9 @@ def request_of(step: Step, session: int, partition: int) -> st.Request:
         case Mark(mark):
             return st.SetLowWaterMarkRequest(session, st.NO_SEQ, partition, mark)
         case Copy(_, first, count):
-            return st.RecordListRequest(session, st.NO_SEQ, partition, first, count)
+            return st.BoundedRecordListRequest(
+                session, st.NO_SEQ, partition, first, count, copy_bytes
+            )
         case _:
             assert_never(step)
 
@@ -64,8 +69,8 @@ def report_answer(
     """Report to ``recovery`` that ``replica`` has performed the step of ``request``.
 
     Return False, and report nothing, if ``response`` does not fit ``request``. The answer to a
-    RecordListRequest is not passed to this function: the session sends the records in it to the
-    lagging replica in an AppendRequest. The answer to this AppendRequest completes the copy.
+    BoundedRecordListRequest is not passed to this function: the session sends the records in it to
+    the lagging replica in an AppendRequest. The answer to this AppendRequest completes the copy.
     """
     match request, response:
         case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):

@@ -8,10 +8,6 @@ from enum import Enum, auto
 
 from waltz.protocol import storage as st
 
-CATCH_UP_START_RECORDS = 64
-"""Number of records in the first copy for a replica that lags."""
-_CATCH_UP_TARGET_BYTES = 1 << 20
-"""The size that `ReplicaSession.adapt_catch_up` aims at for the later copies."""
 _SHORTEST_READ_MS = 1.0
 """A read that took less time than this counts as this long."""
 _LONGEST_READ_MS = 3000.0
@@ -80,12 +76,10 @@ class ReplicaSession:
     """The last transaction that the replica has acknowledged: it is on the replica's disk."""
     in_flight: int = 0
     """Number of batches that were sent to the replica and not acknowledged."""
-    copying: st.RecordListRequest | None = None
+    copying: st.BoundedRecordListRequest | None = None
     """The read of another replica, whose records will be sent to this one."""
     lagged: bool = False
     """Whether a log line has reported that the replica lags."""
-    catch_up_records: int = CATCH_UP_START_RECORDS
-    """Number of records in the next copy from another replica."""
     read_load: float = 0.0
     """Total time in milliseconds that the reads sent to this replica were expected to take.
 
@@ -124,13 +118,6 @@ class ReplicaSession:
         self.in_flight -= 1
         self.acknowledged += count
         return True
-
-    def adapt_catch_up(self, copied_bytes: int) -> None:
-        """Choose the number of records of the next copy, so that the copy has about a megabyte."""
-        if copied_bytes < _CATCH_UP_TARGET_BYTES // 2:
-            self.catch_up_records *= 2
-        elif copied_bytes > _CATCH_UP_TARGET_BYTES:
-            self.catch_up_records = max(1, self.catch_up_records // 2)
 
     def learn_read_time(self, elapsed_ms: float) -> None:
         """Note how long a read took, so that slow replicas get fewer reads."""

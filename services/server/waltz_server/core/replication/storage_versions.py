@@ -48,13 +48,10 @@ class RequestConverter:
             )
         if version >= BOUNDED_LISTS_SINCE:
             return request
-        partition = request.partition
-        if isinstance(request, st.BoundedRecordListRequest):
-            count = self._counts.allowed(partition, request.max_records, request.max_bytes)
-        elif isinstance(request, st.RecordListRequest):
-            count = self._counts.allowed(partition, request.max_records)
-        else:
+        if not isinstance(request, st.BoundedRecordListRequest):
             return request
+        partition = request.partition
+        count = self._counts.allowed(partition, request.max_records, request.max_bytes)
         return st.RecordListRequest(
             request.session_id, request.seq_num, partition, request.first_id, count
         )

@@ -129,7 +129,7 @@ class StoreSession:
             return True
         if isinstance(request, st.LastSessionInfoRequest):
             return self._introduced(r, response)
-        if isinstance(request, st.RecordListRequest):
+        if isinstance(request, st.BoundedRecordListRequest):
             self._copy_received(storage, request, response)
             return True
         if r.stage in (ReplicaStage.CONNECTING, ReplicaStage.FAILED):  # A late answer.
@@ -239,9 +239,9 @@ class StoreSession:
             return
         self.recovery.unreadable.start_timer(self._ready)
         for storage, step in self.recovery.take_steps():
-            request = request_of(step, self.session_id, self.partition)
+            request = request_of(step, self.session_id, self.partition, self._limits.copy_bytes)
             if isinstance(step, Copy):
-                assert isinstance(request, st.RecordListRequest)
+                assert isinstance(request, st.BoundedRecordListRequest)
                 self.replica_states[storage].copying = request
             receiver = step.source if isinstance(step, Copy) else storage
             self._ready.add(SendToStorage(receiver, request))
@@ -296,14 +296,15 @@ class StoreSession:
         first_id = self._tail.first_id
         tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
-        count = min(r.catch_up_records, tail_start - r.next_id)
+        count = min(self._limits.copy_records, tail_start - r.next_id)
         excluded = {r.storage, *self.recovery.unreadable.at(r.next_id)}
         source = choose_replica(self.replica_states.values(), r.next_id + count - 1, excluded)
         if source is None:
             self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
             return
-        r.copying = st.RecordListRequest(
-            self.session_id, st.NO_SEQ, self.partition, r.next_id, count
+        r.copying = st.BoundedRecordListRequest(
+            *(self.session_id, st.NO_SEQ, self.partition),
+            *(r.next_id, count, self._limits.copy_bytes),
         )
         self._ready.add(SendToStorage(source, r.copying))
         if not r.lagged:
@@ -311,7 +312,9 @@ class StoreSession:
             lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
             self._log(f"{lack} and catches up from its peers", LogLevel.INFO)
 
-    def _copy_received(self, source: str, request: st.RecordListRequest, response: Any) -> None:
+    def _copy_received(
+        self, source: str, request: st.BoundedRecordListRequest, response: Any
+    ) -> None:
         """Send the records that ``source`` has returned to the replica that copies them."""
         r = end_copy(self.replica_states.values(), request)
         if r is None:
@@ -324,7 +327,6 @@ class StoreSession:
             copy = st.AppendRequest(self.session_id, st.NO_SEQ, self.partition, records)
             self._ready.add(SendToStorage(r.storage, copy))
             return
-        r.adapt_catch_up(len(records.wire))
         self._send_records(r, records)
 
     def _not_copied(self, r: ReplicaSession, source: str, first_id: int, response: Any) -> None:
