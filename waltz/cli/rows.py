@@ -15,7 +15,6 @@ field with rows, which become a separate table::
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -162,7 +161,7 @@ def as_cell(value: object) -> object:
     """Return ``value`` as a cell of a table shows it; the default of ``show`` of `column`.
 
     A bool is yes or no, a member of an Enum its value. The texts of a tuple are joined by spaces; a
-    tuple of numbers becomes ranges of partitions. None is a dash.
+    tuple of numbers becomes ranges of partitions. None and an empty tuple are a dash.
     """
     match value:
         case bool():
@@ -196,7 +195,7 @@ def _tables(title: str, row_class: type, items: Sequence[Any]) -> Iterator[Rows]
         # The first column of a nested table shows to which item each row belongs.
         titles = (_title(first, first_column), *_titles(nested_columns))
         cells = [
-            (getattr(item, first), *_cells(nested_columns, nested_row))
+            (_cell(first_column, getattr(item, first)), *_cells(nested_columns, nested_row))
             for item in items
             for nested_row in getattr(item, name)
         ]
@@ -210,11 +209,9 @@ def _columns(row_class: type[Any]) -> _Columns:
 
 
 def _hints(row_class: type[Any]) -> dict[str, Any]:
-    """Return the annotations of a result class."""
-    # A lambda in an annotation needs the globals of its module. The locals are empty, because the
-    # fields of the class would hide functions and types of the same names.
-    names = vars(sys.modules[row_class.__module__])
-    return get_type_hints(row_class, globalns=names, localns={}, include_extras=True)
+    """Return the annotations of a result class, evaluated in the namespace of its module."""
+    # Without ``localns``, the fields of the class would hide names of the module.
+    return get_type_hints(row_class, localns={}, include_extras=True)
 
 
 def _declaration(hint: Any) -> _Column:

@@ -34,11 +34,10 @@ class ForeignParts:
     def servers_obstacle(self) -> str | None:
         """Return why pools must not get copies yet: foreign servers run. None without them.
 
-        A server dials a storage only when a partition is assigned to it. So the operator cannot
-        find out before an assignment whether a foreign server reaches the storages of the pools.
-        The host names of these storages are known only inside the Kubernetes cluster. A replica
-        counts in the quorum of its partition, even if the server of the partition does not reach
-        it.
+        The host names of the pools' storages are known only inside the Kubernetes cluster, so a
+        foreign server may not reach them. The replica of a storage counts in the quorum, even if
+        the server does not reach the storage. The operator cannot find this out in time: a server
+        dials a storage only after a replica of one of its partitions was assigned to the storage.
         """
         if not self.servers:
             return None
@@ -69,7 +68,7 @@ def foreign_parts(
     """Return the foreign storages and servers of a cluster with ``spec.adopt``.
 
     Without ``spec.adopt`` the result is empty: the operator treats registered storages that are in
-    no pool as its own. The server that only a preview has started is not foreign.
+    no pool as its own. The server that exists only in the simulation of a preview is not foreign.
     """
     if desired.cluster.spec.adopt is None:
         return NO_FOREIGN_PARTS
@@ -89,8 +88,8 @@ def foreign_outside_addresses(
     """Return the outside addresses that ZooKeeper has for foreign storages and servers.
 
     The keys are the addresses that the processes have registered. An outside address is the one
-    that clients outside of the Kubernetes cluster use instead. Not this operator, but an
-    administrator or another operator has written these outside addresses.
+    that clients outside of the Kubernetes cluster use instead. An administrator or another operator
+    has written those of foreign processes, and this operator keeps them.
     """
     parts = foreign_parts(desired, observed, present)
     admin_addresses = present.maps.admin_addresses()

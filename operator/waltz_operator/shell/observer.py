@@ -2,8 +2,8 @@
 
 The observer changes nothing. It reads objects from the API server instead of a cache of a watch,
 because a plan from outdated objects would contain steps that the next plan reverts. Only
-`observe_metadata` uses objects that were read before. Its result shows only whether a cluster that
-needed no step has to be reconciled; no step is planned from it.
+`observe_metadata` uses objects that were read before. No step is performed from its result: it only
+shows whether a cluster that needed no step before must be reconciled again.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def observe(
     # A secret may have changed since the last observation: the certificates are read again.
     environment.forget_certificates(desired)
     objects = await _objects(desired, kube)
-    growths = volume_growths(desired, _of_objects_only(objects))
+    growths = volume_growths(desired, _observation_of(objects))
     return ObservedCluster(
         objects={key: _redacted(key, live) for key, live in objects.items()},
         metadata=_unready_zookeeper(desired, objects) or await _metadata(desired, environment),
@@ -89,7 +89,7 @@ async def observe(
         zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
         lost_seconds=_lost_seconds(desired, now),
         growth_refusals=await _growth_refusals(desired, kube, growths),
-        # How long each claim has waited for the resize of its file system.
+        # For each claim: how long it has waited for the resize of its file system.
         file_system_seconds={
             growth.claim: (now - datetime.datetime.fromisoformat(since)).total_seconds()
             for growth in growths
@@ -249,12 +249,12 @@ async def _zookeeper_leader(
 
     None if no pod of ZooKeeper has to be replaced, or if the leader is unknown.
     """
-    if not is_rolling(desired, _of_objects_only(objects), Component.ZOOKEEPER):
+    if not is_rolling(desired, _observation_of(objects), Component.ZOOKEEPER):
         return None
     return await environment.zookeeper_leader(desired)
 
 
-def _of_objects_only(objects: Mapping[ObjectKey, LiveObject]) -> ObservedCluster:
+def _observation_of(objects: Mapping[ObjectKey, LiveObject]) -> ObservedCluster:
     """Return an observation with ``objects`` only, for functions that use nothing else of it."""
     return ObservedCluster(objects, ZooKeeperUnreachable("not needed"))
 
@@ -297,9 +297,9 @@ async def _growth_refusals(
 ) -> dict[str, str]:
     """Return the volume claims that the API server would not enlarge, each with the reason.
 
-    The API server is asked before the plan is made, because a step that fails would delay all
-    steps after it. The answer covers quotas, and the StorageClass, which an operator of one
-    namespace may not read.
+    A dry run of the change shows it before the plan is made, because a step that fails would delay
+    all steps after it. The dry run also checks quotas, and the StorageClass, which an operator of
+    one namespace may not read.
     """
     doubtful = growths_to_ask_about(growths)
     answers = await asyncio.gather(
@@ -318,7 +318,7 @@ async def _growth_refusals(
 
 
 def _lost_seconds(desired: DesiredCluster, now: datetime.datetime) -> dict[str, float]:
-    """Return how many seconds ago the statuses of the pools first reported each lost volume."""
+    """Return how many seconds ago a pool's status first reported a lost volume, for each pod."""
     return {
         lost.pod: (now - datetime.datetime.fromisoformat(lost.since)).total_seconds()
         for pool in desired.own_pools

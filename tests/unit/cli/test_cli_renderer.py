@@ -33,6 +33,12 @@ class Tree:
     leaves: Annotated[tuple[Leaf, ...], nested(Leaf, "Leaves", show=len)]
 
 
+@dataclass(frozen=True, slots=True)
+class Wood:
+    place: Annotated[str, column("where", show=lambda place: f"in {place}")]
+    leaves: Annotated[tuple[Leaf, ...], nested(Leaf, "Leaves")]
+
+
 TREE = Tree(3, Color.RED, (0, 1, 2, 5), None, "one", (Leaf("a", True, 7),))
 
 
@@ -70,6 +76,12 @@ def test_listing_repeats_first_column_in_table_of_nested_rows() -> None:
     assert leaves == Rows(
         "Leaves", ("tree id", "name", "healthy"), [(3, "a", "yes"), (3, "a", "yes")]
     )
+
+
+def test_first_column_has_the_same_cells_in_the_table_of_nested_rows() -> None:
+    woods, leaves = listing("Woods", Wood, [Wood("Bern", TREE.leaves)]).tables
+    assert woods.cells == [("in Bern",)]
+    assert leaves == Rows("Leaves", ("where", "name", "healthy"), [("in Bern", "a", "yes")])
 
 
 def test_empty_listing_keeps_its_columns() -> None:

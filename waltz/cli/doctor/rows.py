@@ -62,14 +62,17 @@ def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[st
     """
     since = _local_end(statement, local) or statement.period.since
     after = statement.period.after
-    # The time from ``cluster.json`` may contradict ``after``: then ``after`` is wrong, because the
-    # supervisor saw the process end.
+    # If both contradict each other, ``since`` is the end of a local process. It is right, because
+    # the supervisor saw this end, so ``after`` is wrong.
     if since is not None and after is not None and after >= since:
         after = None
-    command, remedy = local.start_command(statement.process), statement.remedy
-    if command is None and (start := local.start_missing_command(statement.missing)) is not None:
-        # The rest of the remedy is about the command that is replaced.
-        command, remedy = start, remedy.partition(". ")[0]
+    remedy = statement.remedy
+    command = local.start_command(statement.process)
+    if command is None:
+        command = local.start_missing_command(statement.missing)
+        if command is not None:
+            # The other sentences announce the command of ``statement``, which is not shown.
+            remedy = remedy.partition(". ")[0]
     if command is None and statement.command is not None:
         command = suggested(statement.command, typed_options)
     return Problem(statement.severity, statement.text, _utc(since), remedy, command, _utc(after))

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from waltz_operator.core.resources.model import Model, checked, pattern_rule, rule
 
+# A name or an IPv4 address, an IPv6 address, or nothing.
 _HOST = r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|[0-9a-fA-F]*:[0-9a-fA-F:.]*)?$"
 _BYTE, _WORD = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])", r"[0-9a-fA-F]{1,4}"
 _IPV4_RANGE = rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])"
@@ -20,7 +21,7 @@ _SHORT_IPV6 = "|".join(
 )
 _IPV6 = rf"({_WORD}:){{7}}{_WORD}|({_WORD}:){{1,7}}:|:(:{_WORD}){{1,7}}|::|{_SHORT_IPV6}"
 _IPV6_RANGE = rf"({_IPV6})/(12[0-8]|1[01][0-9]|[1-9]?[0-9])"
-# The function isCIDR of the Common Expression Language does not exist in Kubernetes 1.29.
+# A pattern, because Kubernetes 1.29 lacks the function isCIDR of the Common Expression Language.
 _RANGE = rf"^({_IPV4_RANGE}|{_IPV6_RANGE})$"
 
 _DNS_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
@@ -65,8 +66,9 @@ class OutsideAccess(Model):
     """Services by which clients outside of the Kubernetes cluster reach the cluster."""
 
     type: OutsideType
-    """The type of the Services, of which each server and each storage has one. With `NodePort`,
-    each has a port of every node; with `LoadBalancer`, each has a load balancer."""
+    """The type of the Services: one for each server, with `storages` one for each storage, and with
+    `openZooKeeper` one for ZooKeeper. A Service of type `NodePort` has a port on every node, one of
+    type `LoadBalancer` has a load balancer, too."""
 
     host: Annotated[
         str,
@@ -82,9 +84,9 @@ class OutsideAccess(Model):
             ),
         ),
     ] = ""
-    """With type NodePort, which requires it: the name or the IP address by which clients reach the
-    nodes. The operator does not choose a node by itself. It becomes a name of the certificates that
-    the operator or cert-manager issues."""
+    """The name or the IP address by which clients reach the nodes. It is set only with type
+    NodePort, which requires it: the operator does not choose a node by itself. The certificates
+    that the operator or cert-manager issues are valid for this host, too."""
 
     annotations: Annotated[
         dict[str, Annotated[str, Field(max_length=4096)]],
@@ -104,18 +106,17 @@ class OutsideAccess(Model):
     are added."""
 
     source_ranges: Annotated[tuple[SourceRange, ...], Field(max_length=64)] = ()
-    """The IP addresses from which clients may connect, as ranges such as `10.0.0.0/8`. They are
-    `loadBalancerSourceRanges` of the Services of type LoadBalancer. This does not limit connections
-    to the ports of nodes that such a Service has, too. With externalTrafficPolicy Local and
-    `networkPolicies`, the NetworkPolicies of servers, storages and ZooKeeper limit all connections
-    to these ranges and to pods. With type NodePort or a managed ZooKeeper, `sourceRanges` requires
-    externalTrafficPolicy Local and `networkPolicies`. If empty, clients may connect from
-    everywhere."""
+    """The IP addresses from which clients may connect, as ranges such as `10.0.0.0/8`. If empty,
+    clients may connect from everywhere. Services of type LoadBalancer get the ranges as
+    `loadBalancerSourceRanges`, which do not limit connections to the ports of nodes that such a
+    Service also has. With externalTrafficPolicy Local and `networkPolicies`, the NetworkPolicies of
+    servers, storages and ZooKeeper allow connections from these ranges and from pods only. With
+    type NodePort or a managed ZooKeeper, `sourceRanges` requires both."""
 
     external_traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
     """With `Cluster`, every node forwards connections to the pod, which does not see the address of
-    the client. With `Local`, only the node of the pod accepts connections, so type NodePort then
-    needs a `host` that leads to this node."""
+    the client. With `Local`, only the node of the pod accepts connections, so with type NodePort
+    the `host` must lead to this node."""
 
     storages: bool = True
     """Whether the storages have Services, too. Administrators need them, and Spark if it reads

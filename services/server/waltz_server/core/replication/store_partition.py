@@ -69,7 +69,7 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """False from an overdue, failed or contradictory recovery until a session opens."""
+        """False after an overdue or failed recovery, or lost metadata, until a session opens."""
         self._limits = limits
         self._generation = -1
         self._replicas: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class StorePartition:
         self._awaited = AwaitedOperation(ready)
         self._begun: PartitionMetadata | None = None
         """The metadata that are being written to begin a session."""
-        self._lost = LostMetadata()
+        self._lost_metadata = LostMetadata()
         self._attempts = SessionAttempts(partition, retry, ready)
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
@@ -122,10 +122,10 @@ class StorePartition:
 
     @property
     def waiting_for(self) -> str | None:
-        """Why the partition waits for replicas or for the metadata, None if it does not."""
+        """What the recovery waits for, or why lost metadata keep the partition closed, or None."""
         session = self.session
         if session is None or session.phase is not SessionPhase.RECOVERING:
-            return self._lost.reason
+            return self._lost_metadata.reason
         return session.recovery.waiting_for()
 
     # ---- inputs: ownership and assignment
@@ -152,8 +152,7 @@ class StorePartition:
             self._restart()
         elif self.session.phase is SessionPhase.RECOVERING:
             self.session.drain(REPLICAS_CHANGED)
-        # This also begins the renewal of an open session (see `renewal_reason`).
-        self._after_session_input()
+        self._after_session_input()  # An open session is renewed: see `renewal_reason`.
 
     def close(self) -> None:
         """Stop. Open appends stay unresolved; their clients look for them in the log."""
@@ -196,6 +195,7 @@ class StorePartition:
         if session is None or request.session_id != session.session_id:
             return
         if not session.answered(storage, request, response):
+            # The request of `storage_up` failed; `_admit_storage` repeats it after the backoff.
             failed = isinstance(response, st.FailureResponse)
             why = response.failure.message if failed else f"unexpected answer {response!r}"
             self._log(LogLevel.WARNING, f"{storage} is not ready: {why}; backing off")
@@ -216,10 +216,11 @@ class StorePartition:
             # Another server owns the partition now: a new session here would end its session.
             self._stage = StoreStage.REFUSED
             self._reports.add(SessionDelayed())
-            over = f"generation {self._generation} is over: generation {value.generation} has begun"
-            self._log(LogLevel.WARNING, f"{over} on another server; waiting for a new assignment")
+            ours, newer = f"generation {self._generation}", f"generation {value.generation}"
+            why = f"{ours} is over: {newer} has begun on another server"
+            self._log(LogLevel.WARNING, f"{why}; waiting for a new assignment")
             return
-        if contradiction := self._lost.check(value, version, self._last_session_id):
+        if contradiction := self._lost_metadata.check(value, version, self._last_session_id):
             self._retry_unhealthy(contradiction)
             return
         session_id = value.session_id + 1
@@ -238,7 +239,7 @@ class StorePartition:
         self._after_session_input()
 
     def metadata_failed(self, operation: MetadataOperation, reason: str) -> None:
-        """Retry, or end a session that has not opened: ``operation`` failed, or may have failed."""
+        """Retry later: ``operation`` failed, or may have failed. End a session that is not open."""
         if not self._awaited.accept(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
@@ -286,7 +287,7 @@ class StorePartition:
             self._ready.add(ConnectStorages(frozenset(wanted)))
 
     def _restart(self) -> None:
-        """Start an attempt for a new generation or new replicas; a running attempt uses these."""
+        """Use a new generation or new replicas: start an attempt, unless one is under way."""
         if self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
             self._start_attempt()
 
@@ -307,7 +308,7 @@ class StorePartition:
         self._last_session_id = begun.session_id
         self._stage = StoreStage.RUNNING
         self._opened = False
-        self._lost.session_begun(begun.session_id, version)
+        self._lost_metadata.session_begun(begun.session_id, version)
         limits, queue, ready = self._limits, self._queue, self._ready
         # A disk may be restored from a copy of the last session. Only what this server knows to be
         # committed shows that such a disk lacks records (restored_in_session.txt).
@@ -331,12 +332,12 @@ class StorePartition:
             self._mark = session.high_water_mark
         self._backoff.back_off(session.newly_failed)
         session.newly_failed.clear()
-        # A renewal ends this session. An open session drains after it has read the metadata. A
-        # session in recovery ends here, but only if it is stuck: a storage that returns and fails
-        # again must not delay the opening. (`set_replicas` ends a session in recovery itself.)
         renewal = renewal_reason(session, self._replicas, self._backoff)
+        # A session in recovery ends here only if it is stuck. Otherwise a storage that returns and
+        # fails again and again could end each recovery before it succeeds.
         if renewal is not None and session.is_stuck():
             session.drain(renewal)
+        # An open session reads the metadata first, and drains when it has them.
         self._metadata.proceed(renewal)
         if session.phase is SessionPhase.CLOSED:
             self._session_ended(session)
@@ -354,7 +355,7 @@ class StorePartition:
         self._reports.add(SessionOpened(mark))
         active = ", ".join(sorted(session.active()))
         self._log(LogLevel.INFO, f"session {session.session_id} open at {mark} with {active}")
-        # The session has time for appends before it ends to readmit a storage.
+        # Otherwise the session could end at once, to readmit a storage that failed before.
         self._backoff.back_off(session.failed)
         self.reads.opened(session)
         session.sending = True
@@ -377,7 +378,7 @@ class StorePartition:
         if self._opened or session.drained_early or session.generation != self._generation:
             self._start_attempt()
         else:
-            self._lost.session_did_not_open(session.recovery.contradiction)
+            self._lost_metadata.session_did_not_open(session.recovery.contradiction)
             self._retry_unhealthy("the store session did not open")
 
     def _retry_unhealthy(self, reason: str) -> None:

@@ -46,9 +46,8 @@ def scan_past_damage(
     segment it is the last record that is known to be durable: by the flushed mark ``flushed`` (None
     if that is not known), or by the index and the local low-water mark, if these reach further.
 
-    Return the plan of the whole segment,
-    with all damaged records, or None if the place of one of them is not certain, or if there are
-    more than `MOST_DAMAGED`.
+    Return the plan of the whole segment, with all damaged records, or None if the place of one of
+    them is not certain, or if there are more than `MOST_DAMAGED`.
     """
     last_checksum = None
     if flushed is not None and flushed.last_id == must_have:

@@ -85,24 +85,26 @@ def recover_segment(
         # invalid, or the index is wrong. A scan of all records shows which, and rebuilds the index.
         plan = scan(data, first_id, first_id, HEADER_BYTES)
         if last_clean == first_id:
-            # If the segment begins at a checkpoint, for example with record 2000, `_known_clean`
-            # may have returned this checkpoint. The checkpoint is about the index entries before
-            # it, and this segment has none. So the local low-water mark alone decides whether the
-            # first record is known clean. Waltz 0.13.2 drops a damaged first record as a torn tail
+            # The local low-water mark alone decides whether the first record is known clean. The
+            # checkpoint of `_known_clean` may be this record, for example 2000, but it shows only
+            # that the index entries before it are whole, and this segment has none of them. Waltz
+            # 0.13.2 drops a damaged first record as a torn tail
             # (`test_damaged_first_record_below_local_mark_is_damage`).
             last_clean = min(claimed_last, known.local_low_water_mark)
-    # The last id that the segment must have because of the known log, or of the next segment.
+    # Besides `last_clean`, the known log or the next segment says how far the segment must reach.
     must_reach = known.must_reach if next_first_id is None else next_first_id - 1
-    # An invalid record up to this id is damage, and one after it is the torn tail.
+    # An invalid record up to the larger of the two is damage, and one after it is the torn tail.
     must_have = max(last_clean, must_reach)
-    whole: SegmentPlan | None = plan
     if first_id <= must_have and plan.next_id <= must_have:
-        whole = scan_past_damage(data, index, plan, must_have, known.flushed, sealed=not is_last)
-    if whole is None:
+        continued = scan_past_damage(
+            data, index, plan, must_have, known.flushed, sealed=not is_last
+        )
+        if continued is None:
+            raise _damage(plan, last_clean, must_reach, next_first_id)
+        plan = continued
+    if next_first_id is not None and plan.next_id > next_first_id:
         raise _damage(plan, last_clean, must_reach, next_first_id)
-    if next_first_id is not None and whole.next_id > next_first_id:
-        raise _damage(whole, last_clean, must_reach, next_first_id)
-    return whole
+    return plan
 
 
 def _damage(
@@ -152,8 +154,8 @@ def _entries_increase(index: ByteSource, count: int) -> bool:
 
     The check reads each entry once and reads no record.
     """
-    # The last entry of the window before. The first entry has none before it: with this value, the
-    # difference below is just large enough if the first entry is right.
+    # The last entry of the window before. The first window has none before it: this value lets its
+    # first entry, which must be HEADER_BYTES, pass the check of the smallest record.
     entry_before = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):
         size = min(_WINDOW_ENTRIES, count - number) * ENTRY_BYTES

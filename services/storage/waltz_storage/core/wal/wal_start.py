@@ -2,8 +2,11 @@
 
 The directory is *plain* if its segment files are complete without the log: the log was never used,
 or the storage was stopped cleanly. `prepare_log` then makes a new catalogue from the files that it
-finds. `start_log` replays the log. Files are used only through the `Disk` objects that the caller
-passes.
+finds. `start_log` replays the log.
+
+Files are used only through two `Disk` objects that the caller passes: ``disk`` is the storage
+directory, which has the segments and the catalogue, ``home`` is the directory of the log. They are
+the same object if the log has no directory of its own.
 """
 
 from __future__ import annotations
@@ -63,8 +66,9 @@ def start_log(
 ) -> tuple[LoggedFiles, ReplayResult]:
     """Replay the log in ``home`` of the directory ``disk``.
 
-    ``refuse`` is called before the log forgets which partitions have damaged records.
-    Return the files, which are changed by way of the log from now on, and what the replay has done.
+    ``refuse`` is called before the log forgets which partitions have damaged records. Return the
+    files, which are changed by way of the log from now on, and what the replay has done.
+
     Raises DirectoryRefused if the log is missing or damaged (see `replay_log` for the files that it
     may have changed before). Raises OSError, NoSpace, DiskFailed.
     """
@@ -138,25 +142,25 @@ def remove_log_files(disk: Disk, home: Disk) -> None:
         place.flush_directory("")
 
 
-def _end_of_existing_log(disk: Disk, key: uuid.UUID, blocks: int) -> TransactionId | None:
+def _end_of_existing_log(home: Disk, key: uuid.UUID, blocks: int) -> TransactionId | None:
     """Return the end of the existing empty log; None if there is no log that can be used again.
 
     Raises DirectoryRefused if the log is not empty.
     """
-    header = _header_of_empty_log(disk)
+    header = _header_of_empty_log(home)
     if header is None or (header.key, header.blocks) != (key, blocks):
         return None
-    return header.checkpoint
+    return header.checkpoint  # The log is empty, so it also ends there.
 
 
-def _header_of_empty_log(disk: Disk) -> WalHeader | None:
+def _header_of_empty_log(home: Disk) -> WalHeader | None:
     """Return the header of the existing empty log; None if no log has a valid header.
 
     Raises DirectoryRefused if the log is not empty.
     """
-    if not disk.exists(WAL_FILE):
+    if not home.exists(WAL_FILE):
         return None
-    file = disk.open(WAL_FILE)
+    file = home.open(WAL_FILE)
     try:
         header = recover_wal_header(file)
         first = next(scan_transactions(header, BlockReader(file).read_block))
@@ -183,7 +187,7 @@ def _not_empty(why: str) -> str:
 
 
 def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
-    """Return a row for each segment file, whose name is durable then.
+    """Make the name of each segment file durable, and return a row for each of these files.
 
     The last process, which used no log, may have been killed before it flushed a directory.
     """
