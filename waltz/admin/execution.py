@@ -44,21 +44,24 @@ COPY_BATCH = 1000
 
 
 class OrderExecutor:
-    """Observe and change the replicas of one cluster.
+    """Observes and changes the replicas of one cluster.
 
-    ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed. It is also the time limit of ZooKeeper, for what an observation or a step reads and for
-    a step that changes it, and that of each batch of a copy, which only reads and writes records.
-    ``step_seconds`` (None: ``answer_seconds``) is the time limit of any other step at a storage,
-    which may have to open large files, and of each batch of a repair, which computes checksums on
-    both disks.
+    There are two time limits:
+
+    * ``answer_seconds`` applies to the answers of storages and servers to an observation, to
+      ZooKeeper in observations and steps, and to each batch of a copy, which only reads and writes
+      records.
+    * ``step_seconds`` (None: ``answer_seconds``) applies to each batch of a repair, which computes
+      checksums on both disks, and to any other step at a storage, which may have to open large
+      files.
+
+    The comparisons that a `ChangeAssignment` with ``proofs`` makes have their own limits.
 
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy or a repair
-    transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of the
-    comparison that a `ChangeAssignment` with ``proofs`` makes. With ``relay``, records of a copy go
-    through this process if the destination cannot read them from the source. ``network`` opens the
-    connections.
+    transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of
+    such a comparison. With ``relay``, records of a copy go through this process if the destination
+    cannot read them from the source. ``network`` opens the connections.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class OrderExecutor:
         return await self._observer.observe(scope)
 
     async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
-        """Perform one step. Raises the errors of `StepPerformer.perform`.
+        """Perform one step. Raises the errors of `order_progress.StepPerformer.perform`.
 
         A copy ends early, without an error, when ``may_continue`` returns False. The same step
         continues it.
@@ -140,8 +143,9 @@ class OrderExecutor:
                     try:
                         await perform_at_storage(admin, step)
                     except RemoteFailure as failure:
+                        # Refused replicas can be dropped, so a drop failed for another reason.
                         if not isinstance(step, DropReplicas):
-                            await _raise_refusal(admin, step.storage, step.partitions, failure)
+                            await _raise_if_refused(admin, step.storage, step.partitions, failure)
                         raise
         except TimeoutError:
             raise TimeoutError(
@@ -186,7 +190,7 @@ class OrderExecutor:
                     )
                 except RemoteFailure as failure:
                     partitions = (step.partition,)
-                    await _raise_refusal(destination, step.destination, partitions, failure)
+                    await _raise_if_refused(destination, step.destination, partitions, failure)
                     raise
                 finally:
                     destination_connection.close()
@@ -239,13 +243,13 @@ async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
             await admin.unassign(partitions, delete_files=delete_files)
 
 
-async def _raise_refusal(
+async def _raise_if_refused(
     admin: StorageAdmin, storage: str, partitions: Iterable[int], failure: RemoteFailure
 ) -> None:
     """Raise ReplicaRefused if ``storage`` refuses one of ``partitions``, for which a step failed.
 
-    Its files stay as they are, so another try would fail, too. After any other ``failure``, return:
-    a later try may succeed. A storage of 0.13.2 reports no refusals.
+    A storage refuses a replica whose files it cannot use, so another try would fail, too. After any
+    other ``failure``, return: a later try may succeed. A storage of 0.13.2 reports no refusals.
     """
     try:
         refused = storage_figures(await admin.metrics()).refused

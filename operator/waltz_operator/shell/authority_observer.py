@@ -1,10 +1,11 @@
 """Observe the cluster's own certificate authority. Touches the network during a rotation.
 
 During a rotation the observer connects to every pod of servers and storages, to see whether it
-presents the certificate in the secret of the processes. A process reads its certificate, its key
-and the trusted authorities again, in this order, as soon as one of these files has changed.
-Kubernetes replaces the files of a mounted secret together. So a process that presents the
-certificate also trusts the authorities in the same version of the secret, or in a later one.
+presents the certificate in the secret of the processes. From this follows which authorities the
+process trusts: Kubernetes replaces the files of a mounted secret together, and a process reads
+them again as soon as one of them has changed, first its certificate and key, last the authorities.
+So it trusts the authorities of the version of the secret that its certificate is from, or of a
+later version.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ async def observe_authority(
     if authority is None or authority.issued is None or authority.phase is RotationPhase.SETTLED:
         return authority
     processes = list(_processes(desired, objects))
-    serial = serial_of_processes(process_secret)
-    presented = await asyncio.gather(
+    wanted_serial = serial_of_processes(process_secret)
+    presented_serials = await asyncio.gather(
         *(_presented_serial(desired, environment, process) for process in processes)
     )
-    # A process that does not answer has no presented serial number (None). It has not loaded the
-    # certificate, even if ``serial`` is None, too.
+    # The serial number that a process presents is None if the process does not answer. Such a
+    # process has not loaded the certificate, even if ``wanted_serial`` is None, too.
     not_loaded = tuple(
         process.pod
-        for process, each in zip(processes, presented, strict=True)
-        if each is None or each != serial
+        for process, serial in zip(processes, presented_serials, strict=True)
+        if serial is None or serial != wanted_serial
     )
     return replace(authority, issued=replace(authority.issued, not_loaded=not_loaded))
 
@@ -101,7 +102,7 @@ def _processes(
             yield _Process(key.name, Component.SERVER, host, desired.cluster.spec.servers.port)
         elif component == Component.STORAGE:
             port = admin_ports.get(labels.get(POOL_LABEL, ""))
-            # If the operator does not see the pool, its storages run, but their port is unknown.
-            # Without a host they count as processes that do not answer.
+            # A storage may run although the operator does not see its pool. Then its port is
+            # unknown, and without a host it counts as a process that does not answer.
             known_host = "" if port is None else host
             yield _Process(key.name, Component.STORAGE, known_host, port or 0)

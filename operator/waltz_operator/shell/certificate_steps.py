@@ -35,13 +35,15 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
     of the processes are in use.
     """
     namespace, name = desired.namespace, desired.name
-    # Both secrets are read before the authority: when certificates of a later phase are written
-    # after this read, their secret gets another version, and the write below fails.
+    # Both secrets are read before the authority. In the other order, another operator could begin a
+    # phase and issue its certificates between the two reads. The write below would then find the
+    # version of the secret that was read, and replace these certificates by those of the old phase.
     process_secret = await kube.get("Secret", namespace, names.tls_secret(name))
     client_secret = await kube.get("Secret", namespace, names.client_tls_secret(name))
     authority = await _read_or_create_authority(kube, desired, is_in_use=process_secret is not None)
     now = datetime.datetime.now(datetime.UTC)
-    # None if the authority's secret cannot be used: `issued_parts` raises the error then.
+    # None if the authority's secret cannot be decoded. Then `issued_parts` raises an error, unless
+    # the part that cannot be decoded is the previous authority in RETIRE, which it does not need.
     observed = read_authority(authority, process_secret, client_secret, now)
     if observed is not None and not observed.may_issue:
         raise KubeError(
@@ -49,10 +51,10 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
         )
     match step.holder:
         case Holder.PROCESSES:
-            secret, live = names.tls_secret(name), process_secret
+            secret_name, live = names.tls_secret(name), process_secret
             certified_name = names.tls_name(name, namespace)
         case Holder.CLIENTS:
-            secret, live = names.client_tls_secret(name), client_secret
+            secret_name, live = names.client_tls_secret(name), client_secret
             certified_name = names.client_tls_name(name, namespace)
     try:
         parts = issued_parts(authority, certified_name, step.holder, step.outside)
@@ -61,11 +63,10 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
             f"the secret {names.authority_secret(name)} cannot be used: {unusable}: restore or "
             "delete the secret"
         ) from unusable
-    body = _secret_body(desired.cluster, secret, encoded(parts))
+    body = _secret_body(desired.cluster, secret_name, encoded(parts))
     if live is None:
         await kube.create(body)
     else:
-        # A late write must not bring back the certificates of an earlier phase.
         version = live["metadata"].get("resourceVersion", "")
         body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
         await kube.apply(body)
@@ -121,7 +122,8 @@ def _secret_body(
 ) -> Mapping[str, Any]:
     """Return the body of a secret that belongs to the cluster.
 
-    ``request`` is the request for a rotation that a new authority fulfils.
+    ``request`` is recorded in the secret of a new authority: a user's request for a rotation, which
+    begins no rotation then, because the authority is new.
     """
     object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
     content: dict[str, Any] = {"type": "Opaque", "data": dict(data)}

@@ -43,7 +43,7 @@ def test_denial_is_reported_once_until_the_rules_change() -> None:
 
 
 def test_denial_names_client_partition_and_remedy() -> None:
-    assert rights("b", "a").denial(Right.APPEND, 5) == (
+    assert rights("b", "a").denial_text(Right.APPEND, 5) == (
         "client 10.0.0.7:4711 (certificate of a, b) has no right to append to partition 5: grant "
         "the right with waltz access grant a append 5"
     )
@@ -51,13 +51,13 @@ def test_denial_names_client_partition_and_remedy() -> None:
 
 @pytest.mark.parametrize("name", ["Payment Service", "*.example.com", "Jo's app"])
 def test_denial_of_a_name_with_shell_characters_has_a_quoted_command(name: str) -> None:
-    command = rights(name).denial(Right.READ, 5).partition("grant the right with ")[2]
+    command = rights(name).denial_text(Right.READ, 5).partition("grant the right with ")[2]
     assert shlex.split(command) == ["waltz", "access", "grant", name, "read", "5"]
     assert command != f"waltz access grant {name} read 5"
 
 
 def test_denial_of_a_client_without_names_asks_for_a_certificate() -> None:
-    assert rights().denial(Right.READ, 5) == (
+    assert rights().denial_text(Right.READ, 5) == (
         "client 10.0.0.7:4711 has no right to read partition 5, because the server knows no name "
         "of the client: connect with TLS and a certificate that the server verifies"
     )

@@ -1,4 +1,8 @@
-"""``waltz storage``: query and fill single replicas. Touches ZooKeeper and the network."""
+"""``waltz storage``: query and fill single replicas. Touches ZooKeeper and the network.
+
+Both commands exist in 0.13.2. The help does not list ``recover-partition``, because
+``waltz storage recover`` does more: it also switches the replica off and on.
+"""
 
 from __future__ import annotations
 
@@ -117,19 +121,21 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None
+                # With 0.0 the first failure ends the command: the copy needs its two storages only,
+                # so there is nothing else to wait for.
                 steps = await carry_out_order(executor, order, max_stall=0.0, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"
                 # Waltz 0.13.2 may not report the last id, but a complete copy also sets the
                 # low-water mark to the last id.
-                last_id = held.max_transaction_id
-                return steps, held.low_water_mark if last_id is None else last_id
+                reported = held.max_transaction_id
+                return steps, held.low_water_mark if reported is None else reported
 
     steps, last_id = run(copy(), seconds=None)
     copied = change(
         "storage recover-partition", destination, steps, partitions=[partition], dry_run=dry_run
     )
-    if last_id is None:
+    if last_id is None:  # A dry run.
         sentence = f"partition {partition} would be copied from {source} to {destination}"
         show_change(output, copied, sentence)
         return

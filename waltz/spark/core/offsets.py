@@ -56,16 +56,16 @@ def readable_ends(
     """
     for partition, start in starts.items():
         if start > marks[partition] + 1 and not skip_missing:
-            what = "the stream's next position"
-            raise PositionMissing(what, partition, start, marks[partition])
+            raise PositionMissing("the stream's next position", partition, start, marks[partition])
     return {partition: mark + 1 for partition, mark in marks.items()}
 
 
 def ends_at_target(
     starts: Mapping[int, int], ends: Mapping[int, int], target: Mapping[int, int]
 ) -> dict[int, int]:
-    """Lower the ends to ``target``, where a query stops, but never below the starts.
+    """Lower the ends to ``target``, but never below the starts.
 
+    A query with the trigger AvailableNow stops at ``target``, the ends of the logs at its start.
     The target may come from a server that has lost its partition unnoticed, and so be below what
     the stream has read. If the stream went back there, its next run would read transactions twice.
     """

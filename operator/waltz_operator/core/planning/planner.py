@@ -49,7 +49,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         # A paused cluster is deleted, too: otherwise its namespace could not be deleted.
         return plan_deletion(desired, observed)
     rotation_plan = plan_rotation(desired, observed)
-    # The rotation without its step: the status still shows it.
+    # What the status shows of a rotation whose step is not performed now.
     shown_rotation = ClusterPlan(rotation=rotation_plan.rotation)
     if desired.cluster.spec.paused:
         paused = wait("the cluster is paused: set spec.paused to false to resume it")
@@ -67,7 +67,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         # relies on objects, budgets and assignments that are as the plan wants them.
         result += plan_recreation(desired, observed)
     if not result.steps:
-        # The same holds for the replacement of a pod.
+        # The same holds for the replacement of a pod. Why it waits is shown before other waits.
         result = plan_roll(desired, observed) + result
     # The certificate authority, too, is rotated only when nothing else changes.
     result += shown_rotation if result.steps else rotation_plan
@@ -118,11 +118,14 @@ def _plan_metadata(
             is_lost = is_metadata_lost(desired, observed)
             return plan_metadata(desired, observed.metadata, is_lost=is_lost), nothing_starts
         case ClusterPresent() as present:
+            # Of a complete cluster, this plan has problems or nothing.
             root_plan = plan_metadata(desired, present, is_lost=False)
             if root_plan.problems:
                 return root_plan, nothing_starts
             # Every step below changes the metadata of this cluster, and of no other cluster.
             assert is_own(desired, present)
+            # Only an adopted cluster has storages that run elsewhere, and foreign parts below
+            # (`core.adoption`).
             if elsewhere := storages_elsewhere(desired, observed, present.maps):
                 return plan_storages_elsewhere(desired, observed, elsewhere), nothing_starts
             storages = plan_storages(desired, present)

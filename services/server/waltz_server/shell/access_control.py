@@ -95,7 +95,7 @@ class ConnectionAccess:
         rules, rights = self._control.rules, self._rights
         if rules is None or rights.allows(rules, right, partition):
             return None
-        why = rights.denial(right, partition)
+        why = rights.denial_text(right, partition)
         if rights.record_denial(right, partition):
             log.warning("refused a request: %s", why)
         return why

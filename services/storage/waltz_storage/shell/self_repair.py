@@ -1,9 +1,9 @@
-"""Repair the records that the scrubber or a start found damaged, from other replicas.
+"""Repair, from other replicas, the records that the scrubber or the start found damaged.
 
 An *attempt* reads from ZooKeeper to which storages the damaged partitions are assigned, queries
 these for their replicas and their damaged records, and repairs what one of them can give. Nothing
-happens while no record is damaged. Touches ZooKeeper and the network; the own log through the admin
-handler.
+happens while no record is damaged. Touches ZooKeeper and the network, and changes the own log by
+requests to the admin handler.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class SelfRepair:
         retry = self._times.retry
         failures = 0  # How many attempts in a row have left damage.
         while True:
-            # Without known damage, this waits for a time, too, and then looks at the findings: an
-            # administrator's repair ends with a check, which notes damage without `damage_found`.
+            # The wait is limited even if no damage is known: the check at the end of an
+            # administrator's repair adds damage to the findings, but does not call `damage_found`.
             pause = retry.delay(failures - 1) if failures else retry.longest_seconds
             if await self._found_within(pause):
                 failures = 0
@@ -119,7 +119,7 @@ class SelfRepair:
         try:
             observation, params = await self._peers.observe(partitions, damage=True)
         except PeersUnknown as problem:
-            left = [str(problem)]
+            obstacles = [str(problem)]
         else:
             peers = self._peers
             async with _Attempt(
@@ -128,11 +128,11 @@ class SelfRepair:
                 await self._repair_all(attempt, observation)
             if attempt.replaced:
                 log.info("repair: replaced %s", listed(attempt.replaced))
-            left = attempt.obstacles
-        if left and self._findings.ranges:
+            obstacles = attempt.obstacles
+        if obstacles and self._findings.ranges:
             log.warning(
                 "repair: records stay damaged for now, and the storage tries again later: %s",
-                listed(left),
+                listed(obstacles),
             )
 
     async def _repair_all(self, attempt: _Attempt, observation: ReplicaObservation) -> None:
@@ -168,6 +168,7 @@ class _Attempt(AsyncExitStack):
         self._network = network
         self._connections: dict[str, StorageAdmin] = {}
         self._unreachable: set[str] = set()
+        """The peers that get no further request in this attempt."""
 
     async def repair(self, partition: int, ids: IdRange, mark: int) -> None:
         """Repair the records ``ids`` up to the own local low-water ``mark``, as far as possible."""
@@ -177,13 +178,13 @@ class _Attempt(AsyncExitStack):
                 f"{records_of(above)}: above the local low-water mark {mark}; they can be "
                 "repaired after the next store session has begun"
             )
-        reasons: dict[str, str] = {}
+        refusals: dict[str, str] = {}  # By peer: why no record came from it.
         left = IdRange(ids.first_id, min(ids.last_id, mark))
         while left.first_id <= left.last_id:
-            without = self._unreachable | reasons.keys()
-            repair = next_repair(self._observation, partition, left, without)
+            excluded = self._unreachable | refusals.keys()
+            repair = next_repair(self._observation, partition, left, excluded)
             if repair is None:
-                why = "; ".join(reasons.values()) or (
+                why = "; ".join(refusals.values()) or (
                     "no other replica that takes part in the store session has them undamaged and "
                     "can be read"
                 )
@@ -197,7 +198,7 @@ class _Attempt(AsyncExitStack):
                 reason = str(problem) or f"no answer within {_ANSWER_SECONDS:g} s"
                 self.obstacles.append(f"storage {repair.source}: {reason}")
             except _REFUSED as problem:
-                reasons[repair.source] = f"from storage {repair.source}: {problem}"
+                refusals[repair.source] = f"from storage {repair.source}: {problem}"
             else:
                 self.replaced.append(str(repair))
                 left = IdRange(repair.damaged.last_id + 1, left.last_id)

@@ -12,7 +12,7 @@ _WORDING = {
     Right.APPEND: "append to",
     Right.ADMINISTER: "administer",
 }
-"""The verb of each right, followed by a partition."""
+"""The words for each right in a denial, which names the partition after them."""
 
 
 class ClientRights:
@@ -23,24 +23,24 @@ class ClientRights:
     partition, not for each append.
     """
 
-    __slots__ = ("_address", "_decided", "_names", "_reported", "_rules")
+    __slots__ = ("_address", "_decided", "_denied", "_names", "_rules")
 
     def __init__(self, address: str, names: frozenset[str]) -> None:
         self._address = address
         self._names = names
         self._rules: AccessRules | None = None
-        """The rules for which ``_decided`` and ``_reported`` are valid."""
+        """The rules for which ``_decided`` and ``_denied`` are valid."""
         self._decided: dict[tuple[Right, int], bool] = {}
         """For each right and partition that was checked: whether the client has the right."""
-        self._reported: set[tuple[Right, int]] = set()
-        """The rights and partitions whose denial was logged."""
+        self._denied: set[tuple[Right, int]] = set()
+        """The rights and partitions of which `record_denial` has recorded a denial."""
 
     def allows(self, rules: AccessRules, right: Right, partition: int) -> bool:
         """Return whether ``rules`` give the client ``right`` on ``partition``."""
         if rules is not self._rules:
             self._rules = rules
             self._decided.clear()
-            self._reported.clear()
+            self._denied.clear()
         key = (right, partition)
         allowed = self._decided.get(key)
         if allowed is None:
@@ -54,12 +54,12 @@ class ClientRights:
         that repeats a denied request would fill the log.
         """
         key = (right, partition)
-        if key in self._reported:
+        if key in self._denied:
             return False
-        self._reported.add(key)
+        self._denied.add(key)
         return True
 
-    def denial(self, right: Right, partition: int) -> str:
+    def denial_text(self, right: Right, partition: int) -> str:
         """Return which right is missing, by which names the client is known, and what to do."""
         missing = f"has no right to {_WORDING[right]} partition {partition}"
         if not self._names:

@@ -1,4 +1,7 @@
-"""Pure. Transaction ids, and the space of a log that wraps around.
+"""Pure. The ids of the transactions of a write-ahead log (WAL), and the space of its ring.
+
+A transaction here is a list of operations on files (see the package). It is not a transaction of a
+client, and its id is not the transaction id of a record.
 
 The blocks of a WAL are a ring: the block after the last one is the first one. A transaction begins
 where the previous one ends. Its id is its position: the low 32 bits are the number of its first
@@ -18,7 +21,7 @@ _BLOCK_MASK = (1 << _BLOCK_BITS) - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionId:
-    """The id of a transaction: ids are ordered as the transactions are."""
+    """The id of a transaction of the WAL: ids are ordered as the transactions are."""
 
     sequence: int
     block: int
@@ -75,13 +78,13 @@ class Ring:
         """
         return self.count - 1 - self.distance(oldest, following)
 
-    def pieces(self, begin: int, blocks: int) -> list[tuple[int, int]]:
-        """Return the one or two extents of a range of ``blocks`` blocks from block ``begin`` on.
+    def pieces(self, block: int, blocks: int) -> list[tuple[int, int]]:
+        """Return the one or two extents of ``blocks`` blocks, of which the first is ``block``.
 
         An extent is a block number and a count of consecutive blocks. A range that goes beyond the
         end of the ring continues at the ring's first block, and has two extents.
         """
-        until_end = self.first + self.count - begin
+        until_end = self.first + self.count - block
         if blocks <= until_end:
-            return [(begin, blocks)]
-        return [(begin, until_end), (self.first, blocks - until_end)]
+            return [(block, blocks)]
+        return [(block, until_end), (self.first, blocks - until_end)]
