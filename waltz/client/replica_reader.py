@@ -1,7 +1,7 @@
 """Read committed records directly from replicas. Touches network and ZooKeeper.
 
-The caller names the last committed transaction to read, and verifies the returned records, which
-are in their form on disk. A request names the store session of the partition's metadata in
+The caller reads only transactions that it knows to be committed, and verifies the returned records,
+which are in their form on disk. A request names the store session of the partition's metadata in
 ZooKeeper. A replica refuses the request if the session on its disk is another one.
 
 A newer session may begin before the replica answers, and the recovery of this session may truncate
@@ -185,8 +185,8 @@ class ReplicaReader:
 def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
     """Return the replicas of the store session of ``metadata``, in the order of the requests.
 
-    The first replica depends on the requested records, so that the requests of many tasks are
-    distributed over the replicas.
+    The requests of one reader for one range have the same ``last_id``, and begin with the same
+    replica. Readers of different ranges are distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     if not taking_part:
