@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from waltz.client.outside import NoOutsideAddress, network_for
@@ -43,6 +45,8 @@ _SESSION_MS = 30_000
 """The timeout of the session with ZooKeeper."""
 _ANSWER_SECONDS = 10.0
 """How long a storage may take to connect and answer before the next one gets the request."""
+SILENT_SECONDS = 60.0
+"""How long a storage that did not answer in time gets no further request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class ReplicaReader:
         tls: TlsConfig,
         access: Access = "inside",
         network: Network = TCP,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._cluster = Cluster(store, root)
@@ -77,6 +83,9 @@ class ReplicaReader:
         self._open: dict[str, RpcConnection] = {}
         self._warned: set[str] = set()
         """The storages of which a missing outside address was logged."""
+        self._clock = clock
+        self._silent_until: dict[str, float] = {}
+        """For each storage that did not answer in time, when it gets requests again."""
         self._last_metadata: dict[int, PartitionMetadata] = {}
         """For each partition the metadata that were read last."""
 
@@ -143,7 +152,13 @@ class ReplicaReader:
     async def _request_records(
         self, storage: str, session_id: int, wanted: WantedRecords
     ) -> StoredBatch | None:
-        """Request records from one storage. Return None if it fails, refuses, or has no records."""
+        """Request records from one storage. Return None if it fails, refuses, or has no records.
+
+        A storage that did not answer in time gets no request for `SILENT_SECONDS`: otherwise each
+        range of a long read would wait for it.
+        """
+        if storage in self._silent_until and self._clock() < self._silent_until[storage]:
+            return None
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 connection = await self._connection(storage)
@@ -164,7 +179,16 @@ class ReplicaReader:
                 self._warned.add(storage)
                 log.warning("no records are read from storage %s: %s", storage, problem)
             return None
-        except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
+        except TimeoutError:
+            self._silent_until[storage] = self._clock() + SILENT_SECONDS
+            log.warning(
+                "no records are read from storage %s for %g s: it did not answer within %g s",
+                storage,
+                SILENT_SECONDS,
+                _ANSWER_SECONDS,
+            )
+            return None
+        except (ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
             return None
         return answer.records if answer.records.count else None
 
