@@ -195,10 +195,10 @@ OUTER_BUGS = (
     Planted(
         "an older storage ends a read from replicas",
         Package.CLIENT,
-        "except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):\n"
+        "except (ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):\n"
         "    return None\n"
         "return answer.records if answer.records.count else None\n",
-        "except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure):\n"
+        "except (ConnectionLost, DialFailed, RemoteFailure):\n"
         "    return None\n"
         "return answer.records if answer.records.count else None\n",
         "A read fails instead of using another replica.",

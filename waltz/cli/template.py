@@ -80,20 +80,20 @@ def _rows(value: Any, paths: Sequence[_Path]) -> Iterator[Any]:
     The item takes the place of the list. Without such a list, yield ``value`` itself. Raises
     BadTemplate if two lists have fields of ``paths``, LookupError if a path leads to no field.
     """
-    lists_on_paths = (_list_on(value, path) for path in paths)
-    lists = list(dict.fromkeys(path for path in lists_on_paths if path is not None))
-    if not lists:
+    list_paths_or_none = (_first_list_path(value, path) for path in paths)
+    list_paths = list(dict.fromkeys(path for path in list_paths_or_none if path is not None))
+    if not list_paths:
         yield value
         return
-    if len(lists) > 1:
-        names = " and ".join(".".join(path) for path in lists)
+    if len(list_paths) > 1:
+        names = " and ".join(".".join(path) for path in list_paths)
         raise BadTemplate(f"{names} are separate lists: use the fields of one list in a template")
-    for item in _at(value, lists[0]):
+    for item in _at(value, list_paths[0]):
         # The item may have another list, whose items are then the rows.
-        yield from _rows(_replaced(value, lists[0], item), paths)
+        yield from _rows(_replaced(value, list_paths[0], item), paths)
 
 
-def _list_on(value: Any, path: _Path) -> _Path | None:
+def _first_list_path(value: Any, path: _Path) -> _Path | None:
     """Return the path of the first list above the field, None if there is none."""
     paths_above = (path[:length] for length in range(1, len(path)))
     return next((above for above in paths_above if isinstance(_at(value, above), list)), None)

@@ -1,7 +1,7 @@
 """Read committed records directly from replicas. Touches network and ZooKeeper.
 
-The caller names the last committed transaction to read, and verifies the returned records, which
-are in their form on disk. A request names the store session of the partition's metadata in
+The caller reads only transactions that it knows to be committed, and verifies the returned records,
+which are in their form on disk. A request names the store session of the partition's metadata in
 ZooKeeper. A replica refuses the request if the session on its disk is another one.
 
 A newer session may begin before the replica answers, and the recovery of this session may truncate
@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from waltz.client.outside import NoOutsideAddress, network_for
@@ -43,6 +46,8 @@ _SESSION_MS = 30_000
 """The timeout of the session with ZooKeeper."""
 _ANSWER_SECONDS = 10.0
 """How long a storage may take to connect and answer before the next one gets the request."""
+SILENT_SECONDS = 60.0
+"""How long a storage that did not answer in time gets requests only after the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,8 @@ class ReplicaReader:
         tls: TlsConfig,
         access: Access = "inside",
         network: Network = TCP,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._cluster = Cluster(store, root)
@@ -77,6 +84,9 @@ class ReplicaReader:
         self._open: dict[str, RpcConnection] = {}
         self._warned: set[str] = set()
         """The storages of which a missing outside address was logged."""
+        self._clock = clock
+        self._silent_until: dict[str, float] = {}
+        """For each storage that did not answer in time, until when it comes last."""
         self._last_metadata: dict[int, PartitionMetadata] = {}
         """For each partition the metadata that were read last."""
 
@@ -117,7 +127,8 @@ class ReplicaReader:
         metadata = self._last_metadata.get(wanted.partition) or await self._read_metadata(
             wanted.partition
         )
-        for storage in _request_order(metadata, wanted):
+        # A storage that is silent comes last: otherwise each range of a long read waits for it.
+        for storage in sorted(_request_order(metadata, wanted), key=self._is_silent):
             records = await self._request_records(storage, metadata.session_id, wanted)
             if records is None:
                 continue
@@ -133,6 +144,10 @@ class ReplicaReader:
             connection.close()
         self._open.clear()
         await self._store.close()
+
+    def _is_silent(self, storage: str) -> bool:
+        """Whether the storage has not answered in time, in the last `SILENT_SECONDS`."""
+        return self._clock() < self._silent_until.get(storage, -math.inf)
 
     async def _read_metadata(self, partition: int) -> PartitionMetadata:
         """Read the metadata of a partition from ZooKeeper, cache and return them."""
@@ -164,7 +179,16 @@ class ReplicaReader:
                 self._warned.add(storage)
                 log.warning("no records are read from storage %s: %s", storage, problem)
             return None
-        except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
+        except TimeoutError:
+            self._silent_until[storage] = self._clock() + SILENT_SECONDS
+            log.warning(
+                "storage %s did not answer within %g s: for %g s the other replicas are read first",
+                storage,
+                _ANSWER_SECONDS,
+                SILENT_SECONDS,
+            )
+            return None
+        except (ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
             return None
         return answer.records if answer.records.count else None
 
@@ -185,8 +209,8 @@ class ReplicaReader:
 def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
     """Return the replicas of the store session of ``metadata``, in the order of the requests.
 
-    The first replica depends on the requested records, so that the requests of many tasks are
-    distributed over the replicas.
+    The requests of one reader for one range have the same ``last_id``, and begin with the same
+    replica. Readers of different ranges are distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     if not taking_part:

@@ -45,7 +45,7 @@ class ClaimPool:
 class ReleasePool:
     """Remove a pool's label and finalizer, so that another cluster can claim the pool.
 
-    If the pool was deleted, Kubernetes deletes it now.
+    If a user has deleted the pool, Kubernetes has waited for this, and now removes the pool.
     """
 
     pool: str
@@ -128,7 +128,7 @@ class OrphanPods:
 
 @dataclass(frozen=True, slots=True)
 class ReplacePod:
-    """Delete the pod with this uid, so that its StatefulSet creates it with the current version."""
+    """Delete the pod with this uid: its StatefulSet creates it again from the current template."""
 
     pod: str
     uid: str
@@ -232,8 +232,8 @@ class RecordReplacement:
     pod_has_left: bool = False
 
     def __str__(self) -> str:
-        # The record names the phase that begins now. The text of a later phase than the first says
-        # what the phase before it has done.
+        # The recorded phase begins now. The text of the first phase says so; that of each other
+        # phase says what the phase before it has done.
         match self.replacement:
             case None if self.request is not None:
                 return (
@@ -259,10 +259,11 @@ class RecordReplacement:
 class EmptyVolume:
     """Drop the replicas that a new volume holds, and their files.
 
+    A new volume holds replicas if, for example, it was made from an old copy, which must not vote.
     ZooKeeper assigns these partitions to the storage, so the assignment does not show whether they
     may be dropped. If another operator had already begun to fill the volume, a late step would
-    delete good replicas. So the step is performed only while ``replacement`` is still what the pool
-    records.
+    delete good replicas. So the step is performed only while the pool still records
+    ``replacement``.
     """
 
     pool: str
@@ -296,7 +297,7 @@ class CompareReplica:
         )
 
 
-def gives_access(step: Step) -> bool:
+def concerns_outside_access(step: Step) -> bool:
     """Whether a step concerns only the access of clients outside of the Kubernetes cluster."""
     match step:
         case SetSlot() | WriteOutsideAddresses() | DeleteOutsideAddresses():
@@ -312,16 +313,15 @@ def gives_access(step: Step) -> bool:
 def stops(failed: Step, later: Step) -> bool:
     """Whether ``later`` is not performed after ``failed`` has failed in the same plan.
 
-    A failed step stops all later ones, except a step for access from outside: it stops no others,
-    because nothing waits for this access. But a failed `SetSlot` stops later steps of two kinds:
-
-    * `SetSlot`, because a slot must be taken from a pod before another pod gets it.
-    * `WriteOutsideAddresses`, because a pod must have its slot before the address of the slot's
-      Service is written.
+    * A failed `SetSlot` stops each later `SetSlot`, because a slot must be taken from a pod before
+      another pod gets it. It stops `WriteOutsideAddresses`, because a pod must have its slot before
+      the address of the slot's Service is written.
+    * Any other failed step of the access from outside stops nothing: no step waits for this access.
+    * Every other failed step stops all later steps.
     """
     if isinstance(failed, SetSlot):
         return isinstance(later, SetSlot | WriteOutsideAddresses)
-    return not gives_access(failed)
+    return not concerns_outside_access(failed)
 
 
 PoolStep = ClaimPool | ReleasePool

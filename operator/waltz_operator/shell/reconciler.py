@@ -37,16 +37,16 @@ from waltz_operator.shell.resting import RestingCluster, pack
 log = logging.getLogger(__name__)
 
 BUSY_REQUEUE_SECONDS = 1.0
-"""The first pause before the next reconcile while the plan has steps, waits or problems.
+"""The first pause before the next reconcile while the plan is not done (`ClusterPlan.done`).
 
 The pauses grow while neither the plan nor an observed object changes (`ReconcileResult.state`).
 """
 
 IDLE_REQUEUE_SECONDS = 15.0
-"""The pause before the next reconcile while the plan is empty.
+"""The pause before the next `Reconciler.check` while the plan is done.
 
-That reconcile is a check without requests to the API server, except every 10 minutes: see
-`Reconciler.check`.
+If the check finds a change, or the last reconcile was 10 minutes ago, a reconcile follows at once.
+A cluster whose resource is invalid is reconciled after this pause.
 """
 
 
@@ -282,14 +282,14 @@ class Reconciler:
         # statuses of its pools already say Ready.
         statuses.append((desired.cluster, status.to_json()))
         ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
-        olds = [each.status.to_json() for each, _ in statuses]
-        # A merge patch keeps the fields that it leaves out, so None removes a field of the old
-        # status that the new one lacks.
-        return ready, [
-            (each, dict.fromkeys(old) | new)
-            for (each, new), old in zip(statuses, olds, strict=True)
-            if new != old
-        ]
+        changed: list[tuple[WaltzCluster | StoragePool, dict[str, Any]]] = []
+        for resource, new in statuses:
+            old = resource.status.to_json()
+            if new != old:
+                # A merge patch keeps the fields that it leaves out, so None removes a field of the
+                # old status that the new one lacks.
+                changed.append((resource, dict.fromkeys(old) | new))
+        return ready, changed
 
     async def _patch_status(
         self, kind: str, metadata: ObjectMeta, status: Mapping[str, Any]

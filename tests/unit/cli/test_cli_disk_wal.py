@@ -20,6 +20,7 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.catalogue import CATALOGUE_REGION
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
+from waltz_storage.core.wal.wal_header import HEADER_BLOCKS
 from waltz_storage.shell.flattening import FlattenResult, RefusedPartition
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
@@ -49,6 +50,12 @@ def crashed_after(tmp_path: Path, records: int) -> Path:
     shutil.copytree(running, copy)
     directory.close()
     return copy
+
+
+def _cut_to_header(wal: Path) -> None:
+    """Cut the blocks after the header from a log."""
+    with wal.open("r+b") as file:
+        file.truncate(HEADER_BLOCKS * BLOCK_BYTES)
 
 
 def test_wal_shows_the_operations_since_the_checkpoint(crashed: Path) -> None:
@@ -87,6 +94,16 @@ def test_wal_with_damage_after_the_limit_fails(tmp_path: Path) -> None:
     damaged = json.loads(result.stdout)
     assert damaged["damaged"]
     assert "is damaged" in damaged["end"]
+
+
+def test_wal_that_is_shorter_than_its_header_says_fails(crashed: Path) -> None:
+    """A start refuses such a log, too: transactions may have been in the missing blocks."""
+    _cut_to_header(crashed / WAL_FILE)
+    result = CliRunner().invoke(app, ["disk", "wal", str(crashed), "-o", "json"])
+    assert result.exit_code == 1
+    shown = json.loads(result.stdout)
+    assert shown["damaged"]
+    assert "its header says 65536" in shown["end"]
 
 
 def test_wal_with_more_transactions_than_the_limit_shows_the_first(crashed: Path) -> None:
@@ -143,6 +160,15 @@ def test_verbs_that_read_records_refuse_a_copy_without_its_control_file(
     (crashed / CONTROL_FILE).unlink()
     (crashed / FLUSHED_FILE).unlink()
     result = CliRunner().invoke(app, verb(name, crashed))
+    assert result.exit_code == 1
+    assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
+
+
+def test_verb_refuses_a_copy_without_its_control_file_whose_log_is_cut(crashed: Path) -> None:
+    (crashed / CONTROL_FILE).unlink()
+    (crashed / FLUSHED_FILE).unlink()
+    _cut_to_header(crashed / WAL_FILE)
+    result = CliRunner().invoke(app, verb("stat", crashed))
     assert result.exit_code == 1
     assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from waltz.client.replica_reader import ReplicaReader, WantedRecords
+from waltz.client.replica_reader import SILENT_SECONDS, ReplicaReader, WantedRecords
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.kazoo_store import KazooStore
@@ -61,7 +61,8 @@ class Scene:
         self.zookeeper = MemoryZooKeeper()
         self.admin = Cluster(self.zookeeper.connect(), ROOT)
         store = cast(KazooStore, self.zookeeper.connect())
-        self.replicas = ReplicaReader(store, ROOT, PLAINTEXT)
+        self.now = 0.0
+        self.replicas = ReplicaReader(store, ROOT, PLAINTEXT, clock=lambda: self.now)
         self.storages = {name: Storage(self) for name in STORAGES}
         for name, storage in self.storages.items():
             self.replicas._open[name] = cast(RpcConnection, storage)
@@ -132,6 +133,26 @@ async def test_replica_without_an_answer_is_replaced_by_the_other(
     scene.storages[first].answer = answer
     assert await scene.replicas.read_records(WANTED) == FOUND
     assert all(len(storage.requests) >= 1 for storage in scene.storages.values())
+
+
+async def test_silent_replica_delays_one_read_until_it_is_tried_again(scene: Scene) -> None:
+    """Otherwise each range of a long read would wait for its time limit."""
+    silent = scene.storages[next(iter(await _order(scene)))]
+    silent.answer = TimeoutError()
+    silent.requests.clear()
+    assert [await scene.replicas.read_records(WANTED) for _ in range(3)] == [FOUND] * 3
+    assert len(silent.requests) == 1
+    scene.now += SILENT_SECONDS
+    assert await scene.replicas.read_records(WANTED) == FOUND
+    assert len(silent.requests) == 2
+
+
+async def test_silent_replica_is_read_if_no_other_answers(scene: Scene) -> None:
+    silent, other = (scene.storages[name] for name in await _order(scene))
+    silent.answer = TimeoutError()
+    assert await scene.replicas.read_records(WANTED) == FOUND
+    silent.answer, other.answer = other.answer, TimeoutError()
+    assert await scene.replicas.read_records(WANTED) == FOUND
 
 
 async def test_replica_outside_the_session_is_not_read(scene: Scene) -> None:

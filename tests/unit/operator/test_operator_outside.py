@@ -37,7 +37,7 @@ from waltz_operator.core.steps import (
     DeleteObject,
     ReplacePod,
     Step,
-    gives_access,
+    concerns_outside_access,
     stops,
 )
 
@@ -379,7 +379,7 @@ def test_refused_access_stops_no_other_change() -> None:
     for _ in range(100):
         world.settle()
         steps = planned(world).steps
-        numbers = [number for number, step in enumerate(steps) if gives_access(step)]
+        numbers = [number for number, step in enumerate(steps) if concerns_outside_access(step)]
         assert numbers == [*range(len(steps) - len(numbers), len(steps))], "they come last"
         if len(numbers) == len(steps):
             break
@@ -398,9 +398,9 @@ def test_pods_are_replaced_while_the_api_server_refuses_the_services() -> None:
     performed: list[Step] = []
     for _ in range(10):
         steps = plan(world.desired(), world.observed()).steps
-        assert any(gives_access(step) for step in steps)
+        assert any(concerns_outside_access(step) for step in steps)
         for step in steps:
-            if not gives_access(step):
+            if not concerns_outside_access(step):
                 world.perform(step)
                 performed.append(step)
         world.settle()

@@ -207,6 +207,14 @@ def test_storage_that_lost_its_assignment_does_not_keep_a_difference() -> None:
     assert differences.known == {}
 
 
+def test_difference_of_a_replica_that_moved_is_replaced_by_that_of_its_new_storage() -> None:
+    """Otherwise the storage would name a replica that was removed, and not the wrong one."""
+    differences = known()
+    moved = Difference(5, (frozenset({A, B}), frozenset({"d:1"})))
+    assert differences.note(3, result(4, moved), frozenset({A, B, "d:1"})) == moved
+    assert differences.known == {3: moved}
+
+
 def test_difference_of_a_partition_that_was_closed_is_forgotten() -> None:
     differences = known()
     differences.keep({2, 4})

@@ -2,7 +2,7 @@
 
 The metrics are those of the admin port (spec/wire.md section 7). The scrubber of a storage reads
 all records, pass after pass, to find damaged ones. A storage of Waltz 0.13.2 has none of these
-figures, so each may be unknown.
+metrics.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ _PREFIX = "waltz-storage."
 
 @dataclass(frozen=True, slots=True)
 class StorageFigures:
-    """What a storage reports beside its replicas; None where the storage knows no value.
+    """What a storage reports beside its replicas.
 
+    Where the storage has no value, a number is None and a mapping is empty.
     ``scrub_progress`` is the part of the present pass that the scrubber has done, from 0 to 1.
     ``refused`` has, by partition, why the storage cannot serve the partition. ``differing`` has, by
     partition, the transaction that the storage found to differ between replicas, as a text.

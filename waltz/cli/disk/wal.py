@@ -58,7 +58,7 @@ class LogSummary:
     ``bytes`` is the size of the file, ``checksum`` the name of its checksum, ``checkpoint`` the id
     of the first transaction to replay. ``transactions`` is how many transactions are shown,
     ``total_transactions`` how many the log has before its end, or before the damage.
-    ``damaged`` is whether a durable transaction is damaged.
+    ``damaged`` is whether a durable transaction is damaged, or the file is too short.
     """
 
     key: UUID
@@ -88,7 +88,7 @@ def wal_command(
 ) -> None:
     """Show the write-ahead log of a storage: its header, and the operations to replay.
 
-    The exit status is 1 if a durable transaction is damaged.
+    The exit status is 1 if a durable transaction is damaged, or the file is too short.
     """
     with inspecting(path) as place:
         content = read_wal(place.root, limit)

@@ -72,7 +72,7 @@ class FoundAppend:
 
 
 def render_find(req_id: ReqId, append_outcome: Appended | Absent | None) -> Rendering:
-    """Return the rendering of the outcome of the append ``req_id``; None: it is unknown so far."""
+    """Return the rendering of the outcome of an append; the outcome None is unknown so far."""
     transaction_id: int | None = None
     match append_outcome:
         case Appended(appended_id):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.transaction_blocks import Transaction
-from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader
+from waltz_storage.core.wal.wal_file import WAL_FILE, BlockReader, check_size
 from waltz_storage.core.wal.wal_header import (
     HEADER_BLOCKS,
     HeaderDamaged,
@@ -27,8 +27,8 @@ class WalContent:
     """The header of a log, its first transactions since the checkpoint, and how it ends.
 
     ``num_transactions`` is how many transactions the log has, ``transactions`` has the first ones.
-    If the log is damaged, both end before the damage, and ``end`` is a text that says what is
-    damaged.
+    If a transaction is damaged, or the file is too short, both end there, and ``end`` is a text
+    that says what is wrong.
     """
 
     header: WalHeader
@@ -52,9 +52,9 @@ def read_wal(root: Path, limit: int) -> WalContent:
                 count += 1
                 if count <= limit:
                     transactions.append(scanned)
-        except WalDamaged as damaged:
+        except (WalDamaged, HeaderDamaged) as damaged:
             return WalContent(header, transactions, count, str(damaged))
-    raise AssertionError("a scan yields the end of the log, or raises WalDamaged")
+    raise AssertionError("a scan yields the end of the log, or says that the log is damaged")
 
 
 def read_wal_key(root: Path) -> uuid.UUID:
@@ -72,13 +72,13 @@ def is_wal_empty(root: Path) -> bool:
     with _scanning(root) as (_, scan):
         try:
             return isinstance(next(scan), LogEnd)
-        except WalDamaged:
+        except (WalDamaged, HeaderDamaged):
             return False
 
 
 @contextmanager
 def _scanning(root: Path) -> Iterator[tuple[WalHeader, Iterator[Transaction | LogEnd]]]:
-    """Yield the header of the log in ``root``, and its transactions; see `scan_transactions`.
+    """Yield the header of the log in ``root``, and its transactions; see `_scan`.
 
     Raises CannotInspect if the header is damaged, or the file cannot be read.
     """
@@ -87,7 +87,7 @@ def _scanning(root: Path) -> Iterator[tuple[WalHeader, Iterator[Transaction | Lo
         with ReadOnlyFile(path) as file:
             raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
             header = decode_wal_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
-            yield header, scan_transactions(header, BlockReader(file).read_block)
+            yield header, _scan(header, file)
     except HeaderDamaged as damaged:
         raise CannotInspect(f"cannot read {path}: {damaged}") from damaged
     except FileNotFoundError as problem:
@@ -97,3 +97,15 @@ def _scanning(root: Path) -> Iterator[tuple[WalHeader, Iterator[Transaction | Lo
         ) from problem
     except OSError as problem:
         raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem
+
+
+def _scan(header: WalHeader, file: ReadOnlyFile) -> Iterator[Transaction | LogEnd]:
+    """Yield the transactions since the checkpoint, then the end of the log.
+
+    Raises WalDamaged, HeaderDamaged if the file is shorter than its header says, OSError.
+    """
+    for scanned in scan_transactions(header, BlockReader(file).read_block):
+        if isinstance(scanned, LogEnd):
+            # Missing blocks are read as zeros, which look like the end of the log.
+            check_size(header, file.size())
+        yield scanned

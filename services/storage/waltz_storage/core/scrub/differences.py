@@ -1,8 +1,8 @@
-"""Pure. The differences between replicas that are known, and how much was compared."""
+"""Pure. The known differences between replicas, and how much was compared."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from waltz.admin.core.comparison import ComparisonResult, Difference
 
@@ -16,7 +16,7 @@ class Differences:
     def __init__(self) -> None:
         self._known: dict[int, Difference] = {}
         self.found = 0
-        """How many differences were new when they were found."""
+        """How many differences were found that were not known before."""
         self.comparisons = 0
         """How many comparisons of a partition were made."""
         self.compared_bytes = 0
@@ -32,15 +32,19 @@ class Differences:
     ) -> Difference | None:
         """Note the result of a comparison; return its difference if that was not known before.
 
-        The result replaces a known difference that is settled: its transaction is now the same on
-        all storages that the difference names and to which the partition is still ``assigned``. A
-        difference that is not settled is replaced only by one of the same storages, or more.
+        ``assigned`` are the storages that have the partition now. Those of them that the known
+        difference names decide whether the result replaces it, which happens in two cases:
+
+        * The known difference is settled: its transaction is now the same on these storages.
+        * The result has a difference that names these storages, too. A difference of fewer storages
+          replaces nothing: the storage that is missing may be the wrong one.
         """
         self.comparisons += 1
         known, found = self._known.get(partition), result.difference
-        if known is not None and not _is_settled(known, result, assigned):
-            found_replaces_known = found is not None and _named(found) >= _named(known)
-            if not found_replaces_known:
+        if known is not None:
+            storages = {s for s in _named(known) if s in assigned}
+            found_replaces_known = found is not None and _named(found) >= storages
+            if not found_replaces_known and not _is_settled(known, storages, result):
                 return None
         if found is None:
             self._known.pop(partition, None)
@@ -56,9 +60,8 @@ class Differences:
         self._known = {p: known for p, known in self._known.items() if p in partitions}
 
 
-def _is_settled(known: Difference, result: ComparisonResult, assigned: Container[str]) -> bool:
-    """Whether a comparison shows that the transaction of ``known`` does not differ any more."""
-    storages = {s for s in _named(known) if s in assigned}
+def _is_settled(known: Difference, storages: Iterable[str], result: ComparisonResult) -> bool:
+    """Whether a comparison shows that the transaction of ``known`` is the same on ``storages``."""
     return result.compared_until >= known.transaction_id and not any(
         s in result.problems or result.ends.get(s, known.transaction_id) < known.transaction_id
         for s in storages

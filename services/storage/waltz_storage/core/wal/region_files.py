@@ -1,11 +1,16 @@
 """Pure. The files of the regions: operations are applied to them, then flushed by a checkpoint.
 
+A region is one file. Its row in the catalogue names the file, and creates, cuts or removes it when
+an operation writes the row. The catalogue also has the position up to which a checkpoint has begun
+(`catalogue`).
+
 Operations are applied in the order of the log. When a replay applies an operation, its file may
 already have the changes of this operation, and of later ones, from the process that crashed. The
 result is right because of the invariants 3 to 5 in docs/decisions/write-ahead-log.md: each
 operation writes bytes that depend only on the log, or on bytes that no operation in the log
-changes. No operation begins beyond the end of its file, and no row makes a file longer: after a
-crash, the bytes beyond the former end can have any content.
+changes. No operation begins beyond the end of its file, and no row has a greater length than its
+file: otherwise bytes beyond the end would become a part of the file, and after a crash these bytes
+can have any content.
 
 Files are used only through the `Disk` objects that the caller passes. Only one thread at a time may
 use the files; the flushes that `begin_flush` returns may run on other threads meanwhile.

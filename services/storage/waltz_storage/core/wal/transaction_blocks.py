@@ -3,8 +3,8 @@
 Each block begins with a header: magic (32 bits), the number of transaction bytes in the block (16
 bits), flags (16 bits), and the transaction's id (64 bits), all little-endian. The entries of the
 operations fill the rest of the blocks. After the last entry comes the *tail*: the checksum of all
-entries, with its length. The tail is never divided between two blocks, and the flag `HAS_TAIL`
-marks the block that has it.
+entries, after the length of the checksum. The tail is never divided between two blocks, and the
+flag `HAS_TAIL` marks the block that has it.
 """
 
 from __future__ import annotations

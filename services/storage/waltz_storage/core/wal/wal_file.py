@@ -50,14 +50,21 @@ def recover_wal_header(file: DiskFile) -> WalHeader:
     """
     raw = file.read(0, HEADER_BLOCKS * BLOCK_BYTES)
     header = decode_wal_header(raw[:BLOCK_BYTES], raw[BLOCK_BYTES:])
-    size = file.size()
+    check_size(header, file.size())
+    write_wal_header(file, header)
+    flush_wal(file)
+    return header
+
+
+def check_size(header: WalHeader, size: int) -> None:
+    """Raise HeaderDamaged if a file of ``size`` bytes is shorter than ``header`` says.
+
+    The missing blocks may have had transactions.
+    """
     if size < header.blocks * BLOCK_BYTES:
         raise HeaderDamaged(
             f"the file has {size} bytes, but its header says {header.blocks * BLOCK_BYTES}"
         )
-    write_wal_header(file, header)
-    flush_wal(file)
-    return header
 
 
 def write_wal_header(file: DiskFile, header: WalHeader) -> None:
