@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -39,6 +40,7 @@ from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
 from waltz.spark.core.ledger import EpochIsOver, Ledger, LedgerMalformed, NewAttempt
 from waltz.spark.core.offsets import offset_of, positions_of, readable_ends
 from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.options import CLUSTER_KEY
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.planning import plan
 from waltz_operator.core.resources import StoragePool, WaltzCluster
@@ -61,6 +63,7 @@ _ADDRESSES = (
     "storage:6000",
 )
 _PARTITIONS = 4
+_KEY = UUID(int=1)
 
 
 class JsonTarget:
@@ -146,7 +149,10 @@ class Offsets(JsonTarget):
 
     def valid(self, random: Random) -> Any:
         """Return the offset of four partitions."""
-        return offset_of({p: random.randrange(52) for p in range(_PARTITIONS)})
+        offset = offset_of({p: random.randrange(52) for p in range(_PARTITIONS)}, _KEY)
+        if random.random() < 0.5:
+            del offset[CLUSTER_KEY]  # An earlier version has written the offset.
+        return offset
 
     def check(self, data: bytes) -> bool:
         """Decode the offset and compare it with the logs' ends."""
@@ -158,7 +164,7 @@ class Offsets(JsonTarget):
             # Spark itself passes nothing but an object.
             return False
         try:
-            positions = positions_of(offset, range(_PARTITIONS))
+            positions = positions_of(offset, range(_PARTITIONS), _KEY)
             readable_ends(positions, dict.fromkeys(range(_PARTITIONS), 50), skip_missing=False)
         except OptionError as refused:
             hold(len(str(refused)) > 10, "a refusal is explained")

@@ -170,7 +170,7 @@ LIFECYCLE_BUGS = (
         "administrators share the bound of connections with servers",
         Package.STORAGE,
         "    # An administrator must reach a storage whose port for servers is full.\n"
-        "    AcceptedConnections(config.max_connections),\n",
+        "    new_bounds(),\n",
         "    accepted,\n",
         "A storage with too many connections cannot be repaired.",
         nodes(_STORAGE + "test_administrator_reaches_a_storage_whose_port_for_servers_is_full"),

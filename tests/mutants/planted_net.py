@@ -24,6 +24,26 @@ NET_BUGS = (
         ),
     ),
     Planted(
+        "slow readers are not counted",
+        Package.NET,
+        "self._slow_readers.enter(self)\n",
+        "pass\n",
+        "Many slow readers fill the memory of a server.",
+        nodes(
+            "unit/net/test_net_slow_readers.py::test_unsent_bytes_are_those_that_the_socket_has_not_taken"
+        ),
+    ),
+    Planted(
+        "readers that were slow for a moment are closed",
+        Package.NET,
+        "slow = [sender for sender, since in self._since.items() if since <= slow_before]\n",
+        "slow = list(self._since)\n",
+        "A storage closes the connection of a server that reads a large answer.",
+        nodes(
+            "unit/net/test_net_slow_readers.py::test_readers_that_fall_behind_for_a_moment_are_not_closed"
+        ),
+    ),
+    Planted(
         "a listener reads from a congested peer",
         Package.NET,
         "(self._dialer or not self.congested)",
@@ -54,7 +74,7 @@ NET_BUGS = (
     Planted(
         "a peer without a Hello is not disconnected",
         Package.NET,
-        'self.abort(f"no Hello within {HANDSHAKE_SECONDS:g} s")\n',
+        "self.abort(reason)\n",
         "",
         "Connections that never finish their handshake stay open.",
         nodes("unit/net/test_net_connection.py::test_peer_without_a_hello_is_disconnected"),

@@ -84,6 +84,24 @@ SPARK_BUGS = (
         nodes("unit/spark/test_spark_offsets.py::test_offsets_of_another_query_are_refused"),
     ),
     Planted(
+        "the checkpoint of another cluster is continued",
+        Package.SPARK,
+        "if its_key is not None and its_key != key:\n",
+        "if False:\n",
+        "Rows are skipped or read twice.",
+        nodes("unit/spark/test_spark_offsets.py::test_offsets_of_another_cluster_are_refused"),
+    ),
+    Planted(
+        "an offset changes its text without new transactions",
+        Package.SPARK,
+        "return start if ends == starts else offset_of(ends, key)\n",
+        "return offset_of(ends, key)\n",
+        "A query runs a micro-batch without rows.",
+        nodes(
+            "unit/spark/test_spark_offsets.py::test_next_offset_without_new_transactions_keeps_the_text"
+        ),
+    ),
+    Planted(
         "each partition's share of a batch is rounded down",
         Package.SPARK,
         "taken = limit * (rows_before + rows) // total - limit * rows_before // total\n",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -41,6 +43,15 @@ class Followed:
         writer = frame.writeStream.foreachBatch(gather)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (writer.trigger(availableNow=True) if once else writer).start()
+
+    def edit(self, pattern: str, replacement: str) -> None:
+        """Replace what matches ``pattern`` in the checkpoint, while no query runs."""
+        for name in ("offsets", "commits"):
+            for file in (self.checkpoint / name).iterdir():
+                if file.name.endswith(".crc"):
+                    file.unlink()
+                else:
+                    file.write_text(re.sub(pattern, replacement, file.read_text()))
 
     def run(self, frame: Any) -> Any:
         query = self.start(frame)
@@ -118,13 +129,7 @@ def test_stream_missing_position_fails_or_continues(
     append(cluster, partition, [b"x"] * 9)
     frame = follow(spark, cluster, partition)
     followed.run(frame)
-    for name in ("offsets", "commits"):
-        for file in (followed.checkpoint / name).iterdir():
-            text = file.read_text() if not file.name.endswith(".crc") else None
-            if text is not None:
-                file.write_text(text.replace('"9"', '"90"'))
-        for file in (followed.checkpoint / name).glob(".*.crc"):
-            file.unlink()
+    followed.edit('"9"', '"90"')
     with pytest.raises(StreamingQueryException, match=f"transaction 90 of partition {partition}"):
         followed.run(frame)
     append(cluster, partition, [b"y"])
@@ -142,6 +147,26 @@ def test_stream_checkpoint_of_other_partitions_is_refused(
     followed.run(follow(spark, cluster, first))
     with pytest.raises(StreamingQueryException, match="use another checkpointLocation"):
         followed.run(follow(spark, cluster, second))
+
+
+@pytest.mark.slow
+def test_stream_checkpoint_of_another_cluster_is_refused(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
+) -> None:
+    """A checkpoint without a key, of an earlier version, is continued, without an empty batch."""
+    partition = next(partitions)
+    append(cluster, partition, [b"x"] * 3)
+    frame = follow(spark, cluster, partition)
+    followed.run(frame)
+    followed.edit('"clusterKey": "[^"]*", ', "")
+    followed.run(frame)
+    assert followed.batches == {0: [0, 1, 2]}
+    append(cluster, partition, [b"y"] * 3)
+    followed.run(frame)
+    assert followed.batches == {0: [0, 1, 2], 1: [3, 4, 5]}
+    followed.edit('"clusterKey": "[^"]*"', f'"clusterKey": "{UUID(int=7)}"')
+    with pytest.raises(StreamingQueryException, match=f"the cluster with the key {UUID(int=7)}"):
+        followed.run(frame)
 
 
 def test_stream_ending_positions_are_refused(

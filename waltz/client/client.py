@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Any, Self
+from uuid import UUID
 
 from typing_extensions import override
 
@@ -35,6 +36,7 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ClusterParams
 from waltz.metadata.membership import ClientMembership
+from waltz.metadata.retry import until_answered
 from waltz.metadata.store import StoreError
 from waltz.net import TCP, Dialer, Network
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
@@ -144,6 +146,21 @@ class Client(LogClient[DataT]):
         return ClientBulk(
             self._options, self._membership_state, self._request_client, self._appender
         )
+
+    async def cluster_key(self) -> UUID:
+        """Read the key of the cluster from ZooKeeper. No other cluster has this key.
+
+        Waits without a limit while ZooKeeper does not answer. Raises ClusterNotFound if the cluster
+        was deleted, ClusterUnreachable.
+        """
+        self._check()
+        try:
+            return (await until_answered(self._cluster.store, self._cluster.store_params)).key
+        except NoCluster as error:
+            raise ClusterNotFound(str(error)) from None
+        except (MalformedMetadata, StoreError) as error:
+            self._check()  # If the client was closed meanwhile, closing it has caused the error.
+            raise ClusterUnreachable(str(error)) from error
 
     @override
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Bound the connections that a port accepts, and the memory of their incomplete messages.
+"""Bound the connections that a port accepts, and the memory of incomplete and unread messages.
 
 Any process that reaches a port can open connections and begin long messages. Without these bounds,
 such a process could use up the file handles or the memory of the listening process. Touches the
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from waltz.net.slow_readers import MAX_UNSENT_BYTES, SlowReaders
 from waltz.protocol.frames import MAX_FRAME_BYTES
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,10 @@ class AcceptedConnections:
     """The connections of one port, or of several ports that share the bounds."""
 
     def __init__(
-        self, limit: int = MAX_CONNECTIONS, max_incomplete_bytes: int = MAX_INCOMPLETE_BYTES
+        self,
+        limit: int = MAX_CONNECTIONS,
+        max_incomplete_bytes: int = MAX_INCOMPLETE_BYTES,
+        max_unsent_bytes: int = MAX_UNSENT_BYTES,
     ) -> None:
         self.limit = limit
         self.max_incomplete_bytes = max_incomplete_bytes
@@ -38,6 +42,7 @@ class AcceptedConnections:
         """The number of connections that were closed at once, because ``limit`` were open."""
         self.incomplete_bytes = 0
         """The number of bytes that have arrived of messages that are not complete."""
+        self.slow_readers = SlowReaders(max_unsent_bytes)
         self._last_logged_at: float | None = None
         """The event loop's time when a refused connection was last logged."""
 

@@ -15,8 +15,10 @@ from typing import Any, Protocol, cast
 from waltz.net.accepted import AcceptedConnections
 from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import certificate_names
+from waltz.net.core.loss_reason import loss_reason
 from waltz.net.keep_alive import set_keep_alive
 from waltz.net.paused_peer import PausedPeer
+from waltz.net.slow_readers import SlowReaders
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
 
 log = logging.getLogger(__name__)
@@ -83,8 +85,8 @@ class FrameConnection(asyncio.Protocol):
     ``dialer`` says whether this side has dialed the connection, and not accepted it. ``on_end`` is
     called once when the connection ends, before `FrameHandler.lost`. ``accepted`` bounds the bytes
     of the incomplete frames of all accepted connections together: a connection is closed if its
-    incomplete frame would exceed what is left of the bound. ``peer`` is the peer's ``host:port``,
-    "?" before the connection is open.
+    incomplete frame would exceed what is left of the bound. It also bounds what their peers have
+    not read. ``peer`` is the peer's ``host:port``, "?" before the connection is open.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class FrameConnection(asyncio.Protocol):
         self._paused_peer = PausedPeer(self._loop)
         self._on_end = on_end
         self._accepted = accepted
+        self._slow_readers = SlowReaders() if accepted is None else accepted.slow_readers
         self._incomplete_bytes = 0
         """How many bytes ``accepted`` counts for the incomplete frame of this connection."""
         # None: the answers to the dialing side may be large, whatever their type.
@@ -156,6 +159,11 @@ class FrameConnection(asyncio.Protocol):
     def peer_text(self) -> str | None:
         """The text by which the peer identifies itself in its Hello, None before the Hello."""
         return self._decoder.peer_text
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes the transport holds; with TLS, those that it has not encrypted yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def handshake(self) -> None:
         """Wait until the handshake is done; raises ConnectionLost if the connection ends first."""
@@ -262,11 +270,13 @@ class FrameConnection(asyncio.Protocol):
         self.congested = True
         self._update_reading()
         if not self.closed:
+            self._slow_readers.enter(self)
             self.handler.congested()
 
     def resume_writing(self) -> None:
         """Tell the handler that the peer has read enough: the write buffer has room again."""
         self.congested = False
+        self._slow_readers.leave(self)
         self._update_reading()
         if not self.closed:
             self.handler.writable()
@@ -336,6 +346,7 @@ class FrameConnection(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
+        self._slow_readers.leave(self)
         self._count_incomplete(0)
         self._outgoing.clear()
         self._outgoing_bytes = 0
@@ -351,26 +362,14 @@ class FrameConnection(asyncio.Protocol):
     def _loss_reason(self) -> str:
         """Return why the peer has probably closed the connection without an error."""
         secured = self._transport is not None and self._transport.get_extra_info("ssl_object")
-        if self._dialer and not self._handshake_done and secured:
-            # With TLS 1.3 the handshake of this side ends before the peer has verified this side's
-            # certificate, so a refused certificate shows only as a closed connection.
-            return (
-                "closed by the peer before its Hello: if it requires a certificate of its CA, show "
-                "one by tls.certificate and tls.key; the log of the peer has the reason"
-            )
-        if self._dialer and not self._handshake_done:
-            return "closed by the peer before its Hello: if its port uses TLS, turn TLS on here"
-        return "closed by the peer"
+        before_hello = self._dialer and not self._handshake_done
+        return loss_reason(before_hello=before_hello, secured=bool(secured))
 
     def _abort_handshake(self) -> None:
         self._timer = None
-        log.warning(
-            "%s connection with %s: no Hello within %g s, closing",
-            self.spec.name,
-            self.peer,
-            HANDSHAKE_SECONDS,
-        )
-        self.abort(f"no Hello within {HANDSHAKE_SECONDS:g} s")
+        reason = f"no Hello within {HANDSHAKE_SECONDS:g} s"
+        log.warning("%s connection with %s: %s, closing", self.spec.name, self.peer, reason)
+        self.abort(reason)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -19,8 +19,10 @@ from waltz.spark.core.payload import PayloadDecoder
 from waltz.spark.core.slices import (
     Slice,
     Span,
+    check_cluster_key,
     choose_partitions,
     cut_into_slices,
+    has_cluster_key,
     rows_of_size,
     wanted_spans,
 )
@@ -52,6 +54,8 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         """
         reader = SparkLogReader(self._location)
         try:
+            if has_cluster_key(self._options):
+                check_cluster_key(self._options, reader.cluster_key())
             chosen = choose_partitions(self._options, reader.num_partitions)
             # The mark of a partition that the query's filters exclude is not needed.
             allowed_partitions = self._row_filter.bounds_of("partition")

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapp
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from uuid import UUID
 
 from waltz.client import (
     Client,
@@ -25,6 +26,7 @@ from waltz.client import (
     connect,
 )
 from waltz.client.core.arrow_records import RecordsDamaged, stored_to_arrow, to_arrow
+from waltz.client.core.errors import no_answer_of_zookeeper
 from waltz.client.replica_reader import ReplicaReader, WantedRecords
 from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
@@ -110,6 +112,7 @@ class SparkLogReader:
         self._location = location
         self._loop = asyncio.new_event_loop()
         self._replicas: ReplicaReader | None = None
+        self._cluster_key: UUID | None = None
         try:
             self._client = self._run(self._connect())
         except BaseException:
@@ -120,6 +123,15 @@ class SparkLogReader:
     def num_partitions(self) -> int:
         """How many partitions the cluster has."""
         return self._client.num_partitions
+
+    def cluster_key(self) -> UUID:
+        """Return the key of the cluster. Raises ClusterNotFound, ClusterUnreachable.
+
+        It is read once, so that a stream continues while ZooKeeper does not answer.
+        """
+        if self._cluster_key is None:
+            self._cluster_key = self._run(self._read_cluster_key())
+        return self._cluster_key
 
     def marks(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the high-water marks of ``partitions``. Raises ReadTimedOut."""
@@ -234,6 +246,14 @@ class SparkLogReader:
             connect_timeout=seconds,
             answer_timeout=None,  # `_in_time` limits each wait.
         )
+
+    async def _read_cluster_key(self) -> UUID:
+        seconds = self._location.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._client.cluster_key()
+        except TimeoutError:
+            raise no_answer_of_zookeeper(seconds) from None
 
     async def _prefetch(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
         """Yield the transactions of ``part``; request the next range before a range is yielded."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,6 +27,7 @@ from waltz.spark.core.offsets import (
     admit_bytes,
     admit_rows,
     ends_at_target,
+    next_offset,
     offset_of,
     positions_of,
     readable_ends,
@@ -33,7 +35,12 @@ from waltz.spark.core.offsets import (
 )
 from waltz.spark.core.options import ReadOptions
 from waltz.spark.core.payload import PayloadDecoder
-from waltz.spark.core.slices import choose_partitions, cut_into_slices, starting_positions
+from waltz.spark.core.slices import (
+    check_cluster_key,
+    choose_partitions,
+    cut_into_slices,
+    starting_positions,
+)
 from waltz.spark.log_reader import READER_CACHE, ClusterLocation, SparkLogReader
 
 T = TypeVar("T")
@@ -50,6 +57,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._decoder = decoder
         self._marks: dict[int, int] = {}
         """The high-water marks that were read last."""
+        self._key: UUID | None = None
+        """The key of the cluster that the marks are of."""
         self._target: dict[int, int] | None = None
         """The ends at which the query stops; None for a query that runs until it is stopped."""
 
@@ -57,8 +66,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Return the first offset of a new query. Raises OptionError, waltz.WaltzError."""
 
         def begin(reader: SparkLogReader) -> Offset:
+            key = reader.cluster_key()
+            check_cluster_key(self._options, key)
             marks = reader.marks(self._chosen(reader))
-            return offset_of(starting_positions(self._options, marks))
+            return offset_of(starting_positions(self._options, marks), key)
 
         return self._with_reader(begin)
 
@@ -66,11 +77,12 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Return the end offset of the next micro-batch. Raises OptionError, waltz.WaltzError."""
 
         def decide(reader: SparkLogReader) -> Offset:
-            starts = positions_of(start, self._chosen(reader))
+            key = reader.cluster_key()
+            starts = positions_of(start, self._chosen(reader), key)
             ends = self._readable_ends(reader, starts)
             if self._target is not None:
                 ends = ends_at_target(starts, ends, self._target)
-            return offset_of(self._admit(reader, starts, ends, limit))
+            return next_offset(start, starts, self._admit(reader, starts, ends, limit), key)
 
         return self._with_reader(decide)
 
@@ -87,9 +99,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Return the logs' ends that were read last; Spark computes the lag from them."""
-        if not self._marks:
+        if self._key is None:
             return None
-        return offset_of({partition: mark + 1 for partition, mark in self._marks.items()})
+        ends = {partition: mark + 1 for partition, mark in self._marks.items()}
+        return offset_of(ends, self._key)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the logs' present ends, at which the query will stop."""
@@ -104,8 +117,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         """Return the tasks of a micro-batch. Raises PositionMissing, waltz.WaltzError."""
 
         def plan(reader: SparkLogReader) -> list[InputPartition]:
-            chosen = self._chosen(reader)
-            starts, ends = positions_of(start, chosen), positions_of(end, chosen)
+            chosen, key = self._chosen(reader), reader.cluster_key()
+            starts, ends = positions_of(start, chosen, key), positions_of(end, chosen, key)
             if any(
                 position > self._marks.get(partition, NO_TRANSACTION) + 1
                 for partition, position in ends.items()
@@ -146,7 +159,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         An end is the mark plus one. It is below the start if the log has become shorter; then
         PositionMissing is raised, unless the option missingPositions is continue.
         """
-        self._marks = reader.confirmed_marks(starts)
+        self._marks, self._key = reader.confirmed_marks(starts), reader.cluster_key()
         return readable_ends(starts, self._marks, skip_missing=self._options.skip_missing)
 
     def _admit(

@@ -293,3 +293,8 @@ async def test_closed_connection_is_not_resumed(scene: Scene) -> None:
     await asyncio.sleep(0.05)
     assert closed.resumed == 0
     assert not len(scene.node.paused)
+
+
+async def test_slow_readers_have_the_bound_of_the_settings() -> None:
+    scene = Scene(max_unsent_bytes=12_345)
+    assert scene.node.accepted.slow_readers.max_unsent_bytes == 12_345

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql.types import StructType
@@ -12,8 +14,9 @@ from pyspark.sql.types import StructType
 from waltz.client import ClientAhead, ClusterUnreachable
 from waltz.net import PLAINTEXT
 from waltz.spark import batch_reader, log_reader
-from waltz.spark.batch_reader import read_slice
+from waltz.spark.batch_reader import WaltzReader, read_slice
 from waltz.spark.core.filters import RowFilter
+from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import parse_options
 from waltz.spark.core.payload import PayloadDecoder
 from waltz.spark.core.slices import Slice
@@ -89,6 +92,58 @@ def test_answers_have_no_time_limit_besides_the_option(monkeypatch: pytest.Monke
     monkeypatch.setattr(log_reader, "connect", connect)
     SparkLogReader(LOCATION).close()
     assert passed["answer_timeout"] is None
+
+
+class ClientOfZooKeeper(Client):
+    """A client that reads the key of its cluster once; from then on ZooKeeper does not answer."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__(0, 0)
+        self._answers = answers
+
+    async def cluster_key(self) -> UUID:
+        if not self._answers:
+            await asyncio.Event().wait()
+        self._answers -= 1
+        return UUID(int=1)
+
+
+def reader_of_zookeeper(
+    monkeypatch: pytest.MonkeyPatch, answers: int, seconds: float
+) -> SparkLogReader:
+    async def connect(*_: object, **__: object) -> Client:
+        return ClientOfZooKeeper(answers)
+
+    monkeypatch.setattr(log_reader, "connect", connect)
+    return SparkLogReader(ClusterLocation("zk:2181", "/log", PLAINTEXT, seconds))
+
+
+def test_cluster_key_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that runs needs no ZooKeeper between its micro-batches."""
+    reader = reader_of_zookeeper(monkeypatch, answers=1, seconds=60)
+    assert reader.cluster_key() == reader.cluster_key() == UUID(int=1)
+    reader.close()
+
+
+def test_cluster_key_without_an_answer_of_zookeeper_raises_after_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = reader_of_zookeeper(monkeypatch, answers=0, seconds=0.01)
+    with pytest.raises(ClusterUnreachable, match=r"ZooKeeper did not answer within 0.01 s"):
+        reader.cluster_key()
+    reader.close()
+
+
+def test_batch_from_positions_of_another_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = reader_of_zookeeper(monkeypatch, answers=1, seconds=60)
+    monkeypatch.setattr(batch_reader, "SparkLogReader", lambda location: reader)
+    given = f'{{"clusterKey": "{UUID(int=2)}", "0": 3}}'
+    options = parse_options({"zookeeper": "zk:2181", "endingPositions": given})
+    decoder = PayloadDecoder("binary", options.mode, StructType())
+    with pytest.raises(OptionError, match="the option endingPositions belongs to the cluster"):
+        WaltzReader(LOCATION, options, decoder).partitions()
 
 
 class FailingCache:

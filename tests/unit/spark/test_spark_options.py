@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -73,6 +74,10 @@ def test_options_partitions_parse_as_ids_and_ranges() -> None:
         ("{}", Positions(Edge.EARLIEST)),
         ('{"3": 17, "0": "latest"}', Positions(Edge.EARLIEST, {3: 17, 0: Edge.LATEST})),
         ('{"3": "9007199254740993"}', Positions(Edge.EARLIEST, {3: 9007199254740993})),
+        (
+            f'{{"clusterKey": "{UUID(int=7)}", "3": "4"}}',
+            Positions(Edge.EARLIEST, {3: 4}, UUID(int=7)),
+        ),
     ],
 )
 def test_options_starting_positions_parse_per_partition(given: str, positions: Positions) -> None:
@@ -97,6 +102,7 @@ def test_options_ending_positions_default_to_latest() -> None:
         (CLUSTER | {"startingPositions": "newest"}, "earliest, latest, or JSON"),
         (CLUSTER | {"startingPositions": "[1]"}, "earliest, latest, or JSON"),
         (CLUSTER | {"startingPositions": '{"a": 1}'}, "'a' is not the number of a partition"),
+        (CLUSTER | {"startingPositions": '{"clusterKey": 1}'}, "1 is not the key of a cluster"),
         (CLUSTER | {"endingPositions": '{"0": -1}'}, "-1 is neither a transaction id"),
         (CLUSTER | {"endingPositions": '{"0": true}'}, "True is neither a transaction id"),
         (CLUSTER | {"tls.enabled": "maybe"}, "expected true or false"),

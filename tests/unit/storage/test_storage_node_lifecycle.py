@@ -21,7 +21,7 @@ from tests.unit.storage.test_storage_node import (
     batch,
     settings,
 )
-from waltz.net import PLAINTEXT, ConnectionLost, DialFailed, RpcConnection
+from waltz.net import PLAINTEXT, ConnectionLost, DialFailed, Listener, RpcConnection
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.shell.environment import PROCESS, StorageEnvironment
@@ -81,6 +81,14 @@ async def test_stop_ends_the_pulls_that_are_running(tmp_path: Path) -> None:
     with pytest.raises(ConnectionLost):
         await answer
     silent.close()
+
+
+async def test_slow_readers_have_the_bound_of_the_settings(tmp_path: Path) -> None:
+    node = await started(tmp_path, max_unsent_bytes=12_345)
+    for listener in (node.listener, node.admin_listener):
+        assert isinstance(listener, Listener)
+        assert listener._accepted.slow_readers.max_unsent_bytes == 12_345
+    await node.stop()
 
 
 async def test_administrator_reaches_a_storage_whose_port_for_servers_is_full(

@@ -1,34 +1,57 @@
 """Offsets of a stream, and the share of the backlog that a micro-batch takes. Pure.
 
 An offset maps each partition to the first transaction id that has not been read. Partitions and ids
-are text, because some implementations of JSON round numbers of more than 53 bits.
+are text, because some implementations of JSON round numbers of more than 53 bits. An offset also
+has the key of its cluster, because in another cluster the ids are those of other transactions.
+Offsets that earlier versions have written have no key and are accepted for any cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from waltz.client.core.ranges import format_partitions
 from waltz.spark.core.option_values import OptionError
-from waltz.spark.core.slices import PositionMissing, Sample, Span
+from waltz.spark.core.options import CLUSTER_KEY, cluster_key_in
+from waltz.spark.core.slices import OtherCluster, PositionMissing, Sample, Span
 
 Offset = dict[str, str]
 """An offset as Spark stores it in the checkpoint."""
 
 
-def offset_of(positions: Mapping[int, int]) -> Offset:
-    """Encode positions as an offset."""
-    return {str(partition): str(at) for partition, at in sorted(positions.items())}
+def offset_of(positions: Mapping[int, int], key: UUID) -> Offset:
+    """Encode positions in the cluster with ``key`` as an offset."""
+    texts = {str(partition): str(at) for partition, at in sorted(positions.items())}
+    return {CLUSTER_KEY: str(key)} | texts
 
 
-def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[int, int]:
-    """Decode an offset. Raises OptionError if it is malformed or has other partitions.
+def next_offset(
+    start: Offset, starts: Mapping[int, int], ends: Mapping[int, int], key: UUID
+) -> Offset:
+    """Return the offset of ``ends``, which follows ``start`` with the positions ``starts``.
+
+    Spark compares offsets as texts, and runs a micro-batch if they differ. So without new
+    transactions the result is ``start`` as it is, also if it has no key: the next offset with other
+    positions gets the key.
+    """
+    return start if ends == starts else offset_of(ends, key)
+
+
+def positions_of(offset: Mapping[str, object], chosen: Iterable[int], key: UUID) -> dict[int, int]:
+    """Decode an offset. Raises OptionError if it is malformed, or of another stream.
 
     ``chosen`` are the partitions that are read: the offset must have a position of each, and no
-    more. An offset comes from a checkpoint, which may belong to another query.
+    more. ``key`` is that of the cluster that is read. An offset comes from a checkpoint, which may
+    belong to another query, and the options may name another cluster than when it was written.
     """
     try:
-        positions = {int(partition): int(str(at)) for partition, at in offset.items()}
+        its_key = cluster_key_in(offset)
+        positions = {
+            int(partition): int(str(at))
+            for partition, at in offset.items()
+            if partition != CLUSTER_KEY
+        }
         if any(at < 0 for at in positions.values()):
             raise ValueError("a position is the id of a transaction")
     except ValueError:
@@ -36,6 +59,15 @@ def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[in
             f"the checkpoint holds {dict(offset)!r}, which is not an offset of the waltz source: "
             "use another checkpointLocation"
         ) from None
+    if its_key is not None and its_key != key:
+        raise OtherCluster(
+            "the checkpoint",
+            its_key,
+            key,
+            "Let the options name the cluster of the checkpoint (waltz cluster key shows a "
+            "cluster's key), or use another checkpointLocation, for a new query that begins at "
+            "startingPositions",
+        )
     chosen = tuple(sorted(chosen))
     if tuple(sorted(positions)) != chosen:
         raise OptionError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+from uuid import UUID
 
 from waltz.client.core.ranges import parse_partitions
 from waltz.runtime.core.value_types import one_of, positive
@@ -19,6 +20,9 @@ from waltz.spark.core.option_values import (
     option_values,
 )
 from waltz.spark.core.payload_parsers import check_avro_schema
+
+CLUSTER_KEY = "clusterKey"
+"""The name of the cluster's key in JSON with positions; all other names are partitions."""
 
 
 class Edge(Enum):
@@ -33,11 +37,13 @@ class Positions:
     """Where the reading of each partition begins, or where it ends.
 
     A number is a transaction id: the first id to read, or, as an end, the first id not to read.
-    ``otherwise`` is the position of the partitions that ``by_partition`` does not have.
+    ``otherwise`` is the position of the partitions that ``by_partition`` does not have. The
+    positions are of the cluster with the key ``cluster_key``; None: of any cluster.
     """
 
     otherwise: Edge
     by_partition: Mapping[int, int | Edge] = field(default_factory=dict)
+    cluster_key: UUID | None = None
 
 
 class Mode(Enum):
@@ -102,6 +108,20 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     )
 
 
+def cluster_key_in(positions: Mapping[str, object]) -> UUID | None:
+    """Return the key that decoded JSON with positions has; None if it has none.
+
+    Raises ValueError if the key is malformed.
+    """
+    if CLUSTER_KEY not in positions:
+        return None
+    given = positions[CLUSTER_KEY]
+    try:
+        return UUID(str(given))
+    except ValueError:
+        raise ValueError(f"{given!r} is not the key of a cluster") from None
+
+
 def check_streaming(options: ReadOptions) -> None:
     """Raise OptionError for an option that is for batch reads only."""
     if options.end != Positions(Edge.LATEST):
@@ -125,8 +145,11 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
             raise ValueError(remedy) from None
         if not isinstance(by_partition, dict):
             raise ValueError(remedy)
+        cluster_key = cluster_key_in(by_partition)
         return Positions(
-            otherwise, {_partition(p): _position(at) for p, at in by_partition.items()}
+            otherwise,
+            {_partition(p): _position(at) for p, at in by_partition.items() if p != CLUSTER_KEY},
+            cluster_key,
         )
 
     return parse

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
 from waltz.client.core.ranges import format_partitions
 from waltz.spark.core.filters import RowFilter
@@ -59,6 +60,38 @@ class PositionMissing(OptionError):
         self.partition = partition
         self.position = position
         self.mark = mark
+
+
+class OtherCluster(OptionError):
+    """Positions are of another cluster than the one that the options name.
+
+    The error text calls the positions ``what``, and ends with ``remedy``.
+    """
+
+    def __init__(self, what: str, its_key: UUID, present_key: UUID, remedy: str) -> None:
+        super().__init__(
+            f"{what} belongs to the cluster with the key {its_key}, but the options name the "
+            f"cluster with the key {present_key}. Its transactions have other ids, so rows would "
+            f"be skipped or read twice; nothing is read. {remedy}"
+        )
+
+
+def has_cluster_key(options: ReadOptions) -> bool:
+    """Return whether an option with positions has the key of a cluster."""
+    return any(option.positions.cluster_key is not None for option in _position_options(options))
+
+
+def check_cluster_key(options: ReadOptions, key: UUID) -> None:
+    """Raise OtherCluster if the positions in options are not of the cluster with ``key``."""
+    for name, positions in _position_options(options):
+        if positions.cluster_key is not None and positions.cluster_key != key:
+            raise OtherCluster(
+                f"the option {name}",
+                positions.cluster_key,
+                key,
+                "Correct the options that name the cluster (waltz cluster key shows a cluster's "
+                "key), or remove clusterKey from the positions if they are meant for this cluster",
+            )
 
 
 def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, ...]:

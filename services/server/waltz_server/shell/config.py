@@ -12,6 +12,7 @@ from typing import Any
 
 from waltz.net.accepted import MAX_CONNECTIONS
 from waltz.net.core.backoff import Backoff
+from waltz.net.slow_readers import MAX_UNSENT_BYTES
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
     READS_PEM_FILES,
@@ -69,6 +70,11 @@ class ServerConfig(ClusterSettings):
         "server.maxConnections",
         "the most connections open at a time; further ones are closed at once",
         MAX_CONNECTIONS,
+    )
+    max_unsent_bytes: Positive = setting(
+        "server.maxUnsentBytes",
+        "bytes that slow readers may leave unread together; beyond them, some are closed",
+        MAX_UNSENT_BYTES,
     )
     access_required: Switch = setting(
         "server.access.required",

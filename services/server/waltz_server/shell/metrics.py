@@ -85,6 +85,12 @@ _PROCESS: tuple[MetricFamily[ServerNode], ...] = (
         "refused-connections",
         lambda node: node.accepted.refused,
     ),
+    counter(
+        "waltz_server_closed_slow_readers_total",
+        "connections closed because slow readers left more than `server.maxUnsentBytes` unread",
+        "closed-slow-readers",
+        lambda node: node.accepted.slow_readers.closed,
+    ),
     certificate_left(
         "waltz_server_tls_certificate_left_seconds",
         lambda node: node.config.tls.certificate_days_left(),

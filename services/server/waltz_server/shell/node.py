@@ -108,7 +108,9 @@ class ServerNode:
         self._on_released: OnReleased = lambda partition: None
         self._data_cache = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
         self._settings = config.partition
-        self.accepted = AcceptedConnections(config.max_connections)
+        self.accepted = AcceptedConnections(
+            config.max_connections, max_unsent_bytes=config.max_unsent_bytes
+        )
         """The connections on the port for clients."""
         self.control = AccessControl(
             lambda: asyncio.get_running_loop().time(),

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator
 
 from waltz.net.accepted import MAX_CONNECTIONS
 from waltz.net.core.allowed_names import AllowedNames
+from waltz.net.slow_readers import MAX_UNSENT_BYTES
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
     READS_PEM_FILES,
@@ -84,6 +85,11 @@ class StorageConfig(ClusterSettings):
         "storage.maxConnections",
         "the most connections open at a time on each port; further ones are closed at once",
         MAX_CONNECTIONS,
+    )
+    max_unsent_bytes: Positive = setting(
+        "storage.maxUnsentBytes",
+        "bytes that slow readers of a port may leave unread together; beyond them, some are closed",
+        MAX_UNSENT_BYTES,
     )
     directory: File = setting("storage.directory", "existing directory for the data")
     meta_directory: OptionalFile = setting(

@@ -164,6 +164,12 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
         "refused-connections",
         lambda storage: storage.accepted.refused,
     ),
+    counter(
+        "waltz_storage_closed_slow_readers_total",
+        "connections closed because slow readers left more than `storage.maxUnsentBytes` unread",
+        "closed-slow-readers",
+        lambda storage: storage.accepted.slow_readers.closed,
+    ),
     gauge(
         "waltz_storage_refused_partitions",
         "number of assigned partitions that this storage cannot serve; JSON has the reasons, with "

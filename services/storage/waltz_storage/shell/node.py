@@ -97,7 +97,10 @@ class StorageNode:
         engine = self._engine = environment.new_engine(directory, environment.fail, clock)
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         outside = OutsideJobs(engine.submit, mailbox)
-        accepted = AcceptedConnections(config.max_connections)
+        new_bounds = partial(
+            AcceptedConnections, config.max_connections, max_unsent_bytes=config.max_unsent_bytes
+        )
+        accepted = new_bounds()
         scrubber = self._scrubber = Scrubber(
             config.scrub_bytes_per_second, clock(), environment.pass_seconds
         )
@@ -143,7 +146,7 @@ class StorageNode:
             ),
             config.tls,
             # An administrator must reach a storage whose port for servers is full.
-            AcceptedConnections(config.max_connections),
+            new_bounds(),
         )
         await engine.run(_listen(self.listener, config.bind_host, config.port))
         self.admin_listener.start(config.bind_host, config.admin_port)
