@@ -22,8 +22,7 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 from zlib import crc32
 
-from waltz.net import TlsConfig, dial
-from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net import FrameConnection, FrameHandler, TlsConfig, dial
 from waltz.protocol import CLIENT_SERVER, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import OutcomeKind

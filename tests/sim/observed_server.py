@@ -157,8 +157,8 @@ class ObservedPartition(HostedPartition):
                 self._history.note(self.name, text)
             case DisconnectClient(_, reason):
                 self._history.note(self.name, f"disconnects a client: {reason}")
-            case SendToClient(peer, frames) if frames[HEAD_BYTES] in _RANGE_ANSWERS:
-                self._check_range(peer, frames)
+            case SendToClient(peer, frames, data) if frames[HEAD_BYTES] in _RANGE_ANSWERS:
+                self._check_range(peer, frames + data)
             case SendToStorage(
                 storage,
                 st.BoundedRecordListRequest(max_bytes=size)

@@ -63,7 +63,7 @@ class Client:
         decoder.version = self.version
         mine = [e for e in world.events if isinstance(e, SendToClient) and e.peer is self.peer]
         world.events = [e for e in world.events if not any(e is m for m in mine)]
-        for body in decoder.feed(b"".join(e.frames for e in mine)):
+        for body in decoder.feed(b"".join(e.frames + e.data for e in mine)):
             message = cs.decode(body, self.version)
             if isinstance(message, cs.FeedData):
                 self.got.append(message.transaction_id)

@@ -60,7 +60,7 @@ def take_messages(world: World, peer: Peer) -> list[Any]:
     decoder.feed(spec.hello(dialer=False))
     mine = [e for e in world.events if isinstance(e, SendToClient) and e.peer is peer]
     world.events = [e for e in world.events if not any(e is m for m in mine)]
-    bodies = decoder.feed(b"".join(e.frames for e in mine))
+    bodies = decoder.feed(b"".join(e.frames + e.data for e in mine))
     return [cs.decode(body, peer.version) for body in bodies]
 
 

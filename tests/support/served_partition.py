@@ -183,8 +183,8 @@ class ServedPartition:
             pass
         for event in self._world.take_events():
             match event:
-                case SendToClient(peer, frames) if peer in self._connections:
-                    self._connections[peer].send(frames)
+                case SendToClient(peer, frames, data) if peer in self._connections:
+                    self._connections[peer].send(frames + data)
                 case DisconnectClient(peer, reason):
                     raise AssertionError(f"the server closes the connection of {peer}: {reason}")
 

@@ -18,7 +18,7 @@
 """
 
 from waltz.net.accepted import AcceptedConnections
-from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.connection import ConnectionLost, FrameConnection
 from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import EVERYONE, AllowedNames
 from waltz.net.core.backoff import Backoff
@@ -31,6 +31,7 @@ from waltz.net.dialer import (
     dial,
     split_address,
 )
+from waltz.net.frame_handler import FrameHandler
 from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
 from waltz.net.network import TCP, Dialer, ListeningPort, Network

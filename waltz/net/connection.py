@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from waltz.net.accepted import AcceptedConnections
 from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import certificate_names
 from waltz.net.core.loss_reason import loss_reason
+from waltz.net.frame_handler import FrameHandler
 from waltz.net.keep_alive import set_keep_alive
+from waltz.net.long_answer import LongAnswerReceiver, receive_with
 from waltz.net.paused_peer import PausedPeer
 from waltz.net.slow_readers import SlowReaders
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
+from waltz.protocol.frames import LongAnswer
 
 log = logging.getLogger(__name__)
 
@@ -40,43 +43,6 @@ congested until no more than the lower bound wait."""
 
 class ConnectionLost(ConnectionError):
     """The connection ended. Its unanswered requests may or may not have been executed."""
-
-
-class FrameHandler(Protocol):
-    """The callbacks of a `FrameConnection`. The connection calls them on the event loop's thread.
-
-    A handler may inherit `ready`, `congested` and `writable`, which do nothing. A handler that
-    awaits `FrameConnection.handshake` needs no `ready`. A handler that limits its requests in
-    flight needs neither `congested` nor `writable`.
-    """
-
-    def ready(self, connection: FrameConnection) -> None:
-        """Use ``connection``: the handshake is done, its version is set, sending is allowed."""
-        return
-
-    def received(self, bodies: list[bytes]) -> None:
-        """Handle the message bodies of one chunk.
-
-        If this raises MalformedMessage, the connection is closed.
-        """
-
-    def lost(self, reason: str) -> None:
-        """Stop using the connection: it is closed.
-
-        This is called exactly once, even if `ready` was never called.
-        """
-
-    def congested(self) -> None:
-        """Stop sending until `writable`: too many bytes wait to be written.
-
-        `FrameConnection.close` writes the queued frames first. So it may call `congested` before it
-        calls `lost`.
-        """
-        return
-
-    def writable(self) -> None:
-        """Resume sending after `congested`: most of the waiting bytes have been written."""
-        return
 
 
 class FrameConnection(asyncio.Protocol):
@@ -117,7 +83,9 @@ class FrameConnection(asyncio.Protocol):
         """How many bytes ``accepted`` counts for the incomplete frame of this connection."""
         # None: the answers to the dialing side may be large, whatever their type.
         large_types = None if dialer else spec.large_requests
-        self._decoder = FrameDecoder(spec, large_types=large_types)
+        # Not those of a listener, because ``accepted`` counts what arrives of incomplete frames.
+        long_answers = spec.long_answers if dialer else frozenset[int]()
+        self._decoder = FrameDecoder(spec, large_types=large_types, long_answers=long_answers)
         self._handshake_done = False
         self._transport: asyncio.Transport | None = None
         self._handshake: asyncio.Future[None] = self._loop.create_future()
@@ -243,10 +211,34 @@ class FrameConnection(asyncio.Protocol):
                 self.handler.ready(self)
             if bodies and not self.closed:
                 self.handler.received(bodies)
+            if self._decoder.long_answer is not None and not self.closed:
+                self._receive(self._decoder.long_answer)
         except (ProtocolViolation, MalformedMessage) as error:
+            self._abort_after(error)
+
+    def _receive(self, answer: LongAnswer) -> None:
+        """Receive the rest of ``answer`` in its place."""
+        assert self._transport is not None
+        transport = self._transport
+
+        def complete() -> None:
             if not self.closed:
-                log.warning("closing %s connection with %s: %s", self.spec.name, self.peer, error)
-                self.abort(str(error))
+                receive_with(transport, self, reading=self._reading)
+                self._decoder.long_answer = None
+                try:
+                    # The decoders of long answers use the body as they use bytes.
+                    self.handler.received([cast("bytes", answer.body)])
+                except MalformedMessage as error:
+                    self._abort_after(error)
+
+        receiver = LongAnswerReceiver(self, answer, complete)
+        receive_with(transport, receiver, reading=self._reading)
+
+    def _abort_after(self, error: Exception) -> None:
+        """Close the connection because its peer has sent bytes with this error."""
+        if not self.closed:
+            log.warning("closing %s connection with %s: %s", self.spec.name, self.peer, error)
+            self.abort(str(error))
 
     def eof_received(self) -> bool:
         """Handle that the peer has closed its side. With the result False, asyncio closes ours."""

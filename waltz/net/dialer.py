@@ -8,8 +8,9 @@ import os
 import socket
 import ssl
 
-from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net.connection import FrameConnection
 from waltz.net.core.addresses import join_address
+from waltz.net.frame_handler import FrameHandler
 from waltz.net.sockets import connect_socket
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from functools import partial
 
 from waltz.net.accepted import AcceptedConnections
-from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net.connection import FrameConnection
 from waltz.net.core.addresses import join_address
+from waltz.net.frame_handler import FrameHandler
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec
 

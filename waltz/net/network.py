@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from waltz.net.accepted import AcceptedConnections
-from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net.connection import FrameConnection
 from waltz.net.dialer import dial
+from waltz.net.frame_handler import FrameHandler
 from waltz.net.listener import Listener
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec

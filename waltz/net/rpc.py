@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TypeVar
 
-from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.connection import ConnectionLost, FrameConnection
 from waltz.net.core.addresses import join_address
 from waltz.net.decoding import raise_malformed
 from waltz.net.dialer import DialFailed
+from waltz.net.frame_handler import FrameHandler
 from waltz.net.network import TCP, Network
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec

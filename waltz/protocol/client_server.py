@@ -353,6 +353,14 @@ def encode(message: Message, version: int) -> bytes:
     return _TABLE.encode(message, version)
 
 
+def encode_parts(message: StoredRecordsResponse, version: int) -> list[bytes]:
+    """Return the frame in parts, which the caller sends in order. Records are not copied.
+
+    Raises UnsupportedByPeer.
+    """
+    return _TABLE.encode_parts(message, version)
+
+
 def decode(body: bytes, version: int) -> Message:
     """Return the message in ``body``.
 

@@ -17,6 +17,7 @@ from waltz.protocol.client_numbers import (
     ANSWERED_APPEND_TYPE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
+    STORED_RECORDS_TYPE,
 )
 from waltz.protocol.fields import TEXT, MalformedMessage, Reader
 
@@ -33,6 +34,8 @@ _UNCOPIED_BYTES = 4 << 10
 """Byte strings of at least this length are sent separately; shorter ones are joined."""
 _LONG_BODY_BYTES = 64 << 10
 """A body of at least this length is joined from its chunks without a further copy."""
+_LONG_ANSWER_BYTES = 256 << 10
+"""A shorter body is not received as a `LongAnswer`, which costs some system calls."""
 MAX_HELLO_BYTES = 64 << 10
 """The limit for a Hello. It is small, because a peer may be any process until it sends a Hello."""
 
@@ -52,6 +55,10 @@ class ProtocolSpec:
     listener_hello: str
     large_requests: frozenset[int] = frozenset()
     """The types of the messages to the listening side that may exceed `MAX_SMALL_FRAME_BYTES`."""
+    long_answers: frozenset[int] = frozenset()
+    """The types of the messages to the dialing side that may be received as a `LongAnswer`.
+
+    Their decoders give out no long field of the body but as a view."""
 
     def limited_to(self, *versions: int) -> ProtocolSpec:
         """Return the same protocol with only ``versions``: tests use it as an older peer."""
@@ -66,13 +73,21 @@ STORAGE_APPEND_TYPE = 6
 """The message type of an append to a storage."""
 REPAIR_TYPE = 22
 """The message type of a request to repair records, on the admin port of a storage."""
+STORED_LIST_TYPE = 22
+"""The message type of a storage's answer with records in their form on disk."""
 
 _APPENDS = frozenset((APPEND_TYPE, APPEND_BATCH_TYPE, ANSWERED_APPEND_TYPE))
 _STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
 _REPAIRS = frozenset((REPAIR_TYPE,))
 
 CLIENT_SERVER = ProtocolSpec(
-    "client/server", ord("L"), (0, 1, 2, 3, 4, 5, 6, 7), "Waltz Client", "Waltz Server", _APPENDS
+    "client/server",
+    ord("L"),
+    (0, 1, 2, 3, 4, 5, 6, 7),
+    "Waltz Client",
+    "Waltz Server",
+    _APPENDS,
+    frozenset((STORED_RECORDS_TYPE,)),
 )
 STORAGE = ProtocolSpec(
     "storage",
@@ -81,6 +96,7 @@ STORAGE = ProtocolSpec(
     "Waltz Storage Client",
     "Waltz Storage Server",
     _STORAGE_APPENDS,
+    frozenset((STORED_LIST_TYPE,)),
 )
 ADMIN = ProtocolSpec(
     "storage admin",
@@ -145,10 +161,20 @@ def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
     return versions, text
 
 
+@dataclass(slots=True)
+class LongAnswer:
+    """A message body of which only the first ``received`` bytes have arrived."""
+
+    body: bytearray
+    received: int
+
+
 class FrameDecoder:
     """Decodes the received bytes of one connection: first the handshake, then frames.
 
-    Chunks may end anywhere in a frame. The chunks of a long frame are joined only once.
+    Chunks may end anywhere in a frame. The chunks of a long frame are joined only once. Of a long
+    message whose type is one of ``long_answers``, the caller receives the rest: see
+    `FrameDecoder.long_answer`.
     """
 
     def __init__(
@@ -157,6 +183,7 @@ class FrameDecoder:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         *,
         large_types: frozenset[int] | None = None,
+        long_answers: frozenset[int] = frozenset(),
     ) -> None:
         self.spec = spec
         self.large_types = large_types
@@ -164,6 +191,11 @@ class FrameDecoder:
 
         A listener sets `ProtocolSpec.large_requests` or an empty set, and may change it later.
         """
+        self.long_answer: LongAnswer | None = None
+        """The long message of which the rest is to arrive, usually None.
+
+        The caller receives the rest, sets this to None, and only then calls `feed` again."""
+        self._long_answers = long_answers
         self.version: int | None = None
         """The agreed version, None before the peer's Hello."""
         self.peer_text: str | None = None
@@ -185,6 +217,7 @@ class FrameDecoder:
 
         Keep-alives are dropped. Raises ProtocolViolation; the decoder must not be used afterwards.
         """
+        assert self.long_answer is None, "the rest of the long answer is missing"
         bodies: list[bytes] = []
         if self._chunks:
             self._chunks.append(chunk)
@@ -214,22 +247,7 @@ class FrameDecoder:
             end = position + frame_bytes
             if end > end_of_data:
                 # Only a part of the frame has arrived. Parse it again when all of it has arrived.
-                self._needed = frame_bytes
-                if length > MAX_SMALL_FRAME_BYTES and self.large_types is not None:
-                    # Check the message type of a large frame before its body is received: later
-                    # the memory is in use already. The type is the first byte of the body. If it
-                    # has not arrived, wait only for this byte.
-                    if end_of_data - position > HEAD_BYTES:
-                        self._check_large_frame(chunk[position + HEAD_BYTES], length)
-                    else:
-                        self._needed = HEAD_BYTES + 1
-                # The head of a long frame is not parsed again, except that of a Hello, or of a
-                # frame whose type must still be checked.
-                self._is_long = (
-                    length >= _LONG_BODY_BYTES
-                    and self._needed == frame_bytes
-                    and self.version is not None
-                )
+                self._expect_rest(chunk, position, length)
                 break
             if length:
                 body = chunk[position + HEAD_BYTES : end]
@@ -238,7 +256,7 @@ class FrameDecoder:
                 else:
                     bodies.append(body)
             position = end
-        if position < end_of_data:
+        if position < end_of_data and self.long_answer is None:
             self._chunks.append(chunk[position:] if position else chunk)
             self._buffered = end_of_data - position
         return bodies
@@ -246,7 +264,7 @@ class FrameDecoder:
     @property
     def mid_frame(self) -> bool:
         """Whether only a part of the last frame has arrived."""
-        return bool(self._chunks)
+        return bool(self._chunks) or self.long_answer is not None
 
     @property
     def incomplete_bytes(self) -> int:
@@ -258,6 +276,42 @@ class FrameDecoder:
         if self.version is None:
             return encode_frame(HELLO_MAGIC, 0)
         return encode_frame(self.spec.magic, self.version)
+
+    def _expect_rest(self, chunk: bytes, position: int, length: int) -> None:
+        """Choose how the frame at ``position`` is received, whose body of ``length`` is incomplete.
+
+        Raises ProtocolViolation.
+        """
+        frame_bytes = HEAD_BYTES + length
+        self._needed = frame_bytes
+        arrived = len(chunk) - position - HEAD_BYTES
+        if length > MAX_SMALL_FRAME_BYTES and self.large_types is not None:
+            # Check the message type of a large frame before its body is received: later the memory
+            # is in use already. The type is the first byte of the body. If it has not arrived, wait
+            # only for this byte.
+            if arrived:
+                self._check_large_frame(chunk[position + HEAD_BYTES], length)
+            else:
+                self._needed = HEAD_BYTES + 1
+        # The head of a long frame is not parsed again, except that of a Hello, or of a frame whose
+        # type must still be checked.
+        self._is_long = (
+            length >= _LONG_BODY_BYTES and self._needed == frame_bytes and self.version is not None
+        )
+        if (
+            self._is_long
+            and length >= _LONG_ANSWER_BYTES
+            and arrived
+            and chunk[position + HEAD_BYTES] in self._long_answers
+        ):
+            self._begin_long_answer(chunk[position + HEAD_BYTES :], length)
+
+    def _begin_long_answer(self, arrived: bytes, length: int) -> None:
+        """Let the caller receive the rest of a body of ``length`` bytes."""
+        body = bytearray(length)
+        body[: len(arrived)] = arrived
+        self.long_answer = LongAnswer(body, len(arrived))
+        self._needed, self._is_long = HEAD_BYTES, False
 
     def _split_long_frame(self) -> tuple[bytes, bytes]:
         """Return the body of a long frame, which is complete, and the bytes after the frame.

@@ -29,7 +29,7 @@ from waltz.protocol.fields import (
     OptionalCodec,
     SingleRecordCodec,
 )
-from waltz.protocol.frames import STORAGE, STORAGE_APPEND_TYPE
+from waltz.protocol.frames import STORAGE, STORAGE_APPEND_TYPE, STORED_LIST_TYPE
 from waltz.protocol.layout import Field, Layout, MessageTable
 from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
@@ -309,7 +309,7 @@ _TABLE = MessageTable(
         Layout(StoredRecordListRequest, 21, _COMMITTED_RANGE, since=STORED_LISTS_SINCE),
         Layout(
             StoredRecordListResponse,
-            22,
+            STORED_LIST_TYPE,
             (Field("records", STORED_BATCH),),
             since=STORED_LISTS_SINCE,
         ),

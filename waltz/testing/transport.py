@@ -75,7 +75,7 @@ class MemoryTransport(asyncio.Transport):
         self.wire = wire
         self.peer: MemoryTransport
         self.on_lost: Callable[[], None] = lambda: None
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: asyncio.Protocol | asyncio.BufferedProtocol | None = None
         self._lock = lock
         self._inbox: deque[tuple[float, bytes]] = deque()
         """The chunks that the peer has sent and `_deliver` has not taken, each with its due time.
@@ -194,6 +194,11 @@ class MemoryTransport(asyncio.Transport):
         protocol.connection_made(self)
         self.proceed()
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Deliver to ``protocol`` from now on."""
+        assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol)
+        self._protocol = protocol
+
     def reset(self, error: Exception | None) -> None:
         """Lose the connection with ``error``; callable on any thread."""
         with self._lock:
@@ -297,7 +302,17 @@ class MemoryTransport(asyncio.Transport):
         if not arrived:
             return
         try:
-            self._connected().data_received(arrived)
+            rest = memoryview(arrived)
+            while rest:
+                protocol = self._connected()
+                if isinstance(protocol, asyncio.Protocol):
+                    protocol.data_received(bytes(rest))
+                    return
+                place = memoryview(protocol.get_buffer(len(rest)))
+                count = min(len(place), len(rest))
+                place[:count] = rest[:count]
+                protocol.buffer_updated(count)
+                rest = rest[count:]
         except Exception as error:
             message = "Fatal error: protocol.data_received() call failed."
             self.loop.call_exception_handler(
@@ -343,7 +358,7 @@ class MemoryTransport(asyncio.Transport):
         if self._protocol is not None:
             self._protocol.connection_lost(error)
 
-    def _connected(self) -> asyncio.Protocol:
+    def _connected(self) -> asyncio.Protocol | asyncio.BufferedProtocol:
         """Return the protocol that `connect` has set."""
         assert self._protocol is not None, "used before connect"
         return self._protocol

@@ -70,6 +70,56 @@ def test_decoder_gives_the_same_bodies_for_any_chunks(
     assert not decoder.mid_frame
 
 
+def receive(decoder: FrameDecoder, chunk: bytes) -> list[bytes]:
+    """Feed ``chunk`` as a connection does, which receives the rest of long answers itself."""
+    bodies: list[bytes] = []
+    answer = decoder.long_answer
+    if answer is not None:
+        missing = len(answer.body) - answer.received
+        answer.body[answer.received : answer.received + missing] = (chunk + bytes(missing))[
+            :missing
+        ]
+        answer.received += min(len(chunk), missing)
+        if answer.received < len(answer.body):
+            return []
+        bodies.append(bytes(answer.body))
+        decoder.long_answer = None
+        chunk = chunk[missing:]
+    return bodies + decoder.feed(chunk)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.binary(min_size=0, max_size=60), max_size=12),
+    st.lists(st.integers(0, 10_000), max_size=30),
+)
+def test_decoder_leaves_the_rest_of_long_answers_to_its_caller(
+    bodies: list[bytes], cuts: list[int]
+) -> None:
+    """A third of the first bytes are types of long answers."""
+    stream = encode_hello(STORAGE.versions, "peer") + b"".join(
+        encode_frame(STORAGE.magic, max(STORAGE.versions), body) for body in bodies
+    )
+    decoder = FrameDecoder(STORAGE, long_answers=frozenset(range(0, 256, 3)))
+    with (
+        patch.object(frames, "_LONG_BODY_BYTES", 10),
+        patch.object(frames, "_LONG_ANSWER_BYTES", 20),
+    ):
+        received = [body for chunk in chunked(stream, cuts) for body in receive(decoder, chunk)]
+    assert received == [body for body in bodies if body]
+    assert not decoder.mid_frame
+
+
+def test_decoder_within_a_long_answer_is_mid_frame() -> None:
+    decoder = FrameDecoder(STORAGE, long_answers=STORAGE.long_answers)
+    decoder.feed(encode_hello(STORAGE.versions, "peer"))
+    body = bytes((frames.STORED_LIST_TYPE,)) * (1 << 20)
+    decoder.feed(encode_frame(STORAGE.magic, max(STORAGE.versions), body)[:1000])
+    assert decoder.long_answer is not None
+    assert decoder.long_answer.received == 1000 - HEAD_BYTES
+    assert decoder.mid_frame
+
+
 def test_decoder_fed_byte_by_byte_gives_all_bodies() -> None:
     frame = encode_frame(CLIENT_SERVER.magic, NEWEST, b"body")
     decoder = FrameDecoder(CLIENT_SERVER)

@@ -25,10 +25,14 @@ from waltz_server.core.peer import Peer
 
 
 class SendToClient(NamedTuple):
-    """Send ``frames``, one or more complete messages, to a client."""
+    """Send ``frames``, one or more complete messages, to a client.
+
+    ``data`` ends the last of these messages: long data are not copied into ``frames``.
+    """
 
     peer: Peer
     frames: bytes
+    data: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,10 +128,10 @@ class HostedPartition:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case SendToClient(peer, frames):
+            case SendToClient(peer, frames, data):
                 connection = self._connections.get(peer)
                 if connection is not None:
-                    connection.send(frames)
+                    connection.send(*((frames, data) if data else (frames,)))
             case SendToStorage(storage, request):
                 self._storages[storage].send_request(self, request)
             case ScheduleTurn():

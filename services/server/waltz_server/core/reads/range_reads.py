@@ -334,21 +334,21 @@ class RangeReads:
         """Pass on records as they lie on a replica's disk. The client verifies them."""
         assert self._mark is not None
         response = cs.StoredRecordsResponse(read.request.req_id, self._mark, records)
-        self._send(read, cs.encode(response, read.peer.version))
+        self._send(read, *cs.encode_parts(response, read.peer.version))
         self._ahead.begin(read, records.count, self._mark, READS_PER_CONNECTION)
 
     def _refuse(self, read: RangeRead, error: str) -> None:
         mark = UNRESOLVED if self._mark is None or not self._confirmed else self._mark
         self._send(read, refusal(read.peer, read.request, error, mark).frames)
 
-    def _send(self, read: RangeRead, frames: bytes) -> None:
-        """Send ``frames``, the answer to ``read``, and count ``read`` as answered."""
+    def _send(self, read: RangeRead, frames: bytes, data: bytes | memoryview = b"") -> None:
+        """Send the answer to ``read`` (see `SendToClient`), and count ``read`` as answered."""
         peer = read.peer
         self._unanswered[peer] -= 1
         if not self._unanswered[peer]:
             del self._unanswered[peer]
-        self.answered_bytes += len(frames)
-        self._ready.add(SendToClient(peer, frames))
+        self.answered_bytes += len(frames) + len(data)
+        self._ready.add(SendToClient(peer, frames, data))
 
     def _start_tick(self) -> None:
         """Start the timer of a tick, unless it runs."""

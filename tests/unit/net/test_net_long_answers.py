@@ -1,0 +1,124 @@
+"""Answers of megabytes that arrive in their place, between others, on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.certificates import Authority
+from tests.support.eventually import eventually
+from tests.support.several_addresses import LOOPS
+from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, TlsConfig, dial
+from waltz.protocol import CLIENT_SERVER
+from waltz.protocol.client_numbers import STORED_RECORDS_TYPE
+from waltz.protocol.frames import encode_frame
+
+LONG = bytes((STORED_RECORDS_TYPE,)) + bytes(range(256)) * (12 << 10)
+"""A body of 3 MiB, of a type that is received in its place."""
+ANSWERS = [b"first", LONG, b"second", LONG[: 1 << 19], LONG, b"\x01" + LONG[1:], LONG, b"last"]
+
+both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
+
+
+def frame(body: bytes) -> bytes:
+    return encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), body)
+
+
+class Peer(FrameHandler):
+    """Sends `ANSWERS` as soon as it can, and records what arrives."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self.bodies: list[bytes] = []
+        self.reasons: list[str] = []
+        self.connection: FrameConnection | None = None
+        self.pauses_at = 0
+        """After this many bodies it stops reading."""
+        self._answers = answers
+
+    def ready(self, connection: FrameConnection) -> None:
+        self.connection = connection
+        connection.send(*map(frame, self._answers))
+
+    def received(self, bodies: list[bytes]) -> None:
+        self.bodies += bodies
+        if self.pauses_at and len(self.bodies) >= self.pauses_at:
+            assert self.connection is not None
+            self.connection.pause_reading()
+
+    def lost(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+async def answered(tls: tuple[TlsConfig, TlsConfig], pauses_at: int = 0) -> list[bytes]:
+    """Return the bodies that a dialing side has received from a `Peer`."""
+    listener = Listener(CLIENT_SERVER, lambda: Peer(ANSWERS), tls[0])
+    listener.start("127.0.0.1", 0)
+    dialer = Peer([])
+    dialer.pauses_at = pauses_at
+    connection = await dial("127.0.0.1", listener.port, CLIENT_SERVER, dialer, tls[1])
+    if pauses_at:
+        await eventually(lambda: len(dialer.bodies) >= pauses_at)
+        dialer.pauses_at = 0
+        connection.resume_reading()
+    await eventually(lambda: len(dialer.bodies) == len(ANSWERS) or dialer.reasons)
+    connection.close()
+    await listener.close()
+    return dialer.bodies
+
+
+def run(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], bodies: Coroutine[Any, Any, list[bytes]]
+) -> list[bytes]:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(bodies)
+
+
+@both_loops
+def test_long_answers_arrive_between_others_in_their_order(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    assert run(new_loop, answered((PLAINTEXT, PLAINTEXT))) == ANSWERS
+
+
+@both_loops
+def test_long_answers_arrive_encrypted(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path, "authority")
+    both = authority.issue("server"), authority.issue("client", server_name="server")
+    assert run(new_loop, answered(both)) == ANSWERS
+
+
+@both_loops
+@pytest.mark.parametrize("pauses_at", [1, 2])
+def test_long_answers_arrive_after_a_pause_of_reading(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], pauses_at: int
+) -> None:
+    assert run(new_loop, answered((PLAINTEXT, PLAINTEXT), pauses_at)) == ANSWERS
+
+
+@both_loops
+def test_connection_that_ends_within_a_long_answer_is_lost(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def cut_off() -> list[bytes]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(len(CLIENT_SERVER.hello(dialer=True)))
+            writer.write(CLIENT_SERVER.hello(dialer=False) + frame(b"x") + frame(LONG)[: 1 << 20])
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        dialer = Peer([])
+        port = server.sockets[0].getsockname()[1]
+        await dial("127.0.0.1", port, CLIENT_SERVER, dialer, PLAINTEXT)
+        await eventually(lambda: dialer.reasons)
+        server.close()
+        return dialer.bodies
+
+    assert run(new_loop, cut_off()) == [b"x"]
+    assert any("ended within a frame" in message for message in caplog.messages)

@@ -1,0 +1,45 @@
+"""The callbacks by which a connection passes on its messages and its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from waltz.net.connection import FrameConnection
+
+
+class FrameHandler(Protocol):
+    """The callbacks of a `FrameConnection`. The connection calls them on the event loop's thread.
+
+    A handler may inherit `ready`, `congested` and `writable`, which do nothing. A handler that
+    awaits `FrameConnection.handshake` needs no `ready`. A handler that limits its requests in
+    flight needs neither `congested` nor `writable`.
+    """
+
+    def ready(self, connection: FrameConnection) -> None:
+        """Use ``connection``: the handshake is done, its version is set, sending is allowed."""
+        return
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Handle the message bodies of one chunk.
+
+        If this raises MalformedMessage, the connection is closed.
+        """
+
+    def lost(self, reason: str) -> None:
+        """Stop using the connection: it is closed.
+
+        This is called exactly once, even if `ready` was never called.
+        """
+
+    def congested(self) -> None:
+        """Stop sending until `writable`: too many bytes wait to be written.
+
+        `FrameConnection.close` writes the queued frames first. So it may call `congested` before it
+        calls `lost`.
+        """
+        return
+
+    def writable(self) -> None:
+        """Resume sending after `congested`: most of the waiting bytes have been written."""
+        return
