@@ -89,7 +89,7 @@ class FrameConnection(asyncio.Protocol):
         self._handshake_done = False
         self._transport: asyncio.Transport | None = None
         self._handshake: asyncio.Future[None] = self._loop.create_future()
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[bytes | memoryview] = []
         self._outgoing_bytes = 0
         self._last_write_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -137,7 +137,7 @@ class FrameConnection(asyncio.Protocol):
         """Wait until the handshake is done; raises ConnectionLost if the connection ends first."""
         await self._handshake
 
-    def send(self, *frames: bytes) -> None:
+    def send(self, *frames: bytes | memoryview) -> None:
         """Queue whole frames. Each argument is a frame, or the next part of a frame.
 
         One write sends all frames that are queued during one turn of the event loop. Frames that

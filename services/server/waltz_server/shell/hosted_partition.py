@@ -131,7 +131,7 @@ class HostedPartition:
             case SendToClient(peer, frames, data):
                 connection = self._connections.get(peer)
                 if connection is not None:
-                    connection.send(*((frames, data) if data else (frames,)))
+                    connection.send(frames, data)
             case SendToStorage(storage, request):
                 self._storages[storage].send_request(self, request)
             case ScheduleTurn():
