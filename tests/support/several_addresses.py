@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
-import uvloop
 
 SILENT = "127.0.0.2"
 """An address of which the tests let no attempt end."""
-
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
-    asyncio.new_event_loop,
-    cast(Callable[[], asyncio.AbstractEventLoop], uvloop.new_event_loop),
-]
 
 
 def give_addresses(

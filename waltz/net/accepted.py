@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from waltz.net.core.log_interval import LogInterval
 from waltz.net.slow_readers import MAX_UNSENT_BYTES, SlowReaders
 from waltz.protocol.frames import MAX_FRAME_BYTES
 
@@ -20,9 +21,6 @@ MAX_CONNECTIONS = 10_000
 
 MAX_INCOMPLETE_BYTES = 2 * MAX_FRAME_BYTES
 """The default bound of the memory of incomplete messages: room for two of the longest messages."""
-
-_LOG_SECONDS = 10.0
-"""The least time between two log lines about refused connections."""
 
 
 class AcceptedConnections:
@@ -43,8 +41,7 @@ class AcceptedConnections:
         self.incomplete_bytes = 0
         """The number of bytes that have arrived of messages that are not complete."""
         self.slow_readers = SlowReaders(max_unsent_bytes)
-        self._last_logged_at: float | None = None
-        """The event loop's time when a refused connection was last logged."""
+        self._log_interval = LogInterval()
 
     def enter(self, protocol: str, peer: str) -> bool:
         """Count a new connection from ``peer``, ``host:port``; return whether it may stay open."""
@@ -52,9 +49,7 @@ class AcceptedConnections:
             self.open += 1
             return True
         self.refused += 1
-        now = asyncio.get_running_loop().time()
-        if self._last_logged_at is None or now - self._last_logged_at >= _LOG_SECONDS:
-            self._last_logged_at = now
+        if self._log_interval.is_due(asyncio.get_running_loop().time()):
             log.warning(
                 "refused a %s connection from %s: limit of %d open connections reached (%d "
                 "refused so far); increase maxConnections if this load is expected",

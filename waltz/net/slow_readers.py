@@ -15,6 +15,7 @@ import asyncio
 import logging
 from typing import Protocol
 
+from waltz.net.core.log_interval import LogInterval
 from waltz.protocol.frames import MAX_FRAME_BYTES
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,6 @@ time is not closed: an answer to a fast reader is large, too, and is sent soon."
 
 LEAST_UNSENT_BYTES = 1 << 18
 """A connection with no more unsent bytes than this is not slow."""
-
-_LOG_SECONDS = 10.0
-"""The least time between two log lines about closed connections."""
 
 
 class Sender(Protocol):
@@ -61,8 +59,7 @@ class SlowReaders:
         self._since: dict[Sender, float] = {}
         """For each slow connection, the time on the event loop's clock since when it is slow."""
         self._timer: asyncio.TimerHandle | None = None
-        self._last_logged_at: float | None = None
-        """The event loop's time when a closed connection was last logged."""
+        self._log_interval = LogInterval()
 
     def enter(self, sender: Sender) -> None:
         """Count the unsent bytes of ``sender`` from now on: they may be many."""
@@ -99,9 +96,7 @@ class SlowReaders:
 
     def _close(self, sender: Sender, size: int, total: int) -> None:
         self.closed += 1
-        now = asyncio.get_running_loop().time()
-        if self._last_logged_at is None or now - self._last_logged_at >= _LOG_SECONDS:
-            self._last_logged_at = now
+        if self._log_interval.is_due(asyncio.get_running_loop().time()):
             log.warning(
                 "closing the connection with %s, which has not read %d bytes: the slow readers "
                 "have %d bytes together, more than maxUnsentBytes, %d (%d closed so far); increase "

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.support.several_addresses import LOOPS, SILENT, give_addresses
+from tests.support.event_loops import NewLoop, both_loops, run_on
+from tests.support.several_addresses import SILENT, give_addresses
 from waltz.metadata import kazoo_store, zookeeper_probe
 from waltz.metadata.core.zookeeper_answers import (
     judge_answer,
@@ -136,9 +137,9 @@ async def test_probe_reads_an_answer_that_arrives_in_parts(monkeypatch: pytest.M
     assert await probe_zookeeper("zk:1", timeout_seconds=5) == {"zk:1": "answers as leader"}
 
 
-@pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
+@both_loops
 def test_probe_of_a_host_whose_first_address_is_silent_uses_the_second(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+    new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"Zookeeper version: 3.9\nMode: leader\n")
@@ -149,8 +150,7 @@ def test_probe_of_a_host_whose_first_address_is_silent_uses_the_second(
             give_addresses(monkeypatch, (SILENT, 1), listening.sockets[0].getsockname())
             return await probe_zookeeper("two.test:1", timeout_seconds=5)
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(probe()) == {"two.test:1": "answers as leader"}
+    assert run_on(new_loop, probe()) == {"two.test:1": "answers as leader"}
 
 
 @asynccontextmanager

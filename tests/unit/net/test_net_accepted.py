@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.recording_handler import RecordingHandler
 from waltz.net import (
     PLAINTEXT,
     AcceptedConnections,
     ConnectionLost,
     FrameConnection,
-    FrameHandler,
     Listener,
     TlsConfig,
     dial,
@@ -31,38 +31,20 @@ NEWEST = max(CLIENT_SERVER.versions)
 FEED_TYPE = cs.encode(cs.FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)[7]
 
 
-class Quiet(FrameHandler):
-    """Counts bodies, and records why its connection ended."""
-
-    def __init__(self) -> None:
-        self.connection: FrameConnection | None = None
-        self.bodies = 0
-        self.reasons: list[str] = []
-
-    def ready(self, connection: FrameConnection) -> None:
-        self.connection = connection
-
-    def received(self, bodies: list[bytes]) -> None:
-        self.bodies += len(bodies)
-
-    def lost(self, reason: str) -> None:
-        self.reasons.append(reason)
-
-
 class Port:
     """A port with the given bounds; ``connect`` opens a connection to it."""
 
     def __init__(self, accepted: AcceptedConnections) -> None:
         self.accepted = accepted
-        self.handlers: list[Quiet] = []
+        self.handlers: list[RecordingHandler] = []
         self.listener = Listener(CLIENT_SERVER, self._new_handler, PLAINTEXT, accepted)
 
-    def _new_handler(self) -> Quiet:
-        self.handlers.append(Quiet())
+    def _new_handler(self) -> RecordingHandler:
+        self.handlers.append(RecordingHandler())
         return self.handlers[-1]
 
-    async def connect(self) -> tuple[Quiet, FrameConnection]:
-        handler = Quiet()
+    async def connect(self) -> tuple[RecordingHandler, FrameConnection]:
+        handler = RecordingHandler()
         connection = await dial("127.0.0.1", self.listener.port, CLIENT_SERVER, handler, PLAINTEXT)
         await connection.handshake()
         return handler, connection
@@ -121,7 +103,7 @@ async def test_large_append_is_received_if_large_requests_are_allowed(append: in
         handler, connection = await port.connect()
         size = MAX_SMALL_FRAME_BYTES + 1
         connection.send(begun(append, size, size))
-        await eventually(lambda: port.handlers[0].bodies == 1)
+        await eventually(lambda: len(port.handlers[0].bodies) == 1)
         accepted = port.handlers[0].connection
         assert accepted is not None
         accepted.allow_large_requests(False)
@@ -131,7 +113,7 @@ async def test_large_append_is_received_if_large_requests_are_allowed(append: in
 
 async def test_peer_that_is_refused_before_its_handshake_is_no_longer_counted() -> None:
     accepted = AcceptedConnections(limit=1)
-    listener = Listener(CLIENT_SERVER, Quiet, TlsConfig(), accepted)
+    listener = Listener(CLIENT_SERVER, RecordingHandler, TlsConfig(), accepted)
     listener.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(b"plaintext")
@@ -154,7 +136,7 @@ class OnePeer:
 
 async def test_socket_that_is_accepted_in_the_turn_of_the_close_is_closed() -> None:
     accepted = AcceptedConnections()
-    listener = Listener(CLIENT_SERVER, Quiet, PLAINTEXT, accepted)
+    listener = Listener(CLIENT_SERVER, RecordingHandler, PLAINTEXT, accepted)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         listener._accept(cast(socket.socket, OnePeer(ours)))
@@ -177,7 +159,7 @@ async def test_incomplete_messages_of_all_connections_together_are_bounded() -> 
         assert not opened[0][0].reasons
         first, rest = opened[0][1], begun(APPEND_TYPE, 5000, 5000)[407:]
         first.send(rest)
-        await eventually(lambda: port.handlers[0].bodies == 1)
+        await eventually(lambda: len(port.handlers[0].bodies) == 1)
         assert port.accepted.incomplete_bytes == 407
 
 

@@ -16,6 +16,7 @@ from typing import cast
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.recording_handler import RecordingHandler
 from waltz.net import (
     PLAINTEXT,
     DialFailed,
@@ -47,29 +48,21 @@ STORAGE_HELLO = STORAGE.hello(dialer=True)
 KEEP_ALIVE = encode_frame(CLIENT_SERVER.magic, NEWEST)
 
 
-class Recorder:
-    """A handler that records its callbacks."""
+class Recorder(RecordingHandler):
+    """Also counts the other callbacks."""
 
     def __init__(self) -> None:
-        self.connection: FrameConnection | None = None
-        self.bodies: list[bytes] = []
+        super().__init__()
         self.calls = 0
-        self.reasons: list[str] = []
         self.congestions = 0
         self.writables = 0
         self.refuse = False
-
-    def ready(self, connection: FrameConnection) -> None:
-        self.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
         if self.refuse:
             raise MalformedMessage("this handler takes nothing")
         self.calls += 1
-        self.bodies += bodies
-
-    def lost(self, reason: str) -> None:
-        self.reasons.append(reason)
+        super().received(bodies)
 
     def congested(self) -> None:
         self.congestions += 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
 
 import pytest
 
-from tests.support.several_addresses import LOOPS, SILENT, give_addresses
+from tests.support.event_loops import NewLoop, both_loops, run_on
+from tests.support.several_addresses import SILENT, give_addresses
 from waltz.net import (
     PLAINTEXT,
     AcceptedConnections,
@@ -42,9 +42,9 @@ def unused_port() -> int:
         return int(free.getsockname()[1])
 
 
-@pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
+@both_loops
 def test_dial_of_a_host_whose_first_address_is_silent_uses_the_second(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+    new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dial_it() -> None:
         listener = Listener(CLIENT_SERVER, Peer, PLAINTEXT)
@@ -59,8 +59,7 @@ def test_dial_of_a_host_whose_first_address_is_silent_uses_the_second(
         finally:
             await listener.close()
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(dial_it())
+    run_on(new_loop, dial_it())
 
 
 async def test_dial_of_silent_addresses_times_out_and_closes_their_sockets(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.certificates import Authority
+from tests.support.event_loops import NewLoop, both_loops, run_on
 from tests.support.eventually import eventually
-from tests.support.several_addresses import LOOPS
-from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, TlsConfig, dial
+from tests.support.recording_handler import RecordingHandler
+from waltz.net import PLAINTEXT, FrameConnection, Listener, TlsConfig, dial
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol.client_numbers import STORED_RECORDS_TYPE
 from waltz.protocol.frames import encode_frame
@@ -21,44 +20,35 @@ LONG = bytes((STORED_RECORDS_TYPE,)) + bytes(range(256)) * (12 << 10)
 """A body of 3 MiB, of a type that is received in its place."""
 ANSWERS = [b"first", LONG, b"second", LONG[: 1 << 19], LONG, b"\x01" + LONG[1:], LONG, b"last"]
 
-both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
-
 
 def frame(body: bytes) -> bytes:
     return encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), body)
 
 
-class Peer(FrameHandler):
-    """Sends `ANSWERS` as soon as it can, and records what arrives."""
+class Peer(RecordingHandler):
+    """Sends ``answers`` as soon as it can; stops reading after ``pauses_at`` bodies, 0: never."""
 
-    def __init__(self, answers: list[bytes]) -> None:
-        self.bodies: list[bytes] = []
-        self.reasons: list[str] = []
-        self.connection: FrameConnection | None = None
-        self.pauses_at = 0
-        """After this many bodies it stops reading."""
+    def __init__(self, answers: list[bytes], pauses_at: int = 0) -> None:
+        super().__init__()
+        self.pauses_at = pauses_at
         self._answers = answers
 
     def ready(self, connection: FrameConnection) -> None:
-        self.connection = connection
+        super().ready(connection)
         connection.send(*map(frame, self._answers))
 
     def received(self, bodies: list[bytes]) -> None:
-        self.bodies += bodies
+        super().received(bodies)
         if self.pauses_at and len(self.bodies) >= self.pauses_at:
             assert self.connection is not None
             self.connection.pause_reading()
-
-    def lost(self, reason: str) -> None:
-        self.reasons.append(reason)
 
 
 async def answered(tls: tuple[TlsConfig, TlsConfig], pauses_at: int = 0) -> list[bytes]:
     """Return the bodies that a dialing side has received from a `Peer`."""
     listener = Listener(CLIENT_SERVER, lambda: Peer(ANSWERS), tls[0])
     listener.start("127.0.0.1", 0)
-    dialer = Peer([])
-    dialer.pauses_at = pauses_at
+    dialer = Peer([], pauses_at)
     connection = await dial("127.0.0.1", listener.port, CLIENT_SERVER, dialer, tls[1])
     if pauses_at:
         await eventually(lambda: len(dialer.bodies) >= pauses_at)
@@ -70,40 +60,29 @@ async def answered(tls: tuple[TlsConfig, TlsConfig], pauses_at: int = 0) -> list
     return dialer.bodies
 
 
-def run(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], bodies: Coroutine[Any, Any, list[bytes]]
-) -> list[bytes]:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(bodies)
-
-
 @both_loops
 def test_long_answers_arrive_between_others_in_their_order(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    new_loop: NewLoop,
 ) -> None:
-    assert run(new_loop, answered((PLAINTEXT, PLAINTEXT))) == ANSWERS
+    assert run_on(new_loop, answered((PLAINTEXT, PLAINTEXT))) == ANSWERS
 
 
 @both_loops
-def test_long_answers_arrive_encrypted(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
-) -> None:
+def test_long_answers_arrive_encrypted(new_loop: NewLoop, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     both = authority.issue("server"), authority.issue("client", server_name="server")
-    assert run(new_loop, answered(both)) == ANSWERS
+    assert run_on(new_loop, answered(both)) == ANSWERS
 
 
 @both_loops
 @pytest.mark.parametrize("pauses_at", [1, 2])
-def test_long_answers_arrive_after_a_pause_of_reading(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], pauses_at: int
-) -> None:
-    assert run(new_loop, answered((PLAINTEXT, PLAINTEXT), pauses_at)) == ANSWERS
+def test_long_answers_arrive_after_a_pause_of_reading(new_loop: NewLoop, pauses_at: int) -> None:
+    assert run_on(new_loop, answered((PLAINTEXT, PLAINTEXT), pauses_at)) == ANSWERS
 
 
 @both_loops
 def test_connection_that_ends_within_a_long_answer_is_lost(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+    new_loop: NewLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def cut_off() -> list[bytes]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,5 +99,5 @@ def test_connection_that_ends_within_a_long_answer_is_lost(
         server.close()
         return dialer.bodies
 
-    assert run(new_loop, cut_off()) == [b"x"]
+    assert run_on(new_loop, cut_off()) == [b"x"]
     assert any("ended within a frame" in message for message in caplog.messages)

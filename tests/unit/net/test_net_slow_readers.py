@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.event_loops import NewLoop, both_loops, run_on
 from tests.support.eventually import eventually
-from tests.support.several_addresses import LOOPS
+from tests.support.recording_handler import RecordingHandler
 from waltz.net import (
     PLAINTEXT,
     AcceptedConnections,
-    FrameConnection,
-    FrameHandler,
     Listener,
     slow_readers,
 )
@@ -103,21 +102,11 @@ def test_closed_slow_readers_are_logged_once_in_ten_seconds(
     assert "more than maxUnsentBytes, 1048576" in line
 
 
-class Quiet(FrameHandler):
-    """Records its connection, and why it ended."""
-
-    def __init__(self) -> None:
-        self.connection: FrameConnection | None = None
-        self.reasons: list[str] = []
-
-    def ready(self, connection: FrameConnection) -> None:
-        self.connection = connection
+class Quiet(RecordingHandler):
+    """Has a peer that sends no message."""
 
     def received(self, bodies: list[bytes]) -> None:
         raise AssertionError("the peer sends nothing but its Hello")
-
-    def lost(self, reason: str) -> None:
-        self.reasons.append(reason)
 
 
 @asynccontextmanager
@@ -146,9 +135,9 @@ async def two_unread_connections(
     await listener.close()
 
 
-@pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
+@both_loops
 def test_unsent_bytes_are_those_that_the_socket_has_not_taken(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+    new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slow_readers, "CHECK_SECONDS", 0.05)
 
@@ -165,8 +154,7 @@ def test_unsent_bytes_are_those_that_the_socket_has_not_taken(
             assert left.connection is not None
             assert 5 * MB < left.connection.unsent_bytes < SIZE + MB
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(send_and_wait())
+    run_on(new_loop, send_and_wait())
 
 
 async def test_small_messages_that_are_not_read_are_counted(

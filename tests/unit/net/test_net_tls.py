@@ -15,12 +15,11 @@ import pytest
 
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
+from tests.support.recording_handler import RecordingHandler
 from waltz.net import (
     PLAINTEXT,
     AcceptedConnections,
     DialFailed,
-    FrameConnection,
-    FrameHandler,
     Listener,
     TlsConfig,
     TlsConfigError,
@@ -35,15 +34,8 @@ MISSING = Path("/no/such/file.pem")
 FRAME = encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), b"body" * 1000)
 
 
-class Echo(FrameHandler):
+class Echo(RecordingHandler):
     """Sends every body back."""
-
-    def __init__(self) -> None:
-        self.connection: FrameConnection | None = None
-        self.reasons: list[str] = []
-
-    def ready(self, connection: FrameConnection) -> None:
-        self.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
         assert self.connection is not None
@@ -51,20 +43,6 @@ class Echo(FrameHandler):
             self.connection.send(
                 encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), body)
             )
-
-    def lost(self, reason: str) -> None:
-        self.reasons.append(reason)
-
-
-class Collector(Echo):
-    """Records the bodies that come back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bodies: list[bytes] = []
-
-    def received(self, bodies: list[bytes]) -> None:
-        self.bodies += bodies
 
 
 @asynccontextmanager
@@ -77,16 +55,16 @@ async def listening(tls: TlsConfig) -> AsyncIterator[Listener]:
         await listener.close()
 
 
-async def ask(listener: Listener, tls: TlsConfig) -> Collector:
+async def ask(listener: Listener, tls: TlsConfig) -> RecordingHandler:
     """Dial and wait for one frame to be echoed, or for the end of the connection."""
-    collector = Collector()
-    await dial("127.0.0.1", listener.port, CLIENT_SERVER, collector, tls)
-    await eventually(lambda: collector.connection or collector.reasons)
-    if collector.connection is not None:
-        collector.connection.send(FRAME)
-        await eventually(lambda: collector.bodies or collector.reasons)
-        collector.connection.close()
-    return collector
+    handler = RecordingHandler()
+    await dial("127.0.0.1", listener.port, CLIENT_SERVER, handler, tls)
+    await eventually(lambda: handler.connection or handler.reasons)
+    if handler.connection is not None:
+        handler.connection.send(FRAME)
+        await eventually(lambda: handler.bodies or handler.reasons)
+        handler.connection.close()
+    return handler
 
 
 @pytest.fixture
@@ -166,12 +144,12 @@ async def test_listener_with_a_ca_refuses_clients_without_certificate(
 ) -> None:
     async with listening(authority.issue("server")) as listener:
         try:
-            collector = await ask(listener, SELF_SIGNED)
+            handler = await ask(listener, SELF_SIGNED)
         except DialFailed:
             pass  # TLS 1.2: the dialer is in the handshake when it is refused
         else:
-            assert "show one by tls.certificate and tls.key" in collector.reasons[0]
-            assert collector.bodies == []
+            assert "show one by tls.certificate and tls.key" in handler.reasons[0]
+            assert handler.bodies == []
         await eventually(lambda: "PEER_DID_NOT_RETURN_A_CERTIFICATE" in caplog.text.upper())
         assert "a client/server connection from 127.0.0.1" in caplog.text
 
@@ -234,8 +212,8 @@ async def test_plaintext_peer_at_a_tls_listener_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with listening(SELF_SIGNED) as listener:
-        collector = await ask(listener, PLAINTEXT)
-        assert collector.connection is None
+        handler = await ask(listener, PLAINTEXT)
+        assert handler.connection is None
         assert "the peer speaks plaintext, but this listener is set to TLS" in caplog.text
 
 
@@ -283,7 +261,7 @@ async def test_close_does_not_wait_for_a_peer_in_its_handshake(
             async with asyncio.timeout(60):
                 await listener.close()
                 assert await reader.read() == b""
-        assert not leaks, "the socket of the peer is left to the garbage collector"
+        assert not leaks, "the socket of the peer is left to the garbage handler"
         writer.close()
 
 
