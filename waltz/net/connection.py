@@ -18,7 +18,7 @@ from waltz.net.core.allowed_names import certificate_names
 from waltz.net.core.loss_reason import loss_reason
 from waltz.net.frame_handler import FrameHandler
 from waltz.net.keep_alive import set_keep_alive
-from waltz.net.long_answer import LongAnswerReceiver, receive_with
+from waltz.net.long_answer import LongAnswerReceiver
 from waltz.net.paused_peer import PausedPeer
 from waltz.net.slow_readers import SlowReaders
 from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
@@ -223,7 +223,7 @@ class FrameConnection(asyncio.Protocol):
 
         def complete() -> None:
             if not self.closed:
-                receive_with(transport, self, reading=self._reading)
+                transport.set_protocol(self)
                 self._decoder.long_answer = None
                 try:
                     # The decoders of long answers use the body as they use bytes.
@@ -231,8 +231,7 @@ class FrameConnection(asyncio.Protocol):
                 except MalformedMessage as error:
                     self._abort_after(error)
 
-        receiver = LongAnswerReceiver(self, answer, complete)
-        receive_with(transport, receiver, reading=self._reading)
+        transport.set_protocol(LongAnswerReceiver(self, answer, complete))
 
     def _abort_after(self, error: Exception) -> None:
         """Close the connection because its peer has sent bytes with this error."""

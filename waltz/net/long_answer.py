@@ -60,17 +60,3 @@ class LongAnswerReceiver(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Pass on that the write buffer has room."""
         self._connection.resume_writing()
-
-
-def receive_with(
-    transport: asyncio.Transport, protocol: asyncio.BaseProtocol, *, reading: bool
-) -> None:
-    """Let ``protocol`` receive what arrives from now on. ``reading``: the transport is not paused.
-
-    uvloop asks which kind of protocol it has only when reading begins.
-    """
-    if reading:
-        transport.pause_reading()
-    transport.set_protocol(protocol)
-    if reading:
-        transport.resume_reading()
