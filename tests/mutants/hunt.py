@@ -42,6 +42,10 @@ SECONDS_OF_A_TEST = 5
 SECONDS_OF_AN_UNCHANGED_TEST = 60
 """The time limit without a bug: a busy machine must not make a test fail."""
 
+TEST_HANGS = 86
+"""The exit code of this process when the exceptions of the time limit do not end a test."""
+
+_ALARMS_OF_A_TEST = 3
 _PRODUCT = ("waltz", "waltz_server", "waltz_storage", "waltz_operator")
 _SLIP = re.compile(r"\b(NameError|UnboundLocalError|AttributeError|SyntaxError)\b")
 """Exceptions of a planted text that cannot run: it shows nothing about the tests."""
@@ -164,21 +168,26 @@ def _simulate_orders(kind: str, lost: bool, count: int) -> Caught | None:
 
 @dataclass(slots=True, eq=False)
 class _Recorder:
-    """A plugin of pytest that keeps the first failure."""
+    """A plugin of pytest that keeps the first failure, and ends tests that last too long."""
 
     failed: Caught | None = None
-    uncollected: str = ""
+    error: str = ""
     passed: set[str] = field(default_factory=set)
+    _test: str = ""
+    _runs: bool = False
+    _alarms: int = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep a test's failure."""
         if report.failed and self.failed is None:
-            self.failed = Caught(report.nodeid.removeprefix("tests/"), _failure(report))
+            self.failed = Caught(_name_of(report.nodeid), _failure(report))
         elif report.passed and report.when == "call":
             self.passed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_timeout_set_timer(self, settings: Any) -> Generator[None, Any, Any]:
+    def pytest_timeout_set_timer(
+        self, item: pytest.Item, settings: Any
+    ) -> Generator[None, Any, Any]:
         """Repeat the alarm that fails a test.
 
         The alarm raises an exception wherever the test is. In a callback of the event loop, asyncio
@@ -186,18 +195,38 @@ class _Recorder:
         an exception that the product may catch without it.
         """
         result = yield
-        signal.signal(signal.SIGALRM, _fail_test)
+        self._test, self._runs, self._alarms = _name_of(item.nodeid), True, 0
+        signal.signal(signal.SIGALRM, self._alarm)
         signal.setitimer(signal.ITIMER_REAL, settings.timeout, settings.timeout)
         return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_timeout_cancel_timer(self) -> bool:
+        """Let the timer run: fixtures and threads of a failed test may hang at pytest's end."""
+        self._runs = False
+        return True
+
+    def _alarm(self, number: int, frame: FrameType | None) -> None:
+        self._alarms += 1
+        if self._alarms >= _ALARMS_OF_A_TEST and (self._runs or self.failed is not None):
+            os._exit(TEST_HANGS)
+        if self._runs:
+            # The exception may be raised in pytest itself, which is then an internal error.
+            self.failed = self.failed or Caught(self._test, "Timeout: the test does not end")
+            pytest.fail(self.failed.text)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep the reason why a file cannot be imported."""
         if report.failed:
-            self.uncollected = str(report.longrepr)
+            self.error = f"the tests cannot be imported: {report.longrepr}"
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Keep the reason why pytest itself failed."""
+        self.error = f"pytest failed: {excrepr}"
 
 
-def _fail_test(number: int, frame: FrameType | None) -> None:
-    pytest.fail("Timeout: the test does not end")
+def _name_of(nodeid: str) -> str:
+    return nodeid.removeprefix("tests/")
 
 
 def run_tests(names: Sequence[str], seconds: int = SECONDS_OF_AN_UNCHANGED_TEST) -> Caught | None:
@@ -207,10 +236,11 @@ def run_tests(names: Sequence[str], seconds: int = SECONDS_OF_AN_UNCHANGED_TEST)
     """
     recorder = _Recorder()
     status = run_pytest(("-x", f"--timeout={seconds}"), names, recorder)
-    if recorder.uncollected:
-        raise HuntFailed(f"the tests cannot be imported: {recorder.uncollected}")
+    signal.setitimer(signal.ITIMER_REAL, 0)
     if recorder.failed is not None:
         return recorder.failed
+    if recorder.error:
+        raise HuntFailed(recorder.error)
     if status != pytest.ExitCode.OK or not recorder.passed:
         raise HuntFailed(f"pytest ended with {status!r}, {len(recorder.passed)} tests passed")
     return None
@@ -235,6 +265,13 @@ def run_pytest(options: Sequence[str], names: Sequence[str], *recorders: object)
         paths = [str(ROOT / "tests" / name) for name in names]
         plugins = [_PlantedFirst(), *recorders]
         return pytest.main([*options, *general, *without, *paths], plugins=plugins)
+
+
+def found_at_exit(exit_code: int | None) -> Caught | str:
+    """Return what the exit code of a process says that has ended during its hunt."""
+    if exit_code == TEST_HANGS:
+        return Caught("a test", "Timeout: the test does not end, also not by exceptions")
+    return f"the process ended with {exit_code}"
 
 
 def _failure(report: pytest.TestReport) -> str:

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any
 
-from tests.mutants.hunt import Caught, HuntFailed, hunt
+from tests.mutants.hunt import Caught, HuntFailed, found_at_exit, hunt
 from tests.mutants.planting import Nodes, OrderedRuns, Planted, Seeds
 from tests.mutants.recorded import Record
 from tests.mutants.warm import (
@@ -208,7 +208,7 @@ class Hunters:
             found: Found = answers.recv()
         except EOFError:
             process.join()
-            return f"the process ended with {process.exitcode}"
+            return found_at_exit(process.exitcode)
         else:
             return found
         finally:

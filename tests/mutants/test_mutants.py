@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 import pytest
 
+from tests.mutants.hunt import Caught, found_at_exit
 from tests.mutants.hunters import Hunt, Hunters
 from tests.mutants.planted import PLANTED
 from tests.mutants.planting import ROOT, Nodes, Package, Planted, Seeds, module_name, nodes
@@ -145,6 +146,54 @@ def test_test_without_end_fails_although_asyncio_has_caught_its_timeout(tmp_path
     test = tmp_path / "test_waits.py"
     test.write_text(_TEST_WITH_IGNORED_TIMEOUT)
     run = [sys.executable, "-c", _RUN_FOR_A_SECOND, f"{test}::test_waits"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
+    assert "Timeout" in done.stdout
+
+
+_TEST_THAT_CATCHES_EVERY_TIMEOUT = """
+import signal
+
+def test_waits():
+    while True:
+        try:
+            signal.pause()
+        except BaseException:
+            pass
+"""
+_RUN_FOR_A_MOMENT = """
+import sys
+from tests.mutants.hunt import run_tests
+run_tests(sys.argv[1:], seconds=0.2)
+"""
+
+
+def test_test_that_catches_its_timeouts_ends_the_hunt_as_caught(tmp_path: Path) -> None:
+    test = tmp_path / "test_waits.py"
+    test.write_text(_TEST_THAT_CATCHES_EVERY_TIMEOUT)
+    run = [sys.executable, "-c", _RUN_FOR_A_MOMENT, f"{test}::test_waits"]
+    done = subprocess.run(run, check=False, timeout=60, cwd=ROOT)
+    found = found_at_exit(done.returncode)
+    assert isinstance(found, Caught)
+    assert "Timeout" in found.text
+
+
+_TEST_THAT_FAILS_SLOWLY = """
+import pytest, signal
+
+class Slow:
+    def __repr__(self):
+        signal.pause()
+
+def test_fails():
+    assert Slow() is None
+"""
+
+
+def test_timeout_in_the_report_of_a_failure_is_caught(tmp_path: Path) -> None:
+    """The exception of the time limit is then an error of pytest itself."""
+    test = tmp_path / "test_fails.py"
+    test.write_text(_TEST_THAT_FAILS_SLOWLY)
+    run = [sys.executable, "-c", _RUN_FOR_A_SECOND, f"{test}::test_fails"]
     done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
     assert "Timeout" in done.stdout
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from tests.mutants.hunt import Caught, HuntFailed, find, run_pytest, run_tests
+from tests.mutants.hunt import Caught, HuntFailed, find, found_at_exit, run_pytest, run_tests
 from tests.mutants.planting import ROOT, SOURCE_ROOTS, Nodes, OrderedRuns, Planted, Seeds
 from tests.mutants.replacing import LoadedFunctions
 
@@ -69,7 +69,7 @@ def serve(tasks: Connection, files: Sequence[str], seconds: float, temporary: st
                 tasks.send(answers.recv() if ready else f"no result within {seconds:g} s")
             except EOFError:
                 process.join()
-                tasks.send(f"the process ended with {process.exitcode}")
+                tasks.send(found_at_exit(process.exitcode))
             finally:
                 end(process)
                 answers.close()

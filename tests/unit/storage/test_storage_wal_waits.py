@@ -85,9 +85,11 @@ def test_checkpoint_that_was_asked_for_is_made_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(node.commits, "checkpoint", make)
     node.commits._wake.set()
     node.commits.start(node.failures.put)
-    assert made.wait(_SECONDS)
-    assert not node.commits._wake.is_set(), "the thread would not pause"
-    node.commits.end_thread()
+    try:
+        assert made.wait(_SECONDS)
+        assert not node.commits._wake.is_set(), "the thread would not pause"
+    finally:
+        node.commits.end_thread()
 
 
 class _SlowCheckpointDisk(MemoryDisk):
