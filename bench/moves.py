@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -105,6 +106,7 @@ async def _measure(partitions: int, megabytes: int, rate: float, at_once: int) -
         await cluster.put_load(2, 20, _FILL_BYTES, records, locks=False)
         seconds = time.perf_counter() - begun
         print(f"{partitions} partitions filled with {megabytes} MB each in {seconds:.0f} s")
+        await asyncio.to_thread(os.sync)  # The fill's write-back would delay the appends alone.
         local = cluster.local
         async with (
             _empty_storage(cluster) as (destination, admin_port),
