@@ -84,7 +84,7 @@ def unusable_cluster(problem: Exception) -> Statement | None:
     """
     match problem:
         case NoCluster():
-            remedy = "Check the path, or create the cluster; what ZooKeeper has there"
+            remedy = "Check the path, or create the cluster. To see what ZooKeeper has there"
             return _critical(f"{problem}.", remedy, "waltz cluster show")
         case MalformedMetadata():
             remedy = "Look at what a rescue from the storages would write"

@@ -99,7 +99,7 @@ def test_remedy_of_local_cluster_starts_a_missing_process_that_has_ended() -> No
     missing = Statement(
         Severity.CRITICAL,
         "Partition 0: it is assigned to server 1, which is not running.",
-        "Start a server, which takes over. The servers that run",
+        "Start a server, which takes over. To see which servers run",
         "waltz server list",
         missing=ProcessKind.SERVER,
     )

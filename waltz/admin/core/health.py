@@ -24,29 +24,23 @@ MIN_DISK_FREE = 20.0
 
 _REMEDIES = {
     Check.ONE_SERVER: (
-        "Start a server, which takes over partitions without one. The servers that run",
+        "Start a server, which takes over partitions without one. To see which servers run",
         "waltz server list",
     ),
     Check.SERVER_AGREES: (
         "Wait some seconds. If it stays so, read the log of the server",
         "waltz cluster verify --wait 30",
     ),
-    Check.STORAGES_REACHED: (
-        "Check the network between both",
-        "waltz cluster check-connectivity",
-    ),
+    Check.STORAGES_REACHED: ("Check the network between both", "waltz cluster check-connectivity"),
     Check.STORAGES_AGREE: ("Compare and correct", "waltz storage sync --dry-run"),
-    Check.QUORUM: (
-        "Start storages until the partition has a majority",
-        "waltz storage list",
-    ),
+    Check.QUORUM: ("Start storages until the partition has a majority", "waltz storage list"),
     Check.REPLICAS_RECOVERED: (
         "Wait until the server has filled the replica; the log of the server has the progress",
         "waltz top",
     ),
     Check.SERVER_HEALTHY: ("Find the missing replicas", "waltz cluster verify"),
 }
-"""For each check: what to do if it fails, and the next command."""
+"""For each check: what to do if it fails, and the next command, which is shown after a colon."""
 _IMPLIED_BY_NO_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
 """Checks that a missing quorum makes fail; only the missing quorum gets a statement then."""
 _IMPLIED_BY_NO_SERVER = (
@@ -272,16 +266,18 @@ def _unexplained_problems(
     for finding in failed:
         if finding.check in _IMPLIED_BY_NO_QUORUM and finding.partition in without_quorum:
             continue
+        # The statement on the silent or missing server already says this.
         if finding.check is Check.SERVER_HEALTHY and _server_is_silent(now, finding.partition):
             continue
         for problem in finding.problems:
             # A problem that names a silent process may be no more than a result of its silence. The
-            # text of a problem has the addresses of the processes that it is about. Problems of the
-            # checks in `_CRITICAL` are kept nevertheless: appends wait, whatever the cause is.
+            # text of a problem has the addresses of the processes that it is about. Apart from
+            # those skipped above, problems of the checks in `_CRITICAL` are kept: appends wait.
             words = {word.strip(",:;") for word in problem.split()}
             if finding.check not in _CRITICAL and silent & words:
                 continue
-            # No server fills such a replica, so the remedy of the check would be wrong.
+            # No server fills a replica that is refused or switched off, so the remedy of the check,
+            # to wait for that, would be wrong. `_damage` has a statement on the replica.
             if finding.check is Check.REPLICAS_RECOVERED and words & unusable[finding.partition]:
                 continue
             if (
@@ -343,14 +339,15 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
                 command = f"waltz storage recover {replica.storage} {partition.partition}"
                 yield Statement(Severity.CRITICAL, text, "Repair them", command)
             elif replica.state is ReplicaState.OFF:
-                missing = problem_times.of_missing_replica(now, partition.partition)
                 yield Statement(
                     Severity.WARNING,
                     f"The replica {place} is switched off: {replica.reason}.",
                     "Switch it on when the reason is gone for which it was switched off",
                     f"waltz storage switch {replica.storage} {partition.partition} "
                     "--read on --write on",
-                    period=UNKNOWN_PERIOD if replica.in_session else missing,
+                    period=problem_times.of_switched_off_replica(
+                        now, partition.partition, replica.storage
+                    ),
                 )
 
 

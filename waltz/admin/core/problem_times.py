@@ -105,6 +105,16 @@ def of_missing_replica(now: Sample, partition: int) -> Period:
     return Period(since=now.changed_at.get(partition))
 
 
+def of_switched_off_replica(now: Sample, partition: int, storage: str) -> Period:
+    """Return since when a replica that is switched off is missing in its session.
+
+    The metadata show this only if it takes no part in the session that they describe.
+    """
+    if now.in_session(partition, storage):
+        return UNKNOWN_PERIOD
+    return of_missing_replica(now, partition)
+
+
 def of_refused_replica(now: Sample, partition: int, storage: str) -> Period:
     """Return since when a storage refuses a replica, which then takes part in no session."""
     at = now.changed_at.get(partition)
