@@ -10,7 +10,7 @@ ADMIN_BUGS = (
     Planted(
         "a source is dropped before a session without it",
         Package.ADMIN,
-        "if step := next_removal_step(observation, (view,), frozenset({order.source})):\n"
+        "if step := next_step_after_removal(observation, (view,), frozenset({order.source})):\n"
         "    return step\n",
         "",
         "A replica that is needed for a quorum of the last session is lost.",
@@ -42,7 +42,7 @@ ADMIN_BUGS = (
     Planted(
         "a retired group is dropped at once",
         Package.ADMIN,
-        "next_removal_step(observation, views, leaving) or _drop(",
+        "next_step_after_removal(observation, views, leaving) or _drop(",
         "_drop(",
         "Replicas are deleted that a session may still need.",
         OrderedRuns("retire", lost=True),

@@ -31,7 +31,7 @@ class ForeignParts:
     storages: frozenset[str] = frozenset()
     servers: frozenset[str] = frozenset()
 
-    def servers_obstacle(self) -> str | None:
+    def obstacle_to_copies_on_pools(self) -> str | None:
         """Return why pools must not get copies yet: foreign servers run. None without them.
 
         The host names of the pools' storages are known only inside the Kubernetes cluster, so a

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz.admin.core.replica_filling import next_fill_step, next_switch_on_step
-from waltz.admin.core.replica_removal import next_removal_step
+from waltz.admin.core.replica_removal import next_step_after_removal
 from waltz.admin.core.replicas import (
     ObservationScope,
     PartitionView,
@@ -137,7 +137,7 @@ def _change(view: PartitionView, wanted: frozenset[str], order: Move) -> ChangeA
 
 def _drop_at_source(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     """Return the next step until the source, which is unassigned, has dropped its replica."""
-    if step := next_removal_step(observation, (view,), frozenset({order.source})):
+    if step := next_step_after_removal(observation, (view,), frozenset({order.source})):
         return step
     if order.source not in observation.groups:
         return Done()  # The storage has left the cluster: its admin port is not known any more.

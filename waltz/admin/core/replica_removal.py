@@ -22,7 +22,7 @@ from waltz.admin.core.steps import ChangeAssignment, Wait
 from waltz.metadata.core.storage_maps import ReplicaChange
 
 
-def next_removal_step(
+def next_step_after_removal(
     observation: ReplicaObservation, views: Iterable[PartitionView], removed: frozenset[str]
 ) -> ChangeAssignment | Wait | None:
     """Return the next step after the partitions were unassigned from the ``removed`` storages.

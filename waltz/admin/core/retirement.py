@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz.admin.core.replica_removal import next_removal_step
+from waltz.admin.core.replica_removal import next_step_after_removal
 from waltz.admin.core.replicas import (
     ObservationScope,
     ReplicaObservation,
@@ -68,11 +68,13 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
             return Refuse(problem)
     if not affected:
         # The assignment has been changed, by this attempt or an earlier one.
-        return next_removal_step(observation, views, leaving) or _drop(observation, leaving, order)
+        return next_step_after_removal(observation, views, leaving) or _drop(
+            observation, leaving, order
+        )
     if order.at_once is not None:
         # The partitions of earlier changes must have recovered before the next change.
         changed = [view for view in views if not view.replicas & leaving]
-        if step := next_removal_step(observation, changed, leaving):
+        if step := next_step_after_removal(observation, changed, leaving):
             return step
     for view in affected:
         if problem := change_obstacle(observation, view, view.replicas - leaving):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz.admin.core.assignment import AssignmentSide
-from waltz.admin.core.replica_removal import next_removal_step
+from waltz.admin.core.replica_removal import next_step_after_removal
 from waltz.admin.core.replicas import (
     ObservationScope,
     PartitionView,
@@ -95,7 +95,7 @@ class Unassignment(Order):
             return change or Done()
         if self.force:
             return self._wait_for_sessions_without_storage(views) or self._forced_drop()
-        step = next_removal_step(observation, views, frozenset({self.storage}))
+        step = next_step_after_removal(observation, views, frozenset({self.storage}))
         return step or self._drop(observation, views)
 
     def _missing_partition(self, observation: ReplicaObservation) -> str | None:

@@ -89,7 +89,7 @@ def plan_replicas(
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
     # A change that adds copies has this obstacle among its waits already.
-    obstacle = foreign.servers_obstacle()
+    obstacle = foreign.obstacle_to_copies_on_pools()
     if plan.change is None and desired.cluster.spec.pools and obstacle is not None:
         plan += wait(obstacle)
     without_replica = {view.partition for view, _ in missing}

@@ -2,8 +2,8 @@
 
 Every change of an assignment comes from an *order* of `waltz.admin`, which the command line uses,
 too: an order has a goal, such as a move, and returns the next step for the observed state. The
-modules here decide which order is next, prepare it by empty replicas, and unregister empty storages
-after it:
+modules here decide which order is next, create the empty replicas that it will fill before it
+begins, and unregister storages that are empty after it:
 
 * `shape_growth` adds copies on pools that the spec names.
 * `shape_removal` removes the copies of pools that the spec does not name.
@@ -45,7 +45,7 @@ def plan_shape(
 
     ``capacities`` are the sizes of the data volumes, by storage.
     """
-    growth = plan_added_copies(desired, present, missing, foreign.servers_obstacle())
+    growth = plan_added_copies(desired, present, missing, foreign.obstacle_to_copies_on_pools())
     if not growth.done:
         return growth
     removal = plan_removal(desired, present)

@@ -1,10 +1,11 @@
 """Plan what happens to the groups of an adopted cluster's foreign storages. Pure.
 
-With ``adopt.foreignGroups: Retire`` the groups give up their copies one after the other, by the
-order `Retirement` of `waltz.admin`, as a pool does that leaves (`shape_removal`): a replica is
-unassigned only if the other replicas are healthy, form a quorum, and have equal range checksums.
-Three copies in the pools remain of every partition, whatever ``spec.allowFewerCopies`` says. The
-foreign storages keep their files. They are unregistered when they hold no replica.
+With ``adopt.foreignGroups: Retire`` the groups give up their copies, one group after the other.
+Each is retired by the administrative order (a goal with steps) `Retirement` of `waltz.admin`, in
+the same way as a pool that is removed from the spec (`shape_removal`): a replica is unassigned only
+if the other replicas are healthy, form a quorum, and have equal range checksums. Three copies in
+the pools remain of every partition, whatever ``spec.allowFewerCopies`` says. The foreign storages
+keep their files. They are unregistered when they hold no replica.
 
 The operator changes nothing else at foreign storages: it neither creates replicas there, nor
 switches them on, nor recovers them.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from waltz.admin.core.replica_removal import next_removal_step
+from waltz.admin.core.replica_removal import next_step_after_removal
 from waltz.admin.core.retirement import Retirement
 from waltz.admin.core.steps import ChangeAssignment, UnregisterStorage
 from waltz_operator.core.desired import DesiredCluster
@@ -37,8 +38,10 @@ def plan_reassignment(present: ClusterPresent, foreign: Set[str]) -> ClusterPlan
     if not foreign:
         return EMPTY_PLAN
     views = [present.replicas.partitions[each] for each in sorted(present.replicas.partitions)]
-    # A wait is left out: `Retirement` itself waits for sessions without these storages.
-    step = next_removal_step(present.replicas, views, frozenset(foreign))
+    # A `ChangeAssignment` of this function only assigns removed replicas again. Its other step is a
+    # `Wait`, ignored here: `Retirement` itself waits until sessions without these storages have
+    # recovered.
+    step = next_step_after_removal(present.replicas, views, frozenset(foreign))
     return ClusterPlan((step,)) if isinstance(step, ChangeAssignment) else EMPTY_PLAN
 
 
