@@ -25,8 +25,9 @@ from waltz_storage.core.wal.logged_files import LoggedFiles
 from waltz_storage.core.wal.operations import Operation, encoded_bytes
 
 DIRECT_BYTES = 256 << 10
-"""A record of at least this size is written to its file once, and its checksum to the log. Smaller
-records are written twice, which costs less than a flush of one more file."""
+"""A record of at least this size is written only to its segment file; the log gets its checksum.
+The commit must then flush that file besides the log. For a smaller record this extra flush costs
+more than writing the record twice: to the log, and later to the file."""
 
 _LEAST_PAUSE_SECONDS = 1.0
 """The shortest pause between two checkpoints."""
@@ -331,9 +332,13 @@ class WalCommits:
     def _flush_header(self) -> None:
         """Make the header of the last checkpoint durable.
 
-        The flush of a transaction includes a header that was written before the transaction. A
-        flush that is under way now may have begun earlier, without this header. So wait until that
-        flush has ended, and flush the header if it is still not durable.
+        While a transaction is written but not complete, do not flush here: its own flush makes the
+        header durable, too, if the header was written before that flush began. So wait until the
+        transaction is complete. If its flush began first, the header is still pending afterwards,
+        and is flushed here.
+
+        When `_write_transaction` calls this, its transaction is not written yet: it does not wait
+        for itself.
         """
         while self.logged.header_pending:
             if self.logged.writer.writing:

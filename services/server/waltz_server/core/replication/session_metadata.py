@@ -106,7 +106,8 @@ class SessionMetadata:
         """Resolve a write in doubt; drain the session if there is still a reason for a renewal."""
         session = self._session
         if (value.generation, value.session_id) != (session.generation, session.session_id):
-            # The storages refuse this session as soon as the one in the metadata contacts them.
+            # ZooKeeper names a newer session. Close now: the storages will refuse this session's
+            # requests as soon as the newer session has contacted them.
             session.close(
                 f"session {value.session_id} of generation {value.generation} has begun instead"
             )

@@ -52,6 +52,14 @@ class KnownLog:
         """
         return self.local_low_water_mark if self.flushed is None else self.flushed.last_id
 
+    @property
+    def last_known_record(self) -> int | None:
+        """The last record that the log is known to have had, None if no record is known.
+
+        The mark `NEVER_REACHED` names no record.
+        """
+        return self.must_reach if 0 <= self.must_reach < NEVER_REACHED.last_id else None
+
 
 class FlushedMark(Protocol):
     """Stores the flushed mark of one log."""

@@ -3,8 +3,9 @@
 Files are used only through the `Disk` that the caller passes. `log_recovery` finds the records of
 each segment. This module checks all files of the log before it changes any of them: a partition
 that is refused keeps its files. There are two exceptions. The remains of an interrupted creation of
-a segment, which have no records, are removed first. An older copy of a log is noticed only after
-the invalid bytes at its end were removed.
+a segment, which have no records, are removed first. If the directory was replaced by an older copy
+of itself, such as a backup, this may be noticed only after the invalid bytes at the log's end were
+removed (`_check_flushed_record`).
 
 A partition is refused by one of two errors. PartitionDamaged: files are missing, unreadable or
 invalid. PartitionUnopened: the process cannot open a file now, for example because it has too many
@@ -18,7 +19,6 @@ from itertools import zip_longest
 from waltz_storage.core.disk import Disk, DiskFile, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.flushed_end import (
-    NEVER_REACHED,
     FlushedEnd,
     FlushedMark,
     KnownLog,
@@ -75,8 +75,8 @@ def open_log(
             for first_id, next_first_id in zip_longest(first_ids, first_ids[1:])
         ]
         # The last process may have been killed before it flushed the directory. Without this flush,
-        # a loss of power could remove a segment whose records this process has answered, or bring
-        # back one that a truncation has removed.
+        # a later loss of power could remove a segment with records that this process has
+        # acknowledged by then, or bring back one that a truncation has removed.
         disk.flush_directory(identity.directory)
         sealed = []
         for plan in plans[:-1]:
@@ -145,9 +145,9 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
         return
     what = "its directory has no segments" if has_directory else "its directory is missing"
     evidence = (
-        f"the partition has records up to {known.must_reach}"
-        if 0 <= known.must_reach < NEVER_REACHED.last_id
-        else "the partition has had files"
+        "the partition has had files"
+        if known.last_known_record is None
+        else f"the partition has records up to {known.last_known_record}"
     )
     raise PartitionDamaged(
         identity.partition,

@@ -6,7 +6,11 @@ before or not; `region_files` says why that is correct. After a crash at any mom
 can be done again.
 
 *Regions* are the files whose changes are logged, by number. The *catalogue* is region 0: it has a
-row with the file of each region, and the *position* in the log up to which a checkpoint has begun.
+row with the file of each region, and the *position*: the place in the log to which the newest
+checkpoint moves the log's beginning. A checkpoint writes the position first and the header of the
+log afterwards, so the position is at or after the checkpoint in the header, and at or before the
+end of the log.
+
 *Direct data* are those of a large record: they are written to their file before the transaction,
 which has only a `Check` with their checksum.
 
@@ -106,8 +110,9 @@ def replay_log(
     damage, and a later start would take the data for an interrupted write and cut them off.
 
     Raises HeaderDamaged, WalDamaged, VolumesDiffer and CatalogueDamaged before a file of a region
-    is changed. Only if a row in the log would replace a file that exists, CatalogueDamaged may come
-    later. Raises OSError, NoSpace, DiskFailed.
+    is changed. One CatalogueDamaged may come later, during the second reading: that for a row in
+    the log which names another file for a region whose present file still exists. Raises OSError,
+    NoSpace, DiskFailed.
     """
     header = recover_wal_header(file)
     reader = BlockReader(file)
@@ -124,6 +129,7 @@ def replay_log(
     if last is not None:
         _write_last_again(file, files, header, last)
     damaged = _apply_all(header, reader, files, survey.blocks, end, progress)
+    # This also writes the new position to the catalogue: it must be durable before the header.
     files.flush(end.following)
     refuse(damaged)
     header = _write_header_of_empty_log(file, header, end.following)
@@ -155,8 +161,9 @@ def _complete_rows(files: RegionFiles, survey: _Survey) -> None:
     """Replace damaged rows of the catalogue, in memory, by the rows in the log.
 
     A crash may have torn a row that the log writes. Operations in the log before that write need
-    the row, too. For them, the row that the log writes first is right: all operations in the log
-    with the same region mean the same file (docs/decisions/write-ahead-log.md, invariant 5). Raises
+    the row as it was before, which is lost. The row that the log writes first can take its place:
+    it names the same file (docs/decisions/write-ahead-log.md, invariant 5). A later row may say
+    that the file is removed: with that one, operations before the removal would be left out. Raises
     CatalogueDamaged if an operation needs a row that neither the catalogue nor the log has.
     """
     catalogue = files.catalogue
