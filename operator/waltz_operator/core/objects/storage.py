@@ -161,11 +161,11 @@ def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
 
 
 def _allowed_names(cluster: WaltzCluster) -> dict[str, Any]:
-    """Return the settings that admit only peers with the certificate of the processes.
+    """Return the settings that admit only peers whose certificate has the name of this cluster.
 
-    A storage obeys its peers. Without these settings, a client could change the log on a storage.
-    There are no such settings for the certificates of a user (``tls.mode`` Secret), which may have
-    any names, such as one with a wildcard.
+    All processes of the cluster share this name. A storage obeys its peers: without these settings,
+    a client could change the log on a storage. There are no such settings for the certificates of a
+    user (``tls.mode`` Secret), which may have any names, such as one with a wildcard.
     """
     match cluster.spec.tls.mode:
         case TlsMode.OPERATOR | TlsMode.CERT_MANAGER:

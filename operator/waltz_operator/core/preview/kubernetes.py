@@ -148,8 +148,9 @@ def _pods(objects: Objects, name: str) -> Iterator[tuple[ObjectKey, int]]:
 def _revision_of_pods(objects: Objects, name: str) -> str | None:
     """Return the revision of the pods that a StatefulSet left behind, None without such pods.
 
-    They have the template of the set that is created again, because a set is deleted without its
-    pods only while all of them are current.
+    To change the claim templates of a StatefulSet, the operator deletes the set without its pods,
+    and creates it again. It does so only while all pods are current, so they have the template of
+    the new set, and its revision.
     """
     labels = (objects[pod]["metadata"].get("labels") or {} for pod, _ in _pods(objects, name))
     return next((each[REVISION_LABEL] for each in labels if REVISION_LABEL in each), None)
@@ -191,9 +192,10 @@ def _missing_claims(objects: Objects, live: LiveObject, pod: str) -> dict[Object
 
 
 def _with_counts(live: LiveObject, ready: int, current: int) -> dict[str, Any]:
-    """Return a workload with a status that counts its pods and belongs to its current version.
+    """Return a workload with the status that its controller writes, which counts the pods.
 
-    ``ready`` pods are ready, and ``current`` pods have the current template.
+    The controller has seen the latest spec (``observedGeneration``). ``ready`` pods are ready, and
+    ``current`` pods have the current template.
     """
     status = {
         **(live.get("status") or {}),
@@ -208,21 +210,21 @@ def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
     """Return whether an apply changes the template of the pods: existing pods are then outdated.
 
     An apply also removes the fields that only the earlier manifest had. `matches` does not find
-    them, because it compares only the fields that ``wanted`` has. The following find them:
-
-    * The record of the applied template, if there is one.
-    * Without a record, a live template that is equal to the wanted one: it loses no field.
-    * Otherwise the digests of the earlier and the wanted manifest. If they differ although every
-      field of the wanted spec is live, a field is removed. It is not known which field, so it
-      counts as one of the template.
+    them, because it compares only the fields that ``wanted`` has.
     """
     spec = wanted.body["spec"]
     if not matches(Manifest(wanted.key, {"spec": {"template": spec["template"]}}), live):
+        # A wanted field differs.
         return True
     if (recorded := recorded_template(live)) is not None:
+        # The record has exactly the fields of the template that was applied last.
         return not is_same_template(recorded, spec["template"])
     if is_same_template(without_null(live["spec"]["template"]), spec["template"]):
+        # The live template has no field beside the wanted ones, so the apply removes none.
         return False
+    # Every wanted field of the template is live, and perhaps others, which may be defaults of
+    # Kubernetes. If every field of the wanted spec is live although the earlier manifest was not
+    # this one, the apply removes a field. It is not known which: assume one of the template.
     digest_before = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
     digest_after = wanted.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
     has_other_digest = digest_before not in (None, digest_after)

@@ -108,10 +108,11 @@ class OutsideAccess(Model):
     source_ranges: Annotated[tuple[SourceRange, ...], Field(max_length=64)] = ()
     """The IP addresses from which clients may connect, as ranges such as `10.0.0.0/8`. If empty,
     clients may connect from everywhere. Services of type LoadBalancer get the ranges as
-    `loadBalancerSourceRanges`, which do not limit connections to the ports of nodes that such a
-    Service also has. With externalTrafficPolicy Local and `networkPolicies`, the NetworkPolicies of
-    servers, storages and ZooKeeper allow connections from these ranges and from pods only. With
-    type NodePort or a managed ZooKeeper, `sourceRanges` requires both."""
+    `loadBalancerSourceRanges`. Such a Service also has a port on every node, and the ranges do not
+    limit connections to it. The NetworkPolicies of servers, storages and ZooKeeper limit them if
+    `externalTrafficPolicy` is Local and `networkPolicies` is true: then only pods, and clients in
+    these ranges, can connect to the ports of the Services. So `sourceRanges` requires these two
+    settings with type NodePort, and with a managed ZooKeeper."""
 
     external_traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
     """With `Cluster`, every node forwards connections to the pod, which does not see the address of
@@ -131,6 +132,7 @@ class OutsideAccess(Model):
     connections by `sourceRanges` or in your network. A managed ZooKeeper requires `true`: clients
     read the addresses of servers from ZooKeeper. An external one requires `false`."""
 
+    # `WaltzCluster` checks that `networkPolicies` is set: it is not a field of this model.
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "(self.type == 'NodePort') == (self.host != '')",
@@ -165,7 +167,10 @@ class OutsideAccess(Model):
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The source ranges with all host bits 0: an API server may refuse a range with others."""
+        """The source ranges with their host bits set to 0: 10.1.2.3/8 becomes 10.0.0.0/8.
+
+        An API server may refuse a range that has host bits.
+        """
         return tuple(str(ipaddress.ip_network(each, strict=False)) for each in self.source_ranges)
 
 
