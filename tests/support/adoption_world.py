@@ -62,8 +62,8 @@ def adopting_resource(partitions: int, pools: list[str], **spec: Any) -> dict[st
 class AdoptionWorld(ShapeWorld):
     """A running cluster with foreign storages, one group for each number in ``groups``.
 
-    The number is that of the group's storages. ``pools`` are the pools of the spec; ``others`` are
-    StoragePools that exist beside them.
+    The number says how many storages the group has: (1, 1, 1) is three groups of one storage.
+    ``pools`` are the pools of the spec; ``others`` are StoragePools that exist beside them.
     """
 
     def __init__(
@@ -129,7 +129,9 @@ class AdoptionWorld(ShapeWorld):
             return  # The compare-and-set fails.
         new, lost = change.wanted - change.expected, change.expected - change.wanted
         if not self.acts_late:
-            assert not (new - self.foreign and self.old_servers), "old servers may not reach pools"
+            # Foreign servers perhaps cannot reach the storages of pools.
+            gets_copy_too_early = new - self.foreign and self.old_servers
+            assert not gets_copy_too_early, "a pool gets a copy while foreign servers run"
         if lost & self.foreign:
             assert len(change.wanted - self.foreign) >= MIN_COPIES, "too few copies in pools remain"
 
@@ -140,6 +142,11 @@ class AdoptionWorld(ShapeWorld):
 
     @override
     def _run_servers(self) -> None:
+        """Run the servers of the spec as pods with addresses, beside the foreign servers.
+
+        The operator recognizes its own servers by the addresses of their pods; the base class runs
+        servers without pods. The WaltzCluster is named ``log``: `NAME` is its name in ZooKeeper.
+        """
         found = self.objects.get(ObjectKey("Deployment", "log-server"))
         count = 0 if found is None else found["spec"]["replicas"]
         pods = {ObjectKey("Pod", f"log-server-{i}"): f"10.0.0.{i}" for i in range(count)}

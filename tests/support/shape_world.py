@@ -1,7 +1,8 @@
 """Extend the simulated world by the contents of replicas, so that changes of shape can be checked.
 
-Every step is checked against what it may give up: `ShapeWorld.perform` fails if a step harms a
-copy, and raises StepRefused if ZooKeeper, a storage or a proof would refuse the step.
+The *shape* of a cluster is its storages, and which of them have replicas of which partitions. Every
+step is checked: `ShapeWorld.perform` fails if the step endangers a copy that is still needed, and
+raises StepRefused if ZooKeeper, a storage or a proof would refuse the step.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ class ShapeWorld(World):
             case CreateReplicas() | SwitchOn() | SwitchOff() if not self._is_possible(step):
                 raise StepRefused(f"{step} is not possible")
             case UnregisterStorage(storage) if not self.acts_late:
-                # An outdated plan may unregister a storage that is used again: until it has
-                # partitions that is only registered again. ZooKeeper refuses it later.
+                # An outdated plan may unregister a storage that is in use again. As long as no
+                # partitions are assigned to it, this does no harm: the operator registers it again.
+                # Once partitions are assigned, ZooKeeper refuses the step.
                 assert not self.disks.get(storage), f"{storage} is unregistered with replicas"
             case ApplyObject(manifest, _):
                 self._check_number_of_pods(manifest)
@@ -101,6 +103,7 @@ class ShapeWorld(World):
                 if not self.is_reachable(storage) or held is None:
                     raise StepRefused(f"partition {partition} on {storage} cannot be compared")
             wrong = {each for each in storages if (each, partition) in self.corrupt}
+            # A comparison finds only differences: copies that are all wrong in the same way pass.
             if wrong and wrong != storages:
                 raise StepRefused(f"partition {partition} differs on {', '.join(sorted(wrong))}")
         assert isinstance(self.znodes, Znodes)
@@ -117,11 +120,14 @@ class ShapeWorld(World):
             assert proven == change.wanted, "a copy is given up without a proof of the others"
             self.given_up += len(change.expected - change.wanted)
         new = change.wanted - change.expected - view.session_replicas
-        # An outdated plan may assign a replica that was in the session then. Votes ignore it.
+        # When an outdated plan was made, a replica that it assigns may have been in the session. It
+        # no longer is, so votes ignore it, and no proof is needed.
         if view.session_replicas and new and not self.acts_late:
             assert proven == change.wanted, f"the copies on {sorted(new)} are not proven"
             for storage in new:
-                assert change.partition in self.disks[storage], "it exists before it is assigned"
+                assert change.partition in self.disks[storage], (
+                    "a replica is assigned that does not exist"
+                )
 
     def _check_copy(self, source: str, destination: str, partition: int) -> None:
         for storage in (source, destination):
@@ -131,7 +137,9 @@ class ShapeWorld(World):
             raise StepRefused(f"partition {partition} is switched on at {destination}")
         view = self.view(partition)
         if destination not in view.replicas:
-            # What a copy cuts off must not be needed by a vote.
+            # What a copy cuts off must not be needed by a vote. This cannot be checked for an
+            # assigned replica: the metadata name it even if its disk was lost, and then it must be
+            # filled. The order `ReplicaRecovery` checks that votes ignore it.
             assert destination not in view.session_replicas, "a replica of the session is cut"
 
     def _check_drop(self, storage: str, partitions: tuple[int, ...]) -> None:
@@ -141,7 +149,7 @@ class ShapeWorld(World):
             raise StepRefused(f"{storage} keeps partitions that ZooKeeper assigns to it")
         for partition in partitions:
             view = self.view(partition)
-            assert storage not in view.session_replicas, "the last session needs the replica"
+            assert storage not in view.session_replicas, "a replica of the last session is dropped"
             assert self.opens(partition), "a replica is dropped while its partition is closed"
 
     def _check_number_of_pods(self, manifest: Manifest) -> None:

@@ -3,10 +3,10 @@
 The copy ends where the source's present store session began: all transactions before that point are
 committed. Servers copy the rest when the replica is switched on.
 
-Before the first copy, the destination's log is cut to its low-water mark. Until the copy is
-complete, the log may lack records that the replica has acknowledged, and recovery would count it as
-a voter that never had them. So repeat an interrupted copy before you switch the replica on. The
-repetition continues at the low-water mark that the destination has persisted.
+Every copy begins by cutting the destination's log to its low-water mark. The copy raises that mark
+after each part, so a repetition continues where the last one ended. Until the copy is complete, the
+log may lack records that the replica has acknowledged, and recovery would count it as a voter that
+never had them. So repeat an interrupted copy before you switch the replica on.
 
 The destination reads the records from the source itself. A destination that cannot do so, because
 of its version or because it does not reach the source, gets them from this process.
@@ -209,10 +209,10 @@ class _OfflineWriter:
     async def _set_mark(self, mark: int) -> None:
         """Persist ``mark``, up to which all records are written, as the low-water mark.
 
-        The log may end below the persisted mark: a recovery cuts it there if the mark was written
-        by a session that never opened (see `core.replication.replica_roles` of the server). Then
-        nothing is persisted until the copy reaches that mark again, because a storage refuses a
-        smaller mark.
+        A storage refuses a mark smaller than the one it has persisted. The log can end below the
+        persisted mark: if a session wrote the mark but never opened, a later recovery may cut the
+        log below it (see `core.replication.replica_roles` of the server). Then the marks of the
+        first copied parts are skipped, until the copy has reached the persisted mark.
         """
         if mark >= self._mark:
             await self._call(messages.SetLowWaterMarkRequest, mark, messages.SuccessResponse)

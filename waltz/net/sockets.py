@@ -81,7 +81,7 @@ async def _resolve(host: str, port: int) -> Sequence[_Info]:
 
 
 def _alternating(infos: Sequence[_Info]) -> list[_Info]:
-    """Return the addresses so that IPv6 and IPv4 take turns, as often one of them has no route."""
+    """Return the addresses with IPv6 and IPv4 in turn: many hosts have a route for only one."""
     first = [info for info in infos if info[0] == infos[0][0]]
     others = [info for info in infos if info[0] != infos[0][0]]
     turns = chain.from_iterable(zip_longest(first, others))

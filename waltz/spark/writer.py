@@ -203,16 +203,17 @@ class TaskAttempt:
         Each row has all locks of the attempt, and these include two for each earlier run of the
         epoch if rows have ids. So all rows together could have more locks than a server accepts.
         """
-        own = self._locks
-        num_own = len(own.write_locks) + len(own.read_locks) + len(own.append_locks)
-        for part in in_parts(rows, num_own, MAX_LOCKS):
+        locks = self._locks
+        num_locks = len(locks.write_locks) + len(locks.read_locks) + len(locks.append_locks)
+        for part in in_parts(rows, num_locks, MAX_LOCKS):
             await self._append_to(partition, part)
 
     async def _append_to(self, partition: int, rows: Sequence[RowToAppend]) -> None:
         """Append the missing ones of ``rows`` to a partition in which the attempt is registered.
 
-        After a refusal search the log, and append the rows that are still missing. An append that
-        is absent because of a fault is treated like a refused append.
+        After an outcome `Refused`, search the log, and append the rows that are still missing.
+        `Absent`, which means that a fault kept the append out of the log, is treated in the same
+        way.
         """
         missing = self._missing_rows[partition]
         selected = missing.select(rows)
@@ -220,18 +221,18 @@ class TaskAttempt:
             drafts = [self._draft(row) for row in selected]
             outcomes = await self._client.bulk.append(partition, drafts, mark=missing.mark)
             appended: dict[int, RowToAppend] = {}
-            refused: list[RowToAppend] = []
+            not_appended: list[RowToAppend] = []
             for outcome, row in zip(outcomes, selected, strict=True):
                 if isinstance(outcome, Appended):
                     appended[outcome.transaction_id] = row
                 else:
-                    refused.append(row)
+                    not_appended.append(row)
             if appended:
                 missing.appended(max(appended), appended.values())
                 self.written = WriteCounts(self.written.rows, self.written.appended + len(appended))
-            if refused:
+            if not_appended:
                 await self._catch_up(partition)
-            selected = missing.select(refused)
+            selected = missing.select(not_appended)
 
     def _draft(self, row: RowToAppend) -> Draft[bytes]:
         """Return the draft of a row: with the attempt's locks and the row's own."""
@@ -256,6 +257,8 @@ class TaskAttempt:
         marks = await asyncio.gather(*map(self._client.high_water_mark, partitions))
         ledger = await self._register_attempt(dict(zip(partitions, marks, strict=True)))
         for partition in partitions:
+            # Not `marks`: if an attempt joined this partition earlier in the epoch, the ledger
+            # keeps its older mark, after which the rows of all attempts lie.
             self._missing_rows[partition] = MissingRows(
                 ledger.marks[partition], has_row_ids=self._columns.has_row_ids
             )

@@ -27,8 +27,8 @@ _DraftFuture = concurrent.futures.Future[Draft[DataT] | None]
 class _AttemptQueue(Generic[DataT]):
     """The attempts for which the calling thread must call its ``build``.
 
-    Each item of ``waiting`` is an attempt and the future for its draft. None means that ``submit``
-    has ended.
+    Each item of ``waiting`` is an attempt and the future for its draft. None means that the
+    ``submit`` of the asyncio client has ended.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,10 @@ def submit(
 
 
 def _set_outcome(future: _DraftFuture[DataT], outcome: Draft[DataT] | Exception | None) -> None:
-    """Set the result or the exception of ``future``, unless ``submit`` has cancelled it."""
+    """Set the result or the exception of ``future``.
+
+    Do nothing if the ``submit`` of the asyncio client has cancelled it.
+    """
     if not future.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Exception):

@@ -18,7 +18,7 @@ class Faults:
     Attributes:
         delay_seconds: The shortest and the longest delay of a message between client and server.
         lost: The append has no effect, as if the server dropped it: a server drops appends of an
-            older generation. The client finds out and sends the append again, so that later appends
+            older generation. The client notices and sends the append again; meanwhile later appends
             may overtake it. If a batch is lost, each of its appends has the outcome `waltz.Absent`.
         uncertain: The append raises AppendUncertain; half of these appends are in the log.
         conflict: An append with write or read locks is refused although the locks are free. A

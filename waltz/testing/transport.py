@@ -174,9 +174,9 @@ class MemoryTransport(asyncio.Transport):
             self._closing = True
             self._inbox.clear()
             self._inbox_bytes = 0
-        # A peer whose write buffer is full does not wait any longer: this end reads nothing more. A
-        # real socket would be reset.
-        self.peer._peer_took()
+        # The bytes on their way to this end were discarded, so the peer's write buffer is empty:
+        # tell the peer, which may be waiting for that. (A real socket would be reset instead.)
+        self.peer._note_write_buffer_shrank()
         self.peer._note_peer_ended()
         if self.get_write_buffer_size() == 0:
             self.soon(self._lose, None)
@@ -282,7 +282,7 @@ class MemoryTransport(asyncio.Transport):
             self.proceed()
         if chunk:
             self._hand_over(chunk)
-        self.peer._peer_took()
+        self.peer._note_write_buffer_shrank()
         if is_last and not self._closing:
             self._connected().eof_received()
             self.close()
@@ -326,10 +326,10 @@ class MemoryTransport(asyncio.Transport):
             self._hand_over(data)
         self.reset(ConnectionResetError("connection reset by the peer"))
 
-    def _peer_took(self) -> None:
-        """Resume writing, or complete `close`, if the peer has taken enough bytes.
+    def _note_write_buffer_shrank(self) -> None:
+        """Resume writing, or complete `close`, if the write buffer is now small enough.
 
-        The peer calls this method on its own event loop.
+        The peer calls this method on its own event loop, after it has taken or discarded bytes.
         """
         with self._lock:
             size = self.get_write_buffer_size()
