@@ -204,6 +204,7 @@ def test_figures_of_old_storage_are_unknown() -> None:
         {"gauges": {DISK_FREE: 10}},
         {"gauges": {DISK_FREE: {"value": math.nan}}},
         {"gauges": {DISK_FREE: {"value": math.inf}}},
+        {"gauges": {DISK_FREE: {"value": 10**400}}},  # No float is so large.
         {"gauges": {"waltz-storage.refused-partitions": {"value": {"a": "torn"}}}},
     )
     for metrics in without:

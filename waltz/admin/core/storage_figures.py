@@ -57,14 +57,15 @@ def gauge_value(metrics: Mapping[str, Any], name: str) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """Return the value of a metric, None if it is no finite number."""
-    if isinstance(value, int | float) and math.isfinite(value):
-        return value
-    return None
+    """Return the value of a metric, None if it is no number that fits into a finite float."""
+    try:
+        return value if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # JSON bounds no integer; `math.isfinite` converts it to a float.
+        return None
 
 
 def whole_number(value: Any) -> int | None:
-    """Return the value of a metric as an integer, None if it is no finite number."""
+    """Return the value of a metric as an integer, None where `_number` returns None."""
     number = _number(value)
     return int(number) if number is not None else None
 
