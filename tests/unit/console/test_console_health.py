@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import pytest
+
 from tests.support.console_world import SILENT, held, metadata, sample, storage, view
-from waltz.admin.core.health import Severity, format_ranges, no_sample
+from waltz.admin.core.health import _REMEDIES, Severity, format_ranges, no_sample
 from waltz.admin.core.problem_times import Period
 from waltz.admin.core.sample import ServerSample
 from waltz.admin.core.sample_checks import check_sample
@@ -196,3 +199,11 @@ def test_damage_of_a_replica_that_is_switched_off_is_stated() -> None:
     off = storage(held(0), held(1, on=False), damaged=(DamagedRange(1, 5, 5),))
     statement = view(sample(storages={"a:1": off})).health.statements[0]
     assert statement.text == "1 record of partition 1 on storage a:1 is damaged: id 5."
+
+
+@pytest.mark.parametrize("check", _REMEDIES)
+def test_remedy_of_several_clauses_ends_with_what_the_command_is_for(check: Check) -> None:
+    """The command follows after a colon. Where one clause is the remedy, the command is for it."""
+    remedy, _ = _REMEDIES[check]
+    _, *others = re.split("[.;] ", remedy)
+    assert not others or others[-1].startswith("To ")

@@ -28,14 +28,16 @@ _REMEDIES = {
         "waltz server list",
     ),
     Check.SERVER_AGREES: (
-        "Wait some seconds. If it stays so, read the log of the server",
+        "Wait some seconds. If it stays so, read the log of the server. To repeat the checks for "
+        "up to 30 s",
         "waltz cluster verify --wait 30",
     ),
     Check.STORAGES_REACHED: ("Check the network between both", "waltz cluster check-connectivity"),
     Check.STORAGES_AGREE: ("Compare and correct", "waltz storage sync --dry-run"),
     Check.QUORUM: ("Start storages until the partition has a majority", "waltz storage list"),
     Check.REPLICAS_RECOVERED: (
-        "Wait until the server has filled the replica; the log of the server has the progress",
+        "Wait until the server has filled the replica; the log of the server has the progress. "
+        "To watch the lag of replicas",
         "waltz top",
     ),
     Check.SERVER_HEALTHY: ("Find the missing replicas", "waltz cluster verify"),
