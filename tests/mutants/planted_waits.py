@@ -64,8 +64,8 @@ WAIT_BUGS = (
     Planted(
         "a reader of replicas does not connect again",
         Package.CLIENT,
-        "if connection is None or connection.closed:\n",
-        "if connection is None:\n",
+        "return connection is not None and not connection.closed\n",
+        "return connection is not None\n",
         "Spark does not read a storage any more that was restarted.",
         nodes(
             "unit/client/test_client_replica_reader.py::test_storage_whose_connection_is_lost_is_connected_again"

@@ -63,6 +63,16 @@ def network_for(
     return OutsideNetwork(cluster, network, known, known_storages)
 
 
+async def read_before_dial(network: Network) -> None:
+    """Read the outside addresses that the next dial by ``network`` needs, if it needs any.
+
+    A time limit of the dial then covers no read of ZooKeeper, unless an outside address is that of
+    two ports. Raises DialFailed if no outside addresses can be read.
+    """
+    if isinstance(network, OutsideNetwork):
+        await network.read_addresses()
+
+
 class OutsideNetwork:
     """Dials outside addresses by ``network``, and never the registered ones. Implements `Network`.
 
@@ -121,6 +131,13 @@ class OutsideNetwork:
     ) -> ListeningPort:
         """See Network."""
         return self._network.listener(spec, new_handler, tls, accepted)
+
+    async def read_addresses(self) -> None:
+        """Read the outside addresses if they were not read since their last change.
+
+        Raises DialFailed if none have been read.
+        """
+        await self._present()
 
     async def _outside_of(self, registered: str, spec: ProtocolSpec) -> str:
         """Return the outside address of ``registered``. Raises DialFailed."""

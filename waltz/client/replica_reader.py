@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from waltz.client.outside import NoOutsideAddress, network_for
+from waltz.client.outside import NoOutsideAddress, network_for, read_before_dial
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.formats import PartitionMetadata
+from waltz.metadata.core.formats import PartitionMetadata, StoreParams
 from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.transport import tls_of_cluster
@@ -160,8 +160,13 @@ class ReplicaReader:
     ) -> StoredBatch | None:
         """Request records from one storage. Return None if it fails, refuses, or has no records."""
         try:
+            # The time limit is for the storage alone: ZooKeeper is read before. Otherwise a slow
+            # ZooKeeper would make storages count as silent.
+            params = None if self._is_connected(storage) else await self._read_before_connecting()
             async with asyncio.timeout(_ANSWER_SECONDS):
-                connection = await self._connection(storage)
+                connection = (
+                    self._open[storage] if params is None else await self._connect(storage, params)
+                )
                 answer = await connection.call(
                     lambda seq: StoredRecordListRequest(
                         session_id,
@@ -192,17 +197,27 @@ class ReplicaReader:
             return None
         return answer.records if answer.records.count else None
 
-    async def _connection(self, storage: str) -> RpcConnection:
-        """Return the open connection to a storage, or open one."""
+    def _is_connected(self, storage: str) -> bool:
         connection = self._open.get(storage)
-        if connection is None or connection.closed:
-            params = await self._cluster.store_params()
-            connection = self._open[storage] = await RpcConnection.open_storage(
-                split_address(storage),
-                self._tls,
-                (params.key, params.num_partitions),
-                network=self._network,
-            )
+        return connection is not None and not connection.closed
+
+    async def _read_before_connecting(self) -> StoreParams:
+        """Read what a new connection needs from ZooKeeper.
+
+        Raises DialFailed if the outside addresses cannot be read.
+        """
+        params = await self._cluster.store_params()
+        await read_before_dial(self._network)
+        return params
+
+    async def _connect(self, storage: str, params: StoreParams) -> RpcConnection:
+        """Open a connection to a storage of the cluster with ``params``, and keep it."""
+        connection = self._open[storage] = await RpcConnection.open_storage(
+            split_address(storage),
+            self._tls,
+            (params.key, params.num_partitions),
+            network=self._network,
+        )
         return connection
 
 

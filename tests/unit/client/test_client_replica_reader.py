@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from waltz.client import replica_reader
 from waltz.client.replica_reader import SILENT_SECONDS, ReplicaReader, WantedRecords
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
-from waltz.net import PLAINTEXT, ConnectionLost, RemoteFailure, RpcConnection
-from waltz.protocol import UnsupportedByPeer
+from waltz.metadata.outside import change_outside_addresses
+from waltz.net import PLAINTEXT, ConnectionLost, Network, RemoteFailure, RpcConnection
+from waltz.protocol import STORAGE, UnsupportedByPeer
 from waltz.protocol.storage import StoredRecordListRequest, StoredRecordListResponse
 from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz.testing.zookeeper import MemoryZooKeeper
@@ -195,6 +199,32 @@ async def test_storage_whose_connection_is_lost_is_connected_again(
         storage.closed, storage.answer = True, ConnectionLost("connection closed")
     assert await scene.replicas.read_records(WANTED) == FOUND
     assert scene.requests() == [], "a closed connection is not used"
+
+
+@pytest.mark.parametrize("access", ["inside", "outside"])
+async def test_storage_is_not_silent_because_zookeeper_is_slow(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, access: Access
+) -> None:
+    """Here storages answer at once, and ZooKeeper later: it exceeds a limit of 0 s, if covered."""
+    monkeypatch.setattr(replica_reader, "_ANSWER_SECONDS", 0.0)
+    outside = dict(zip(STORAGES, ("lb.example:1", "lb.example:2"), strict=True))
+    await change_outside_addresses(scene.admin, lambda known: known.with_addresses(outside))
+
+    class Dialed:
+        async def dial(self, *_: object) -> SimpleNamespace:
+            return SimpleNamespace()
+
+    async def open_storage(
+        address: tuple[str, int], *_: object, network: Any, **__: object
+    ) -> Storage:
+        await network.dial(*address, STORAGE, None, PLAINTEXT)
+        return scene.storages["{}:{}".format(*address)]
+
+    monkeypatch.setattr(RpcConnection, "open_storage", open_storage)
+    store = cast(KazooStore, scene.zookeeper.connect())
+    replicas = ReplicaReader(store, ROOT, PLAINTEXT, access, cast(Network, Dialed()))
+    assert await replicas.read_records(WANTED) == FOUND
+    assert len(scene.requests()) == 1
 
 
 async def test_reader_closes_its_connections(scene: Scene) -> None:
