@@ -199,7 +199,6 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     )
                     for distance in ("near", "far")
                 ),
-                width=12,
                 about="Clients that read a partition: at its end (near: the real-time feed), or "
                 "earlier records (far: the catch-up feed).",
             ),
@@ -210,7 +209,16 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     Line(_rate("waltz_server_data_cache_misses_total"), "data"),
                 ),
                 unit="ops",
-                width=12,
+            ),
+            Panel(
+                "Slow readers disconnected per second",
+                tuple(
+                    Line(_rate(f"waltz_{process}_closed_slow_readers_total", "pod"), "{{pod}}")
+                    for process in ("server", "storage")
+                ),
+                unit="ops",
+                about="Connections that a server or storage closed, because slow readers together "
+                "left more than maxUnsentBytes unread.",
             ),
         ),
     ),

@@ -64,6 +64,13 @@ def test_alerts_and_dashboard_use_existing_metrics() -> None:
         assert used <= existing
 
 
+def test_closed_slow_readers_have_an_alert_and_a_panel() -> None:
+    for process in ("server", "storage"):
+        metric = f"waltz_{process}_closed_slow_readers_total"
+        for expressions in ([rule["expr"] for rule in alerts()], queries()):
+            assert any(metric in expression for expression in expressions)
+
+
 def test_every_alert_has_severity_summary_and_description() -> None:
     names = [rule["alert"] for rule in alerts()]
     assert len(set(names)) == len(names)
