@@ -28,7 +28,7 @@ from waltz_operator.core.names import ROTATE_CA_ANNOTATION, Component
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ObservedCluster
 from waltz_operator.core.steps import IssueCertificates, RotateAuthority, Step
-from waltz_operator.shell.authority_observer import observe_authority
+from waltz_operator.shell.authority_observer import observe_authority, observe_authority_problem
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor
 
@@ -153,7 +153,8 @@ class RotationWorld(RollingWorld):
         authority = asyncio.run(
             observe_authority(self.desired(), self.objects, self.environment, self.now)
         )
-        return replace(super().observed(), authority=authority)
+        unusable = observe_authority_problem(self.desired(), self.objects)
+        return replace(super().observed(), authority=authority, authority_problem=unusable)
 
     @override
     def perform(self, step: Step) -> None:

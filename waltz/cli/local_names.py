@@ -39,9 +39,26 @@ class LocalNames:
     ended: Mapping[str, float | None] = field(default_factory=dict)
 
     def start_command(self, address: str | None) -> str | None:
-        """Return the command that starts the process at ``address``, None if it is not local."""
+        """Return the command that starts the process at ``address``.
+
+        None if it is not local, or runs: a start changes nothing then.
+        """
         name = None if address is None else self.names.get(address)
-        return None if name is None else self._start_command_of(name)
+        return self._command("start", name) if name in self.ended else None
+
+    def restart_of_hanging(self, address: str | None) -> tuple[str, str] | None:
+        """Return what helps if the process at ``address`` runs, but does not answer.
+
+        A sentence on the restart, and the command that shows the log, which the sentence
+        announces. None if the process is not local, or does not run.
+        """
+        name = None if address is None else self.names.get(address)
+        if name is None or name in self.ended:
+            return None
+        logs, kill, start = (self._command(verb, name) for verb in ("logs", "kill", "start"))
+        if logs is None:
+            return None
+        return f"{name} runs. Restart it with {kill} and {start}. To see its log before", logs
 
     def start_missing_command(self, kind: ProcessKind | None) -> str | None:
         """Return the command that starts one process of ``kind`` that does not run.
@@ -51,7 +68,7 @@ class LocalNames:
         if kind is None:
             return None
         name = next((name for name in self.ended if name.startswith(f"{kind}/")), None)
-        return None if name is None else self._start_command_of(name)
+        return None if name is None else self._command("start", name)
 
     def ended_at(self, address: str) -> float | None:
         """Return when the process at ``address`` ended, None if it runs or that is unknown."""
@@ -104,8 +121,11 @@ class LocalNames:
         )
         return replace(rendering, tables=tables)
 
-    def _start_command_of(self, name: str) -> str | None:
-        return None if self.directory is None else local_command(self.directory, "start", name)
+    def _command(self, verb: str, name: str | None) -> str | None:
+        """Return the command ``waltz local VERB`` for a process, None for other clusters."""
+        if self.directory is None or name is None:
+            return None
+        return local_command(self.directory, verb, name)
 
 
 NO_NAMES = LocalNames()

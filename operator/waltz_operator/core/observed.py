@@ -98,7 +98,7 @@ class ObservedCluster:
     size of their pool, each with the reason. ``file_system_seconds`` has the claims whose file
     system waits for its resize, each with the seconds since it began to wait.
     ``authority`` is the certificate authority of the operator, None if the cluster has none or if
-    it cannot be decoded.
+    it cannot be decoded. ``authority_problem`` says what of its secret cannot be decoded.
     """
 
     objects: Mapping[ObjectKey, LiveObject]
@@ -110,6 +110,7 @@ class ObservedCluster:
     growth_refusals: Mapping[str, str] = field(default_factory=dict)
     file_system_seconds: Mapping[str, float] = field(default_factory=dict)
     authority: ObservedAuthority | None = None
+    authority_problem: str = ""
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
         """Yield the objects of a kind, sorted by name; with ``component``, only objects of it."""

@@ -36,9 +36,11 @@ from waltz_operator.shell.certificates import (
 _OTHER_PARTS = {
     RotationPhase.TRUST: "next.crt",
     RotationPhase.SIGN: "previous.crt",
-    RotationPhase.RETIRE: "previous.crt",
 }
-"""The part with the authority that does not sign: the new one before SIGN, then the old one."""
+"""The part with the second trusted authority: the new one before SIGN, then the old one.
+
+In RETIRE, no process gets `previous.crt`, and the next phase removes it. So that rotation ends also
+if it cannot be decoded."""
 
 
 class AuthorityUnusable(ValueError):
@@ -76,6 +78,25 @@ def read_authority(
         )
     except (KeyError, ValueError):
         return None
+
+
+def authority_problem(authority_secret: LiveObject | None) -> str:
+    """Return which certificate of the authority's secret cannot be used, empty if all can.
+
+    Without the secret there is no problem: see `core.planning.certificates`.
+    """
+    if authority_secret is None:
+        return ""
+    parts = _parts(authority_secret)
+    phase = phase_of(parts)
+    for part in ("tls.crt", *((_OTHER_PARTS[phase],) if phase in _OTHER_PARTS else ())):
+        try:
+            fingerprint(parts[part])
+        except KeyError:
+            return f"it lacks {part}"
+        except ValueError:
+            return f"its part {part} is not a certificate in PEM"
+    return ""
 
 
 def _issued(

@@ -22,7 +22,7 @@ from waltz_operator.core.names import COMPONENT_LABEL, POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import TlsMode
-from waltz_operator.shell.authority import read_authority, serial_of_processes
+from waltz_operator.shell.authority import authority_problem, read_authority, serial_of_processes
 from waltz_operator.shell.environment import Environment
 
 
@@ -68,6 +68,17 @@ async def observe_authority(
         if serial is None or serial != wanted_serial
     )
     return replace(authority, issued=replace(authority.issued, not_loaded=not_loaded))
+
+
+def observe_authority_problem(
+    desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
+) -> str:
+    """Return `ObservedCluster.authority_problem`."""
+    secret = objects.get(ObjectKey("Secret", names.authority_secret(desired.name)))
+    if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
+        return ""
+    # The secret of another owner has its own problem.
+    return "" if secret is None or not is_ours(secret, desired.name) else authority_problem(secret)
 
 
 async def _presented_serial(

@@ -42,8 +42,7 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
     client_secret = await kube.get("Secret", namespace, names.client_tls_secret(name))
     authority = await _read_or_create_authority(kube, desired, is_in_use=process_secret is not None)
     now = datetime.datetime.now(datetime.UTC)
-    # None if the authority's secret cannot be decoded. Then `issued_parts` raises an error, unless
-    # the part that cannot be decoded is the previous authority in RETIRE, which it does not need.
+    # None if the authority's secret cannot be decoded. Then `issued_parts` raises an error.
     observed = read_authority(authority, process_secret, client_secret, now)
     if observed is not None and not observed.may_issue:
         raise KubeError(

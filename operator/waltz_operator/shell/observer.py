@@ -44,7 +44,7 @@ from waltz_operator.core.volume_growth import (
     size_request,
     volume_growths,
 )
-from waltz_operator.shell.authority_observer import observe_authority
+from waltz_operator.shell.authority_observer import observe_authority, observe_authority_problem
 from waltz_operator.shell.certificates import days_left
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube
@@ -96,6 +96,7 @@ async def observe(
             if (since := growth.pending_since) is not None
         },
         authority=await observe_authority(desired, objects, environment, now),
+        authority_problem=observe_authority_problem(desired, objects),
     )
 
 

@@ -28,7 +28,8 @@ class RestingCluster:
     """A cluster as its last reconcile has read it at the time ``since``.
 
     ``plan`` and ``result`` are those of that reconcile. ``packed_objects`` are the observed objects
-    as compressed JSON. ``certificate_days`` and ``authority`` are those of `ObservedCluster`.
+    as compressed JSON. ``certificate_days``, ``authority`` and ``authority_problem`` are those of
+    `ObservedCluster`.
     """
 
     desired: DesiredCluster
@@ -37,6 +38,7 @@ class RestingCluster:
     since: datetime.datetime
     certificate_days: float | None
     authority: ObservedAuthority | None
+    authority_problem: str
     packed_objects: bytes
 
     def is_outdated(self, now: datetime.datetime) -> bool:
@@ -55,6 +57,7 @@ class RestingCluster:
             ZooKeeperUnreachable("not observed"),
             self.certificate_days,
             authority=self.authority,
+            authority_problem=self.authority_problem,
         )
 
 
@@ -71,7 +74,14 @@ def pack(
     ]
     packed = zlib.compress(json.dumps(entries).encode())
     return RestingCluster(
-        desired, plan, result, now, observed.certificate_days, observed.authority, packed
+        desired,
+        plan,
+        result,
+        now,
+        observed.certificate_days,
+        observed.authority,
+        observed.authority_problem,
+        packed,
     )
 
 

@@ -39,9 +39,21 @@ def test_lines_say_what_since_when_and_the_next_command() -> None:
 
 
 def test_dead_process_of_local_cluster_is_started_by_its_name() -> None:
-    local = LocalNames(Path("/tmp/w"), {"h:2": "storage/1"})
+    local = LocalNames(Path("/tmp/w"), {"h:2": "storage/1"}, {"storage/1": None})
     (problem,) = diagnosis(HEALTH, local, ()).problems
     assert problem.command == "waltz local start storage/1 --dir /tmp/w"
+    assert problem.remedy == "Restart it"
+
+
+def test_hanging_process_of_local_cluster_is_restarted_instead_of_started() -> None:
+    """A start of a process that runs changes nothing."""
+    local = LocalNames(Path("/tmp/w"), {"h:2": "storage/1"}, {"storage/0": None})
+    lines = list(text_lines(diagnosis(HEALTH, local, ())))
+    assert lines[-2:] == [
+        "  storage/1 runs. Restart it with waltz local kill storage/1 --dir /tmp/w and "
+        "waltz local start storage/1 --dir /tmp/w. To see its log before:",
+        "  $ waltz local logs storage/1 --dir /tmp/w",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from waltz.metadata.transport import declare_transport
 from waltz.testing import run
 from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import Component, labels
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterIncomplete, ClusterMalformed, ClusterPresent
 from waltz_operator.core.steps import IssueCertificates
@@ -198,6 +199,22 @@ async def test_observed_secrets_have_the_names_of_their_parts_only() -> None:
     assert secret["data"] == dict.fromkeys(parts, "")
     assert confidential not in repr(found)
     assert world.objects[ObjectKey("Secret", "log-tls")]["data"] == parts, "the secret is unchanged"
+
+
+@pytest.mark.parametrize("owner", ["log", "another"])
+async def test_own_authority_that_cannot_be_decoded_is_observed_as_a_problem(owner: str) -> None:
+    world = world_with_secret("log-authority", {"previous.key": _JUNK, "tls.crt": _JUNK})
+    metadata = world.objects[ObjectKey("Secret", "log-authority")]["metadata"]
+    metadata["labels"] = labels(owner, Component.CLUSTER)
+    kube, environment = FaultyKube(world, Faults()), FakeEnvironment(StoredZnodes(world), Faults())
+    found = await observe(
+        world.desired(),
+        cast(Kube, kube),
+        cast(Environment, environment),
+        datetime.datetime.now(datetime.UTC),
+    )
+    expected = "its part tls.crt is not a certificate in PEM" if owner == "log" else ""
+    assert (found.authority, found.authority_problem) == (None, expected)
 
 
 async def test_access_rules_and_declaration_of_tls_belong_to_the_cluster() -> None:

@@ -21,7 +21,6 @@ from tests.support.operator_world import NAMESPACE, World, cluster_resource, poo
 from waltz.testing import run
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ObservedCluster, ZooKeeperUnreachable
-from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import EMPTY_PLAN
 from waltz_operator.shell.controller import Controller, ReconcileResult
 from waltz_operator.shell.kube_api import KubeError
@@ -222,18 +221,21 @@ def test_resting_cluster_is_outdated_after_ten_minutes_or_if_the_clock_went_back
     assert resting.is_outdated(now) is (minutes not in (0, 9))
 
 
-def test_managed_fields_are_not_kept() -> None:
+def test_managed_fields_are_not_kept_and_the_problem_of_the_authority_is() -> None:
     world = World(cluster_resource(), [])
     metadata = {"name": "x", "uid": "1", "managedFields": [{"manager": "kubectl"}]}
     objects = {ObjectKey("Service", "x"): {"metadata": metadata, "spec": {"a": [1]}}}
-    observed = ObservedCluster(objects, ZooKeeperUnreachable("not observed"))
+    observed = ObservedCluster(
+        objects, ZooKeeperUnreachable("not observed"), authority_problem="it lacks tls.crt"
+    )
     resting = pack(
         world.desired(),
-        plan(world.desired(), observed),
+        EMPTY_PLAN,
         ReconcileResult(15.0, ready=True),
         observed,
         _BEGUN,
     )
+    assert resting.observed().authority_problem == "it lacks tls.crt"
     kept = resting.observed().objects[ObjectKey("Service", "x")]
     assert kept == {"metadata": {"name": "x", "uid": "1"}, "spec": {"a": [1]}}
     assert "managedFields" in metadata, "the observed object is unchanged"

@@ -13,7 +13,7 @@ from typing_extensions import override
 from tests.support.operator_faults import Faults, FaultyKube
 from tests.support.operator_world import World, cluster_resource
 from tests.support.rotation_world import AUTHORITY, CERTIFICATES, TO_CLIENTS, RotationWorld
-from tests.unit.operator.test_operator_rotation import enter, started, step
+from tests.unit.operator.test_operator_rotation import enter, finish, planned, started, status, step
 from waltz.net import PLAINTEXT, AcceptedConnections, FrameHandler, Listener, TlsConfig
 from waltz.protocol import ADMIN, CLIENT_SERVER, ProtocolSpec
 from waltz_operator.core.authority import Holder, RotationPhase, phase_of
@@ -66,6 +66,58 @@ def test_next_authority_that_cannot_be_decoded_is_not_given_to_processes() -> No
     with pytest.raises(StepFailed, match="the secret log-authority cannot be used"):
         world.perform(IssueCertificates(renew=True))
     world.check_trust()
+
+
+@pytest.mark.parametrize(
+    ("at", "part"),
+    [
+        (RotationPhase.SETTLED, "tls.crt"),
+        (RotationPhase.TRUST, "next.crt"),
+        (RotationPhase.SIGN, "previous.crt"),
+    ],
+    ids=str,
+)
+def test_authority_that_cannot_be_decoded_is_reported_and_holds_up_nothing_else(
+    at: RotationPhase, part: str
+) -> None:
+    world = started()
+    if at is not RotationPhase.SETTLED:
+        world.request_rotation("first")
+        enter(world, at)
+    before = world.data(CERTIFICATES)
+    data = world.objects[AUTHORITY]["data"]
+    original, data[part] = data[part], "bm90IGEgUEVN"
+    del world.objects[TO_CLIENTS]
+    world.let_time_pass()
+    world.settle()
+    decided = planned(world)
+    assert decided.steps == (), "a step that cannot succeed would hold up others"
+    (problem,) = decided.problems
+    assert f"log-authority cannot be used: its part {part} is not a certificate in PEM" in problem
+    assert problem.endswith("or from the certificates in ca.crt of the secret log-tls")
+    is_rotating = "False" if at is RotationPhase.SETTLED else "True"
+    assert status(world)["conditions"]["Rotating"].status == is_rotating
+    assert status(world)["message"] == problem
+    service = ObjectKey("Service", "log-server")
+    del world.objects[service]
+    step(world)
+    assert service in world.objects, "the other objects are repaired"
+    assert world.data(CERTIFICATES) == before, "no trust is lost"
+    data[part] = original
+    finish(world)
+    assert {*world.data(AUTHORITY)} == {"tls.crt", "tls.key"}
+
+
+def test_rotation_ends_if_the_previous_authority_that_is_trusted_no_more_cannot_be_decoded() -> (
+    None
+):
+    world = started()
+    world.request_rotation("first")
+    enter(world, RotationPhase.RETIRE)
+    world.objects[AUTHORITY]["data"]["previous.crt"] = "bm90IGEgUEVN"
+    assert planned(world).problems == ()
+    assert finish(world) == [RotationPhase.SETTLED]
+    assert {*world.data(AUTHORITY)} == {"tls.crt", "tls.key"}
 
 
 class _Overtaken(FaultyKube):

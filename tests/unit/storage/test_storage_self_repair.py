@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from typing_extensions import override
@@ -18,12 +20,14 @@ from waltz.metadata.store import MetadataStore
 from waltz.net import PLAINTEXT, TlsConfigError
 from waltz.protocol import ADMIN, admin
 from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.protocol.records import RecordBatch
 from waltz_storage.core.engine.rounds import Reply
 from waltz_storage.core.scrub.findings import IdRange
 from waltz_storage.core.scrub.listing import listed
 from waltz_storage.core.scrub.repair_plan import PeerRepair, next_repair
+from waltz_storage.shell import self_repair
 from waltz_storage.shell.admin_handler import AdminHandler
-from waltz_storage.shell.self_repair import _Attempt
+from waltz_storage.shell.self_repair import RepairTimes, SelfRepair, _Attempt
 
 A, B, C = "a:1", "b:1", "c:1"
 MARK = 50
@@ -124,6 +128,54 @@ async def test_attempt_repairs_only_records_up_to_the_own_mark(model: Model) -> 
         f"{records} of partition 0: above the local low-water mark 40; they can be repaired after "
         "the next store session has begun"
         for records in ("records 41-44", "record 46")
+    ]
+
+
+class _GivingPeer:
+    """A peer that answers each request at once."""
+
+    async def records(self, _partition: int, first_id: int, _count: int) -> RecordBatch:
+        assert first_id == RECORDS.first_id()
+        return RECORDS
+
+    async def range_checksum(self, _partition: int, _first_id: int, last_id: int) -> Any:
+        return SimpleNamespace(last_id=last_id, checksum=0)
+
+
+class _SilentLog:
+    """A handler of requests to the own log that gives no answer, as if the disk hung."""
+
+    def __init__(self) -> None:
+        self.requests: list[admin.Request] = []
+
+    def handle(self, request: admin.Request, _version: int, _reply: Reply) -> None:
+        self.requests.append(request)
+
+
+async def test_own_log_that_does_not_answer_is_named_instead_of_the_peer(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_repair, "_ANSWER_SECONDS", 0.01)
+    own: Any = _SilentLog()
+    peers: Any = SimpleNamespace(tls=PLAINTEXT, network=None)
+    peer: Any = _GivingPeer()
+    last_id = RECORDS.count - 1
+    peers.observe = AsyncMock(return_value=(observe(model, a=(0, last_id)), None))
+    scrubber: Any = SimpleNamespace(findings=SimpleNamespace(ranges={0: (IdRange(0, last_id),)}))
+    directory: Any = SimpleNamespace(
+        states=lambda: [SimpleNamespace(partition=0, local_low_water_mark=MARK)]
+    )
+    monkeypatch.setattr(_Attempt, "_peer", AsyncMock(return_value=peer))
+    warnings: list[str] = []
+    monkeypatch.setattr(
+        self_repair.log, "warning", lambda text, *values: warnings.append(text % values)
+    )
+    await SelfRepair(scrubber, directory, own, peers, RepairTimes())._attempt()
+    assert len(own.requests) == 1, "no other peer helps"
+    assert warnings == [
+        "repair: records stay damaged for now, and the storage tries again later: records "
+        f"0-{last_id} of partition 0: this storage has not replaced them in its own log within "
+        "0.01 s: check its disk"
     ]
 
 

@@ -58,7 +58,8 @@ def text_lines(result: Diagnosis) -> Iterator[str]:
 def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[str]) -> Problem:
     """Return the problem of ``statement``, with a command that can be typed as it is.
 
-    If a process of a local cluster must be started, the command is ``waltz local start``.
+    If a process of a local cluster must be started, the command is ``waltz local start``. If it
+    runs, but does not answer, the command shows its log, and the remedy names its restart.
     """
     since = _local_end(statement, local) or statement.period.since
     after = statement.period.after
@@ -68,6 +69,8 @@ def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[st
         after = None
     remedy = statement.remedy
     command = local.start_command(statement.process)
+    if (hanging := local.restart_of_hanging(statement.process)) is not None:
+        remedy, command = hanging
     if command is None:
         command = local.start_missing_command(statement.missing)
         if command is not None:

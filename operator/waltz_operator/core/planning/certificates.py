@@ -75,6 +75,8 @@ def plan_clients_tls(
     """
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR or processes.problems:
         return EMPTY_PLAN
+    if observed.authority_problem:
+        return EMPTY_PLAN  # `rotation` has the problem. A step that fails would hold up others.
     key = ObjectKey("Secret", names.client_tls_secret(desired.name))
     live = observed.objects.get(key)
     if live is not None and not is_ours(live, desired.name):
@@ -128,14 +130,13 @@ def _plan_own_certificates(
     outside = outside_names(desired, observed)
     if missing:
         return ClusterPlan((IssueCertificates(renew=False, outside=outside),))
-    # ``authority`` is None if the secret of the authority cannot be decoded.
+    if observed.authority_problem:
+        return EMPTY_PLAN  # `rotation` has the problem. A renewal that fails would hold up others.
     is_outdated = authority is not None and (
         authority.issued is None  # The secret of the processes cannot be decoded.
         or not authority.secret_follows_phase(Holder.PROCESSES)
         or authority.issued.names - {names.tls_name(desired.name, desired.namespace)} != {*outside}
     )
-    # Also known while the secret of the authority cannot be decoded. Then the renewal fails, and
-    # its error says to restore or delete that secret before the certificates expire.
     days = observed.certificate_days
     if is_outdated or (days is not None and days < _RENEWAL_DAYS):
         return ClusterPlan((IssueCertificates(renew=True, outside=outside),))

@@ -5,6 +5,8 @@ The docstring of the package states the invariants of every plan.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from waltz_operator.core.adoption import foreign_parts, storages_elsewhere
 from waltz_operator.core.desired import DesiredCluster, is_own
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
@@ -50,7 +52,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         return plan_deletion(desired, observed)
     rotation_plan = plan_rotation(desired, observed)
     # What the status shows of a rotation whose step is not performed now.
-    shown_rotation = ClusterPlan(rotation=rotation_plan.rotation)
+    shown_rotation = replace(rotation_plan, steps=())
     if desired.cluster.spec.paused:
         paused = wait("the cluster is paused: set spec.paused to false to resume it")
         return paused + shown_rotation

@@ -22,19 +22,22 @@ replaced. The next phase begins only under these conditions:
 
 from __future__ import annotations
 
+from waltz_operator.core import names
 from waltz_operator.core.authority import (
     AuthorityRotation,
     Holder,
     ObservedAuthority,
     RotationPhase,
+    phase_of,
 )
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.disruption import health_obstacle
 from waltz_operator.core.names import ROTATE_CA_ANNOTATION
+from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.planning.rolls import AllPodsCurrent, roll_states
 from waltz_operator.core.resources import TlsMode
-from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, RotateAuthority
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, RotateAuthority, problem
 
 ROTATION_DAYS = 366.0
 """An authority is rotated when it is valid for less than this number of days.
@@ -46,9 +49,16 @@ _MAX_NAMED_PODS = 3
 
 
 def plan_rotation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the next step of a rotation that is wanted or under way, or why it waits."""
+    """Return the next step of a rotation that is wanted or under way, or why it waits.
+
+    An authority that cannot be decoded is a problem.
+    """
+    if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
+        return EMPTY_PLAN
+    if observed.authority_problem:
+        return _unusable_authority(desired, observed)
     authority = observed.authority
-    if authority is None or desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
+    if authority is None:
         return EMPTY_PLAN
     request = desired.cluster.metadata.annotations.get(ROTATE_CA_ANNOTATION, "")
     is_requested = request not in ("", authority.rotated_for)
@@ -61,6 +71,25 @@ def plan_rotation(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
         return ClusterPlan(rotation=rotation)
     step = RotateAuthority(authority.phase.following, request, authority.version)
     return ClusterPlan((step,), rotation=rotation)
+
+
+def _unusable_authority(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the plan for a secret of the authority that cannot be decoded: a problem, no step.
+
+    The trust of the processes stays as it is: a bundle without the certificate that cannot be
+    decoded could interrupt connections between processes of two phases.
+    """
+    secret, tls_secret = names.authority_secret(desired.name), names.tls_secret(desired.name)
+    unusable = f"the secret {secret} cannot be used: {observed.authority_problem}"
+    found = problem(
+        f"{unusable}, so no certificate is renewed and no authority is rotated; processes keep "
+        "their certificates: restore that part from a backup of the same step of the rotation, or "
+        f"from the certificates in ca.crt of the secret {tls_secret}"
+    )
+    phase = phase_of(observed.objects[ObjectKey("Secret", secret)].get("data") or {})
+    if phase is RotationPhase.SETTLED:
+        return found
+    return found + ClusterPlan(rotation=AuthorityRotation(phase, unusable))
 
 
 def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:

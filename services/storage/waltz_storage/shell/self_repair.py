@@ -41,7 +41,7 @@ from waltz_storage.shell.peers import Peers, PeersUnknown
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30.0
-"""The time that a peer has for each batch."""
+"""The time that a peer has for each batch, and then the own log to replace it."""
 _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
 
@@ -49,6 +49,10 @@ _UNREACHABLE = (ConnectionLost, DialFailed, TimeoutError, TlsConfigError)
 """Errors after which an attempt sends no further request to the peer."""
 _REFUSED = (CopyFailed, RemoteFailure)
 """Errors that concern one range: the peer cannot give it, or the own log refuses it."""
+
+
+class OwnLogSilent(Exception):
+    """The own log has not answered in time, so no peer helps; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,10 @@ class SelfRepair:
             async with _Attempt(
                 observation, params, self._handler, peers.tls, peers.network
             ) as attempt:
-                await self._repair_all(attempt, observation)
+                try:
+                    await self._repair_all(attempt, observation)
+                except OwnLogSilent as problem:
+                    attempt.obstacles.append(str(problem))
             if attempt.replaced:
                 log.info("repair: replaced %s", listed(attempt.replaced))
             obstacles = attempt.obstacles
@@ -136,7 +143,10 @@ class SelfRepair:
             )
 
     async def _repair_all(self, attempt: _Attempt, observation: ReplicaObservation) -> None:
-        """Repair the damaged ranges of the partitions that were observed, one after the other."""
+        """Repair the damaged ranges of the partitions that were observed, one after the other.
+
+        Raises OwnLogSilent.
+        """
         marks = {state.partition: state.local_low_water_mark for state in self._directory.states()}
         for partition, ranges in sorted(self._findings.ranges.items()):
             # Damage of other partitions was found since the observation: the next attempt has it.
@@ -163,7 +173,7 @@ class _Attempt(AsyncExitStack):
         """What was not repaired, and why."""
         self._observation = observation
         self._params = params
-        self._own = _OwnReplica(handler)
+        self._handler = handler
         self._tls = tls
         self._network = network
         self._connections: dict[str, StorageAdmin] = {}
@@ -171,7 +181,10 @@ class _Attempt(AsyncExitStack):
         """The peers that get no further request in this attempt."""
 
     async def repair(self, partition: int, ids: IdRange, mark: int) -> None:
-        """Repair the records ``ids`` up to the own local low-water ``mark``, as far as possible."""
+        """Repair the records ``ids`` up to the own local low-water ``mark``, as far as possible.
+
+        Raises OwnLogSilent.
+        """
         if ids.last_id > mark:
             above = DamagedRange(partition, max(ids.first_id, mark + 1), ids.last_id)
             self.obstacles.append(
@@ -204,12 +217,15 @@ class _Attempt(AsyncExitStack):
                 left = IdRange(repair.damaged.last_id + 1, left.last_id)
 
     async def _replace(self, repair: PeerRepair) -> None:
-        """Perform one repair; the time limit applies to each batch."""
+        """Perform one repair; the time limit of the peer applies to each batch.
+
+        Raises OwnLogSilent.
+        """
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(_ANSWER_SECONDS) as deadline:
             await repair_from_peer(
                 await self._peer(repair.source),
-                self._own,
+                _OwnReplica(self._handler, deadline),
                 repair.damaged,
                 batch_size=_RECORDS_AT_ONCE,
                 progress=lambda _at, _last: deadline.reschedule(clock() + _ANSWER_SECONDS),
@@ -226,13 +242,23 @@ class _Attempt(AsyncExitStack):
 
 
 class _OwnReplica:
-    """Replaces records of the storage's own log, as a request of an administrator does."""
+    """Replaces records of the storage's own log, as a request of an administrator does.
 
-    def __init__(self, handler: AdminHandler) -> None:
+    ``peer_deadline`` is the time limit of the peer. It does not run while the own log is awaited:
+    the peer is not to blame if the own disk is slow
+    (test_own_log_that_does_not_answer_is_named_instead_of_the_peer).
+    """
+
+    def __init__(self, handler: AdminHandler, peer_deadline: asyncio.Timeout) -> None:
         self._handler = handler
+        self._peer_deadline = peer_deadline
 
     async def repair(self, partition: int, records: RecordBatch, checksum: int) -> None:
-        """See `waltz.admin.peer_repair.RepairTarget`. Raises CopyFailed if the log refuses it."""
+        """See `waltz.admin.peer_repair.RepairTarget`.
+
+        Raises CopyFailed if the log refuses it, and OwnLogSilent.
+        """
+        self._peer_deadline.reschedule(None)
         answered: asyncio.Future[admin.Response] = asyncio.get_running_loop().create_future()
 
         def reply(answer: admin.Response) -> None:
@@ -242,6 +268,15 @@ class _OwnReplica:
 
         request = admin.RepairRecordsRequest(0, partition, as_signed(checksum), records)
         self._handler.handle(request, max(ADMIN.versions), reply)
-        answer = await answered
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answer = await answered
+        except TimeoutError:
+            first_id = records.first_id()
+            replaced = DamagedRange(partition, first_id, first_id + records.count - 1)
+            raise OwnLogSilent(
+                f"{records_of(replaced)}: this storage has not replaced them in its own log within "
+                f"{_ANSWER_SECONDS:g} s: check its disk"
+            ) from None
         if isinstance(answer, admin.AdminFailureResponse):
             raise CopyFailed(answer.failure.message)
