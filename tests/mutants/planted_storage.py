@@ -190,6 +190,28 @@ STORAGE_BUGS = (
         ),
     ),
     Planted(
+        "start replaces the mark of a damaged last record",
+        Package.STORAGE,
+        "if self.max_id == flushed.last_id in transaction_ids:\n",
+        "if False:\n",
+        "The record cannot be repaired, because the mark has its wrong checksum.",
+        nodes(
+            "unit/storage/test_storage_damaged_truncation.py"
+            "::test_start_keeps_the_mark_of_a_damaged_last_record"
+        ),
+    ),
+    Planted(
+        "truncation keeps a damaged record without a certain end",
+        Package.STORAGE,
+        "if not _has_certain_end(segments, segment, last_id):\n",
+        "if False:\n",
+        "After a restart, the storage refuses the partition that it served before the truncation.",
+        nodes(
+            "unit/storage/test_storage_damaged_truncation.py"
+            "::test_truncation_to_a_record_without_a_certain_end_is_refused"
+        ),
+    ),
+    Planted(
         "missing partition directory is created again",
         Package.STORAGE,
         "_check_files(disk, identity, known)\n",

@@ -109,6 +109,11 @@ class MemoryStorage:
         self._disk = self._disk.restarted()
         self._engine = _engine_on(self._disk)
 
+    def repair(self, transaction_id: int, peer: MemoryStorage) -> None:
+        """Replace a damaged record by that of ``peer``, as the storage does by itself."""
+        scanned = peer._replica.scan(transaction_id, 1, 0, 0)
+        self._replica.repair(peer._replica.records(transaction_id, 1), scanned.checksum)
+
     def copy_disk(self) -> None:
         """Make a copy of the disk for `restore`."""
         self._copy = self._disk.restarted()
@@ -119,13 +124,17 @@ class MemoryStorage:
         self._disk = self._copy.restarted()
         self._engine = _engine_on(self._disk)
 
-    def damage(self, *transaction_ids: int) -> None:
-        """Flip a bit of each of these records on the disk; all are in the first segment."""
+    def damage(self, *transaction_ids: int, byte: int = 0) -> None:
+        """Flip a bit of each of these records on the disk; all are in the first segment.
+
+        ``byte`` counts the bytes of a record; the first ones are its id.
+        """
         file = f"{PARTITION}/{0:019d}.seg"
         position = HEADER_BYTES
         for each in self.records:
             if each.transaction_id in transaction_ids:
-                self._disk.damage(file, position, bytes([self._disk.content(file)[position] ^ 1]))
+                at = position + byte
+                self._disk.damage(file, at, bytes([self._disk.content(file)[at] ^ 1]))
             position += RECORD_OVERHEAD_BYTES + len(each.data)
 
     def empty(self) -> None:

@@ -402,20 +402,6 @@ def test_log_opened_with_damage_twice_has_the_same_damage(stopped: bool) -> None
     assert damaged_by_check(log) == {2}
 
 
-@pytest.mark.parametrize("threshold", [ALL, SEGMENT_BYTES])
-def test_truncation_to_a_damaged_record_is_refused_and_changes_nothing(threshold: int) -> None:
-    """The flushed mark would get a wrong checksum, and the record after it shows its end."""
-    made = past(threshold=threshold)
-    made.flip(FIRST, record_at(1) + 33)
-    log = made.open()
-    before = contents(made.disk)
-    with pytest.raises(PartitionDamaged):
-        log.truncate(1)
-    assert (log.max_id, contents(made.disk)) == (COUNT - 1, before)
-    log.truncate(2)
-    assert (log.max_id, readable(log)) == (2, [0, 2])
-
-
 def test_repaired_record_can_be_the_last_one_after_a_truncation() -> None:
     made = past()
     start = record_at(2)

@@ -71,11 +71,7 @@ class PartitionDamaged(RequestRefused):
 
     def _advice(self, partition: int) -> str:
         """Return what the process does now, and what an administrator can do."""
-        return (
-            "it is not served; restore it from another replica: waltz storage unassign HOST:PORT "
-            f"{partition} --only storage --delete-files, then waltz storage recover HOST:PORT "
-            f"{partition}, both with HOST:PORT of this storage"
-        )
+        return f"it is not served; {_replacement(partition)}"
 
 
 class RecordsDamaged(PartitionDamaged):
@@ -89,6 +85,21 @@ class RecordsDamaged(PartitionDamaged):
         return (
             "its other records are served; waltz storage recover HOST:PORT "
             f"{partition}, with HOST:PORT of this storage, copies these from another replica"
+        )
+
+
+class TruncationRefused(RecordsDamaged):
+    """A truncation has found damage where it would cut the log. The log is not changed.
+
+    The replica takes part in no store session, because each one begins with this truncation. It
+    counts in votes, so `waltz storage recover` leaves it to the servers; and its damaged record is
+    above its local low-water mark, so it is not repaired. The replica must be replaced.
+    """
+
+    def _advice(self, partition: int) -> str:
+        return (
+            "the log is not cut, and this replica takes part in no store session; "
+            f"{_replacement(partition)}"
         )
 
 
@@ -124,3 +135,12 @@ class DiskFailed(Exception):
     The change is never retried: a second flush may report success although the data are lost,
     because the operating system marks the pages clean after the first failure.
     """
+
+
+def _replacement(partition: int) -> str:
+    """Return how to replace a replica by a copy of another one."""
+    return (
+        f"restore it from another replica: waltz storage unassign HOST:PORT {partition} "
+        f"--only storage --delete-files, then waltz storage recover HOST:PORT {partition}, both "
+        "with HOST:PORT of this storage"
+    )

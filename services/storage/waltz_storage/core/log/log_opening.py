@@ -185,7 +185,7 @@ def _check_flushed_record(log: PartitionLog, flushed: FlushedEnd) -> None:
         log.release()
         what = f"record {flushed.last_id} {problem}"
         raise PartitionDamaged(identity.partition, identity.directory, 0, what)
-    log.damaged_at_opening = tuple(sorted({*log.damaged_at_opening, *damaged}))
+    log.note_damaged(damaged, flushed)
 
 
 def _remove_remains(disk: Disk, identity: LogIdentity) -> list[int]:

@@ -13,17 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from waltz.protocol.checksums import as_signed, crc32
-from waltz.protocol.records import (
-    NO_TRANSACTION,
-    WIRE_OVERHEAD_BYTES,
-    RecordBatch,
-    RecordHeader,
-)
+from waltz.protocol.records import NO_TRANSACTION, RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
 from waltz_storage.core.disk import changing
 from waltz_storage.core.errors import NoSpace, RequestRefused
 from waltz_storage.core.log.flushed_end import EMPTY_LOG, FlushedEnd, FlushedMark
 from waltz_storage.core.log.log_check import CheckedRecords, check_records
+from waltz_storage.core.log.log_cut import cut_offset
 from waltz_storage.core.log.log_reads import (
     Steps,
     batch_steps,
@@ -38,11 +34,7 @@ from waltz_storage.core.log.segment_files import LogIdentity
 from waltz_storage.core.log.segment_format import (
     CHECKSUM,
     HEADER_BYTES,
-    INDEX_SUFFIX,
-    RECORD_OVERHEAD_BYTES,
-    Damage,
     SegmentEncoder,
-    entry_position,
 )
 from waltz_storage.core.log.tail_segment import TailSegment
 
@@ -120,6 +112,17 @@ class PartitionLog:
     def end(self) -> FlushedEnd:
         """The last record of the log: its id and its record checksum."""
         return self._end
+
+    def note_damaged(self, transaction_ids: Sequence[int], flushed: FlushedEnd) -> None:
+        """Note damaged records that the opening found in the end; ``flushed`` is the flushed mark.
+
+        If the last record is damaged, its checksum on the disk may be wrong, so the one in the mark
+        counts. A repair compares the record of a peer with it
+        (`test_start_keeps_the_mark_of_a_damaged_last_record`).
+        """
+        self.damaged_at_opening = tuple(sorted({*self.damaged_at_opening, *transaction_ids}))
+        if self.max_id == flushed.last_id in transaction_ids:
+            self._end = flushed
 
     def end_at(self, last_id: int) -> FlushedEnd:
         """Return the end that the log would have if ``last_id`` was its last record.
@@ -301,7 +304,8 @@ class PartitionLog:
         Segments are removed from the newest to the oldest. After a crash in between, the log has no
         gap and is only longer than it should be; the server then truncates the log again. Shown by
         `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
-        segment". Raises DiskFailed. Before anything is removed, raises RecordsDamaged, OSError,
+        segment". The record ``last_id`` stays even if it is damaged (see `cut_offset`). Raises
+        DiskFailed. Before anything is removed, raises TruncationRefused, RecordsDamaged, OSError,
         NoSpace if the flushed mark cannot be lowered, or RequestRefused if ``last_id`` is below -1.
         """
         if last_id < NO_TRANSACTION:
@@ -310,7 +314,7 @@ class PartitionLog:
             return
         segments = self._segments
         # These reads may fail: then nothing is changed, and only the truncation is refused.
-        cut_at = self._cut_offset(last_id)
+        cut_at = cut_offset(segments, last_id)
         new_end = self.end_at(last_id)
         # The mark is lowered before the cut: a crash in between leaves a log that is longer than
         # its mark. In the opposite order, a crash would leave a shorter log, which is damage.
@@ -366,29 +370,3 @@ class PartitionLog:
             self._tail.complete(written)
             self._end = FlushedEnd(written.next_id - 1, CHECKSUM.unpack(written.parts[-1])[0])
             staged.written = None
-
-    def _cut_offset(self, last_id: int) -> int:
-        """Return where the segment that holds ``last_id`` + 1 must end; raises RecordsDamaged.
-
-        Recovery compares only the newest index entries with the data; of the older entries, it
-        checks only the order. So an older entry may be wrong, and a cut at a wrong entry would
-        remove committed records. This function therefore reads the last record that stays and
-        compares the end of that record with the index
-        (`test_truncation_at_a_wrong_index_entry_is_refused`). If the last record that stays is
-        damaged, the flushed mark would also get a wrong checksum, and the cut would remove the next
-        record, which shows where the damaged one ends.
-        """
-        if last_id == NO_TRANSACTION:
-            return HEADER_BYTES
-        segments = self._segments
-        segment = segments.segment_of(last_id)
-        last = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
-        # ``raw`` is as long as the index says, ``wire`` as long as the record itself says.
-        data_bytes = len(last.wire) - WIRE_OVERHEAD_BYTES
-        with segments.damage_in(segment, INDEX_SUFFIX):
-            if len(last.raw) != data_bytes + RECORD_OVERHEAD_BYTES:
-                position = entry_position(last_id + 1 - segment.first_id)
-                raise Damage(position, f"index corrupted: record {last_id} does not end there")
-        if segments.segment_of(last_id + 1).first_id == last_id + 1:
-            return HEADER_BYTES
-        return segments.extent(segment, last_id, 1).offsets[1]

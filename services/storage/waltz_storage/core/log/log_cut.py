@@ -1,0 +1,88 @@
+"""Pure. Find where a truncation may cut a log, or refuse the truncation.
+
+A cut at a wrong position would remove committed records. So the position must be certain: the index
+and the last record that stays must both show it. Files are used only through `LogSegments`.
+"""
+
+from __future__ import annotations
+
+from waltz.protocol.records import NO_TRANSACTION, WIRE_OVERHEAD_BYTES
+from waltz_storage.core.errors import RecordsDamaged, TruncationRefused
+from waltz_storage.core.log.log_segments import LogSegments
+from waltz_storage.core.log.segment_files import SegmentBounds
+from waltz_storage.core.log.segment_format import (
+    HEADER_BYTES,
+    ID_AND_LENGTH,
+    INDEX_SUFFIX,
+    RECORD_OVERHEAD_BYTES,
+    Damage,
+    entry_position,
+)
+
+
+def cut_offset(segments: LogSegments, last_id: int) -> int:
+    """Return where the segment that holds ``last_id`` + 1 must end.
+
+    Raises TruncationRefused, OSError.
+
+    Recovery compares only the newest index entries with the data; of the older entries, it checks
+    only the order. So an older entry may be wrong. This function therefore reads the last record
+    that stays and compares the end of that record with the index
+    (`test_truncation_at_a_wrong_index_entry_is_refused`).
+
+    The last record that stays may be damaged. It is kept if its id and its length are intact, and
+    the index confirms the length (`test_truncation_to_a_damaged_record_keeps_it`). The log must not
+    become shorter than ``last_id``: the vote has counted this replica as one that reaches it, and
+    after a shorter cut and the end of the server, the next vote could miss a committed record. The
+    cut removes the next record, which would show at a start where the damaged one ends. Then its
+    length shows it, and the record checksum, which the flushed mark has from its place in the file.
+    If the damage is in the id or in the length, such a start would refuse the partition, and the
+    replica would not count any more. So this truncation is refused, and the replica still counts.
+    """
+    if last_id == NO_TRANSACTION:
+        return HEADER_BYTES
+    segment = segments.segment_of(last_id)
+    try:
+        _check_last(segments, segment, last_id)
+        if segments.segment_of(last_id + 1).first_id == last_id + 1:
+            return HEADER_BYTES
+        return segments.extent(segment, last_id, 1).offsets[1]
+    except RecordsDamaged as damaged:
+        raise TruncationRefused(
+            damaged.partition, damaged.file, damaged.offset, damaged.what
+        ) from damaged
+
+
+def _check_last(segments: LogSegments, segment: SegmentBounds, last_id: int) -> None:
+    """Check that the record ``last_id`` ends where the index says; raises RecordsDamaged, OSError.
+
+    Its id and its length must be intact; the rest of it may be damaged.
+    """
+    try:
+        last = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
+    except RecordsDamaged:
+        if not _has_certain_end(segments, segment, last_id):
+            raise
+        return
+    # ``raw`` is as long as the index says, ``wire`` as long as the record itself says.
+    data_bytes = len(last.wire) - WIRE_OVERHEAD_BYTES
+    with segments.damage_in(segment, INDEX_SUFFIX):
+        if len(last.raw) != data_bytes + RECORD_OVERHEAD_BYTES:
+            position = entry_position(last_id + 1 - segment.first_id)
+            raise Damage(position, f"index corrupted: record {last_id} does not end there")
+
+
+def _has_certain_end(segments: LogSegments, segment: SegmentBounds, last_id: int) -> bool:
+    """Return whether the id and the length at the place of a damaged record fit the index.
+
+    Raises RecordsDamaged, OSError.
+    """
+    start, end = segments.extent(segment, last_id, 1).offsets
+    if start < HEADER_BYTES:
+        return False
+    head = segments.files(segment.first_id).data.read(start, ID_AND_LENGTH.size)
+    if len(head) < ID_AND_LENGTH.size:
+        return False
+    stored_id, length = ID_AND_LENGTH.unpack(head)
+    expected: tuple[int, int] = (last_id, end - start - RECORD_OVERHEAD_BYTES)
+    return length >= 0 and (stored_id, length) == expected
