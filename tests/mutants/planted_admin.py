@@ -349,7 +349,7 @@ ADMIN_BUGS = (
     Planted(
         "a copy must end within the time for one answer",
         Package.ADMIN,
-        "deadline.reschedule(clock() + self._answer_seconds)\n",
+        "deadline.reschedule(clock() + self._copy_seconds)\n",
         "",
         "A large replica can never be copied.",
         nodes(

@@ -119,6 +119,7 @@ class Administrator:
             cluster,
             PLAINTEXT,
             answer_seconds=_ANSWER_SECONDS,
+            copy_seconds=_ANSWER_SECONDS,
             lag_allowed=_LAG_ALLOWED,
             copy_batch=_COPY_BATCH,
             network=self._host,

@@ -42,15 +42,23 @@ from waltz.protocol.damaged_ranges import DamagedRange
 COPY_BATCH = 1000
 """How many transactions one request of a copy transfers."""
 
+COPY_PART_SECONDS = 10.0
+"""The time limit of each part of a copy.
+
+A storage that cannot read from the other one says so earlier: after `_PEER_SECONDS` of
+`waltz_storage.shell.peer_pull`.
+"""
+
 
 class OrderExecutor:
     """Observes and changes the replicas of one cluster.
 
-    There are two time limits:
+    There are three time limits:
 
     * ``answer_seconds`` applies to the answers of storages and servers to an observation, to
-      ZooKeeper in observations and steps, and to each batch of a copy, which only reads and writes
-      records.
+      ZooKeeper in observations and steps, and to the beginning of a copy, before its first part.
+    * ``copy_seconds`` applies to each part of a copy. It must be larger than the time after which
+      a storage reports that it cannot read from another one: otherwise no copy is relayed.
     * ``step_seconds`` (None: ``answer_seconds``) applies to each batch of a repair, which computes
       checksums on both disks, and to any other step at a storage, which may have to open large
       files.
@@ -70,6 +78,7 @@ class OrderExecutor:
         tls: TlsConfig,
         *,
         answer_seconds: float = 10.0,
+        copy_seconds: float = COPY_PART_SECONDS,
         step_seconds: float | None = None,
         lag_allowed: int = LAG_ALLOWED,
         retry: bool = True,
@@ -84,6 +93,7 @@ class OrderExecutor:
         self.tls = tls
         self._tls_of = tls_of or {}
         self._answer_seconds = answer_seconds
+        self._copy_seconds = copy_seconds
         self._step_seconds = answer_seconds if step_seconds is None else step_seconds
         self._copy_batch = copy_batch
         self._on_copied = on_copied
@@ -154,7 +164,7 @@ class OrderExecutor:
             ) from None
 
     async def _copy(self, step: CopyReplica, may_continue: MayContinue) -> None:
-        """Copy a replica; the time limit applies to each batch, not to the whole copy."""
+        """Copy a replica; the time limit applies to each part, not to the whole copy."""
         async with answered_within(self._answer_seconds):
             params = await self.cluster.store_params()
             source_port = await self._admin_port(step.source)
@@ -162,7 +172,7 @@ class OrderExecutor:
         async with asyncio.timeout(self._answer_seconds) as deadline:
 
             def progress(at: int, last: int) -> None:
-                deadline.reschedule(clock() + self._answer_seconds)
+                deadline.reschedule(clock() + self._copy_seconds)
                 self._on_copied(at, last)
 
             async with (

@@ -121,8 +121,9 @@ async def copy_offline(
                 raise CopyFailed(
                     f"partition {partition} cannot be copied from the other storage: {problem}"
                 ) from problem
-            # A pull that failed may have written records above the mark.
+            # A pull that failed may have written records above the mark, and has used up time.
             position = await writer.cut()
+            progress(position, last_id)
     while position < last_id and may_continue():
         count = min(batch_size, last_id - position)
         records = await source.records(partition, position + 1, count, COPY_BYTES)

@@ -9,14 +9,24 @@ does not hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from waltz.admin.core.comparison import RangeSum
 from waltz.admin.core.replicas import HeldPartition
 from waltz.admin.core.storage_figures import gauge_value, whole_number
 from waltz.metadata.core.formats import StoreParams
-from waltz.net import TCP, Network, RemoteFailure, RpcConnection, TlsConfig, split_address
+from waltz.net import (
+    TCP,
+    ConnectionLost,
+    DialFailed,
+    Network,
+    RemoteFailure,
+    RpcConnection,
+    TlsConfig,
+    split_address,
+)
 from waltz.net.core.record_counts import ADMIN_LISTS_BOUNDED_SINCE, LIST_BYTES, RecordCounts
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.checksums import as_signed
@@ -32,8 +42,14 @@ def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
 class StorageAdmin:
     """A connection to one storage's admin port; an async context manager."""
 
-    def __init__(self, connection: RpcConnection) -> None:
+    def __init__(
+        self,
+        connection: RpcConnection,
+        connect: Callable[[], Awaitable[RpcConnection]] | None = None,
+    ) -> None:
         self._connection = connection
+        self._connect = connect
+        """Opens another connection to the storage; None: a lost connection is not replaced."""
         self._counts = RecordCounts()
 
     @classmethod
@@ -51,7 +67,8 @@ class StorageAdmin:
         """
         address = admin_address(storage, admin_port)
         identity = params.key, params.num_partitions
-        return cls(await RpcConnection.open_admin(address, tls, identity, network))
+        connect = partial(RpcConnection.open_admin, address, tls, identity, network)
+        return cls(await connect(), connect)
 
     async def __aenter__(self) -> StorageAdmin:
         return self
@@ -61,6 +78,7 @@ class StorageAdmin:
 
     def close(self) -> None:
         """Close the connection."""
+        self._connect = None
         self._connection.close()
 
     async def partitions(self) -> dict[int, bool]:
@@ -133,18 +151,44 @@ class StorageAdmin:
         """Return at most ``max_records`` records from ``first_id`` on, committed or not.
 
         The result ends earlier if the records are large: a storage bounds the list in bytes, and a
-        storage of Waltz 0.13.2, which does not, is asked for fewer records. With ``max_bytes``, the
-        result has about this size at most, once the size of the partition's records is known.
+        storage of Waltz 0.13.2, which does not, is asked for fewer records. If the connection to
+        such a storage is lost, perhaps because the list was too long for a message, it is opened
+        again for a shorter list. With ``max_bytes``, the result has about this size at most, once
+        the size of the partition's records is known.
         """
-        if max_bytes is not None or self._connection.version < ADMIN_LISTS_BOUNDED_SINCE:
-            max_records = self._counts.allowed(partition, max_records, max_bytes or LIST_BYTES)
-        answer = await self._connection.call(
-            lambda seq: admin.RecordListRequest(seq, partition, first_id, max_records),
-            admin.RecordListResponse,
-        )
-        records: RecordBatch = answer.records
-        self._counts.received(partition, records)
-        return records
+        while True:
+            is_bounded = self._connection.version >= ADMIN_LISTS_BOUNDED_SINCE
+            count = max_records
+            if max_bytes is not None or not is_bounded:
+                count = self._counts.allowed(partition, max_records, max_bytes or LIST_BYTES)
+            request = partial(
+                admin.RecordListRequest,
+                partition=partition,
+                first_id=first_id,
+                max_records=count,
+            )
+            try:
+                answer = await self._connection.call(request, admin.RecordListResponse)
+            except ConnectionLost as lost:
+                if is_bounded:
+                    raise
+                self._counts.lost(partition, count)
+                if count == 1:
+                    raise
+                await self._reopen(lost)
+                continue
+            records: RecordBatch = answer.records
+            self._counts.received(partition, records)
+            return records
+
+    async def _reopen(self, lost: ConnectionLost) -> None:
+        """Replace the connection, which ended with ``lost``. Raises ``lost`` if that fails."""
+        if self._connect is None:
+            raise lost
+        try:
+            self._connection = await self._connect()
+        except (DialFailed, RemoteFailure):
+            raise lost from None
 
     async def range_checksum(self, partition: int, first_id: int, last_id: int) -> RangeSum:
         """Return the checksum of the records from ``first_id`` to ``last_id``.

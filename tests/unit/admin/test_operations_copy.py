@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from waltz.admin.offline_copy import CopyFailed, copy_offline
+from waltz.admin.offline_copy import CopyFailed, Progress, copy_offline
 from waltz.net import RemoteFailure
 from waltz.net.core.record_counts import COPY_BYTES
 from waltz.protocol import UnsupportedByPeer
@@ -158,7 +158,11 @@ class PullingDestination(Destination):
         return self.last
 
 
-async def pull(destination: PullingDestination, **options: Any) -> None:
+async def pull(
+    destination: PullingDestination,
+    progress: Progress = lambda _at, _last: None,
+    **options: Any,
+) -> None:
     target = cast(Any, destination)
     await copy_offline(
         cast(Any, Source(last=12)),
@@ -166,7 +170,7 @@ async def pull(destination: PullingDestination, **options: Any) -> None:
         target,
         0,
         batch_size=4,
-        progress=lambda _at, _last: None,
+        progress=progress,
         source_address=("a", 2),
         **options,
     )
@@ -240,6 +244,14 @@ async def test_records_of_a_request_that_failed_are_cut_before_the_rest_is_relay
     assert destination.pulls == [(5, 12)]
     assert destination.cut_to == 7, "the mark of the request that succeeded"
     assert destination.appended == list(range(8, 13))
+
+
+async def test_time_of_a_request_that_failed_does_not_count_for_the_relayed_records() -> None:
+    """The time limit of a part begins with a call of ``progress``."""
+    destination = PullingDestination(mark=4, last=4, problem=RemoteFailure("late"))
+    positions: list[int] = []
+    await pull(destination, lambda at, _last: positions.append(at))
+    assert positions == [4, 7, 7, 11, 12]
 
 
 @pytest.mark.parametrize("pulls", [True, False])

@@ -112,7 +112,7 @@ class SlowCopy(OrderExecutor):
     """Copies from and to storages that are not asked."""
 
     def __init__(self) -> None:
-        super().__init__(cast(Cluster, Params()), PLAINTEXT, answer_seconds=10)
+        super().__init__(cast(Cluster, Params()), PLAINTEXT, answer_seconds=3)
 
     async def _open_admin(self, storage: str) -> StorageAdmin:
         return cast(StorageAdmin, nullcontext())
@@ -139,6 +139,7 @@ def test_copy_may_last_as_long_as_it_makes_progress(
         return RpcConnection(cast(Any, None))
 
     async def copy(*_: object, progress: Callable[[int, int], None], **__: object) -> None:
+        progress(-1, 3)
         for position in range(4):
             await asyncio.sleep(silence)
             progress(position, 3)

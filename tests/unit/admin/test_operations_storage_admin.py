@@ -6,13 +6,21 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from waltz.admin import HeldPartition, StorageAdmin
 from waltz.metadata.core.formats import StoreParams
-from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
+from waltz.net import (
+    PLAINTEXT,
+    ConnectionLost,
+    DialFailed,
+    FrameConnection,
+    FrameHandler,
+    Listener,
+    RpcConnection,
+)
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import Record, RecordBatch, ReqId
@@ -27,6 +35,8 @@ class AdminPort(FrameHandler):
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
+        self.most_records = 1 << 30
+        """A request for more records ends the connection, like a list that is too long."""
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
@@ -39,6 +49,11 @@ class AdminPort(FrameHandler):
             request = admin.decode(body, version)
             if not isinstance(request, admin.AdminOpenRequest):
                 self.requests.append(request)
+            if isinstance(request, admin.RecordListRequest) and (
+                request.max_records > self.most_records
+            ):
+                self._connection.close()
+                return
             self._connection.send(admin.encode(self._answer(request), version))
 
     def lost(self, reason: str) -> None:
@@ -119,6 +134,64 @@ async def test_lists_of_old_storage_are_short_until_the_size_of_the_records_is_k
     async with storage(0, 1) as (port, opened):
         await opened.records(1, 7, 1000)
         assert port.requests[0].max_records == 1000, "newer storages bound the answer"
+
+
+async def test_list_of_old_storage_that_closes_the_connection_is_requested_again_and_shorter() -> (
+    None
+):
+    """20 records of more than 13.4 MB each exceed the longest frame."""
+    async with storage(0) as (port, opened):
+        port.most_records = 1
+        assert await opened.records(1, 7, 1000) == RECORDS
+        assert [request.max_records for request in port.requests] == [20, 2, 1]
+        port.most_records = 1000
+        await opened.records(1, 7, 1000)
+        assert port.requests[-1].max_records == 2, "the bound is kept, and grows again"
+
+
+async def test_list_that_closes_the_connection_fails_if_a_shorter_one_cannot_help() -> None:
+    async with storage(0) as (port, opened):
+        port.most_records = 0
+        with pytest.raises(ConnectionLost):
+            await opened.records(1, 7, 1000)
+        assert [request.max_records for request in port.requests] == [20, 2, 1]
+    async with storage(0, 1) as (port, opened):
+        port.most_records = 0
+        with pytest.raises(ConnectionLost):
+            await opened.records(1, 7, 1000)
+        assert len(port.requests) == 1, "newer storages bound the answer"
+
+
+class _LostConnection:
+    """A connection to a storage of 0.13.2 that ends with each request."""
+
+    version = 0
+
+    async def call(self, *_: object) -> NoReturn:
+        raise ConnectionLost("the list was too long")
+
+    def close(self) -> None:
+        pass
+
+
+async def test_lost_connection_that_cannot_be_replaced_is_reported_as_lost() -> None:
+    async def refuse() -> NoReturn:
+        raise DialFailed("refused")
+
+    for connect in (refuse, None):
+        opened = StorageAdmin(cast(RpcConnection, _LostConnection()), connect)
+        with pytest.raises(ConnectionLost, match="too long"):
+            await opened.records(1, 7, 1000)
+
+
+async def test_closed_client_opens_no_other_connection() -> None:
+    async def unexpected() -> NoReturn:
+        raise AssertionError("a connection was opened")
+
+    opened = StorageAdmin(cast(RpcConnection, _LostConnection()), unexpected)
+    opened.close()
+    with pytest.raises(ConnectionLost):
+        await opened.records(1, 7, 1000)
 
 
 async def test_switch_requests_have_their_partitions() -> None:

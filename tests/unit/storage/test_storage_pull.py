@@ -174,7 +174,7 @@ async def test_pull_from_a_peer_that_cannot_be_reached_is_refused(
 async def test_pull_from_a_peer_that_does_not_answer_is_refused(
     destination: StorageNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_pull, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(peer_pull, "_PEER_SECONDS", 0.05)
     silent = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     address = silent.sockets[0].getsockname()
     async with await administer(destination) as port:
@@ -374,5 +374,5 @@ async def test_pull_from_a_peer_that_hangs_after_the_connection_is_refused() -> 
         _pulls().handle(request, answered.set_result)
         answer = await answered
     assert isinstance(answer, admin.AdminFailureResponse)
-    assert "no answer within 10 s" in str(answer)
+    assert "no answer within 5 s" in str(answer)
     assert peer.closed

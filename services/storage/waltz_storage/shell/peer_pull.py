@@ -24,7 +24,7 @@ from waltz.net import (
     TlsConfigError,
     join_address,
 )
-from waltz.net.core.record_counts import COPY_BYTES, RecordCounts
+from waltz.net.core.record_counts import ADMIN_LISTS_BOUNDED_SINCE, COPY_BYTES, RecordCounts
 from waltz.protocol import STORAGE, admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import RecordBatch
@@ -36,10 +36,17 @@ log = logging.getLogger(__name__)
 
 _PULL_SECONDS = 1.0
 """The time after which a request is answered, although more records were requested."""
-_ANSWER_SECONDS = 10.0
-"""The time that the peer has for the connection and each answer."""
+_PEER_SECONDS = 5.0
+"""How long after its beginning a request waits for the peer: for the connection, and for records.
+
+An administrator must get the reason of a failure before its own limit ends, which is
+`waltz.admin.execution.COPY_PART_SECONDS`. The rest of that time is for the last append, which may
+be slow.
+"""
 _RECORDS_AT_ONCE = 4096
 """How many records one request to the peer reads at most."""
+_MOST_COPIES = 64
+"""Of how many incomplete copies the sizes of the records are kept."""
 
 
 class _PullRefused(Exception):
@@ -70,6 +77,11 @@ class PeerPulls:
         self._tls = tls
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
+        self._counts: dict[tuple[str, int, int], RecordCounts] = {}
+        """What is known about the records of each incomplete copy; the latest request is last.
+
+        The key is the peer's host and admin port, and the partition.
+        """
 
     def handle(self, request: admin.PullRecordsRequest, reply: Reply) -> None:
         """Begin a request; ``reply`` is called later with its answer."""
@@ -100,7 +112,7 @@ class PeerPulls:
             TlsConfigError,
         ) as problem:
             # A TimeoutError has no text.
-            reason = str(problem) or f"no answer within {_ANSWER_SECONDS:g} s"
+            reason = str(problem) or f"no answer within {_PEER_SECONDS:g} s"
             text = f"the storage cannot read from {source}: {reason}"
             answer = admin.AdminFailureResponse(seq, RpcFailure(RequestRefused(text).message))
         except _PullRefused as refused:
@@ -117,22 +129,35 @@ class PeerPulls:
     async def _pull(self, request: admin.PullRecordsRequest) -> int:
         """Copy records until all are copied or the time is over; return the last copied id."""
         stop_at = self._clock() + _PULL_SECONDS
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        give_up_at = asyncio.get_running_loop().time() + _PEER_SECONDS
+        async with asyncio.timeout_at(give_up_at):
             peer = await RpcConnection.open_admin(
                 (request.host, request.admin_port), self._tls, self._identity, self._network
             )
         try:
-            last_id, counts = request.first_id - 1, RecordCounts()
+            last_id, counts = request.first_id - 1, self._counts_of(request)
             while last_id < request.last_id:
-                records = await self._read(peer, request, last_id + 1, counts)
+                async with asyncio.timeout_at(give_up_at):
+                    records = await self._read(peer, request, last_id + 1, counts)
                 counts.received(request.partition, records)
                 await self._append(request, records)
                 last_id += records.count
                 if self._clock() >= stop_at:
                     break
+            if last_id >= request.last_id:
+                self._counts.pop(_copy_key(request), None)
             return last_id
         finally:
             peer.close()
+
+    def _counts_of(self, request: admin.PullRecordsRequest) -> RecordCounts:
+        """Return what earlier requests of the same copy have learned about the peer's records."""
+        key = _copy_key(request)
+        counts = self._counts.pop(key) if key in self._counts else RecordCounts()
+        self._counts[key] = counts
+        if len(self._counts) > _MOST_COPIES:
+            del self._counts[next(iter(self._counts))]
+        return counts
 
     async def _read(
         self,
@@ -144,11 +169,16 @@ class PeerPulls:
         """Return records of the peer from ``first_id`` on; at least one."""
         count = min(_RECORDS_AT_ONCE, request.last_id + 1 - first_id)
         count = counts.allowed(request.partition, count, COPY_BYTES)
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        try:
             answer = await peer.call(
                 lambda seq: admin.RecordListRequest(seq, request.partition, first_id, count),
                 admin.RecordListResponse,
             )
+        except (ConnectionLost, asyncio.CancelledError):
+            # The list was perhaps too long for a message, or for the time.
+            if peer.version < ADMIN_LISTS_BOUNDED_SINCE:
+                counts.lost(request.partition, count)
+            raise
         records: RecordBatch = answer.records
         if not 0 < records.count <= count or records.first_id() != first_id:
             text = (
@@ -177,6 +207,11 @@ class PeerPulls:
     def _post(self, answered: asyncio.Future[storage.Response], answer: storage.Response) -> None:
         """Set the result of ``answered``; called on the event loop of the engine."""
         self._deliver([(partial(_resolve, answered), answer)])
+
+
+def _copy_key(request: admin.PullRecordsRequest) -> tuple[str, int, int]:
+    """Return the key of a request's copy in `PeerPulls._counts`."""
+    return request.host, request.admin_port, request.partition
 
 
 def _resolve(answered: asyncio.Future[storage.Response], answer: storage.Response) -> None:
