@@ -23,7 +23,7 @@ from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.healing import healed_storages, plan_healing
 from waltz_operator.core.planning.outside import plan_outside
 from waltz_operator.core.planning.replicas import plan_replicas
-from waltz_operator.core.planning.rolls import plan_roll
+from waltz_operator.core.planning.rolls import plan_delayed_roll, plan_roll
 from waltz_operator.core.planning.rotation import plan_rotation
 from waltz_operator.core.planning.volume_sizes import plan_recreation, plan_volume_growth
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
@@ -68,9 +68,12 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         # A StatefulSet is deleted to be created again only when nothing else changes. The decision
         # relies on objects, budgets and assignments that are as the plan wants them.
         result += plan_recreation(desired, observed)
+    # The same holds for the replacement of a pod. Why it waits is shown before other waits.
     if not result.steps:
-        # The same holds for the replacement of a pod. Why it waits is shown before other waits.
         result = plan_roll(desired, observed) + result
+    elif result.change is not None:
+        # The steps of a change of the shape may take hours. Other steps take one reconcile.
+        result = plan_delayed_roll(desired, observed, result.change) + result
     # The certificate authority, too, is rotated only when nothing else changes.
     result += shown_rotation if result.steps else rotation_plan
     # Nothing waits for the access from outside, whose steps may fail for a long time: the API

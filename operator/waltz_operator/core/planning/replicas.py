@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Set
+from dataclasses import replace
 
 from waltz.admin.core.replica_recovery import counts_in_vote
 from waltz.admin.core.replicas import PartitionView, first_unhealthy_reason
@@ -26,8 +27,8 @@ from waltz_operator.core.adoption import NO_FOREIGN_PARTS, ForeignParts
 from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape import plan_shape
-from waltz_operator.core.planning.shape_adoption import plan_reassignment
 from waltz_operator.core.planning.shape_rebalance import Capacities
+from waltz_operator.core.planning.shape_removal import plan_reassignment
 from waltz_operator.core.planning.znodes import groups_of, is_registered
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem, wait
 
@@ -75,22 +76,22 @@ def plan_replicas(
         for view in _views(present)
         if is_unused(view) and not view.replicas & foreign.storages
     }
-    reassignment = plan_reassignment(present, foreign.storages)
+    reassignment = plan_reassignment(present)
     without_copy = _plan_without_copy(present, missing, unused)
     # At most one of these three plans is followed now: each changes assignments.
     if not reassignment.done:
         plan += reassignment
     elif without_copy is not None:
         plan += without_copy
-    elif not healed:
-        # The shape does not change while a volume is replaced: one storage is away at a time.
-        plan += plan_shape(desired, present, missing, capacities, foreign)
+    else:
+        shape = plan_shape(desired, present, missing, capacities, foreign)
+        plan += _delayed_shape(shape, healed) if healed else shape
     if plan.done and pools_are_usable:
         # Every partition has its replicas: only servers can bring them up to date now.
         plan += _await_health(present)
-    # A change that adds copies has this obstacle among its waits already.
+    # A change that adds copies has this obstacle among its waits already, if it is not delayed.
     obstacle = foreign.obstacle_to_copies_on_pools()
-    if plan.change is None and desired.cluster.spec.pools and obstacle is not None:
+    if (plan.change is None or healed) and desired.cluster.spec.pools and obstacle is not None:
         plan += wait(obstacle)
     without_replica = {view.partition for view, _ in missing}
     servers_may_start = not unused or (pools_are_usable and without_replica.isdisjoint(unused))
@@ -167,6 +168,21 @@ class _Placement:
 def _views(present: ClusterPresent) -> Iterator[PartitionView]:
     views = present.replicas.partitions
     return (views[partition] for partition in sorted(views))
+
+
+def _delayed_shape(shape: ClusterPlan, healed: Set[str]) -> ClusterPlan:
+    """Return the plan for the shape without its steps, while volumes of ``healed`` are replaced.
+
+    One storage is away at a time. The plan keeps the change: the spec is not reconciled before the
+    change is complete, although the plan may only wait.
+    """
+    change = shape.change
+    if change is None:
+        # It reports a problem, or unregisters storages that have no group and no partitions.
+        return shape
+    first = ", ".join(sorted(healed))
+    why = f"{change.progress} waits: the volume of storage {first} is replaced first"
+    return replace(shape, steps=(), waits=(why,))
 
 
 def _plan_switches(present: ClusterPresent, healed: Set[str], foreign: Set[str]) -> ClusterPlan:

@@ -48,6 +48,7 @@ from waltz_operator.core.objects import ObjectKey, is_ours
 from waltz_operator.core.observed import ClusterPresent, ObservedCluster
 from waltz_operator.core.pods_of_sets import PodSet, SetPod, pods_of_set
 from waltz_operator.core.resources import StoragePool
+from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, ReplacePod, wait
 from waltz_operator.core.volume_growth import pods_to_restart
 
@@ -111,6 +112,21 @@ def plan_roll(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
             case RollNextPod(step):
                 return result + ClusterPlan((step,))
     return result
+
+
+def plan_delayed_roll(
+    desired: DesiredCluster, observed: ObservedCluster, change: ShapeChange
+) -> ClusterPlan:
+    """Return why no pod is replaced while ``change`` has steps; empty if every pod is current.
+
+    Evictions stay forbidden meanwhile (`is_rolling`): a pod that the roll has deleted before may
+    still be shutting down with healthy replicas, and an eviction would take a second one.
+    """
+    states = roll_states(desired, observed)
+    if all(isinstance(state, AllPodsCurrent) for state in states):
+        return EMPTY_PLAN
+    stopped = [str(state) for state in states if isinstance(state, RollStopped)]
+    return wait(*stopped, f"the rolling change waits: {change.progress} comes first")
 
 
 def roll_states(desired: DesiredCluster, observed: ObservedCluster) -> tuple[RollState, RollState]:

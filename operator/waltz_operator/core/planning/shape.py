@@ -11,10 +11,11 @@ begins, and unregister storages that are empty after it:
 * `shape_moves` moves partitions between the storages of a pool; `shape_rebalance` chooses moves by
   bytes if a user requests it.
 
-They act in this order, so that no copy is given up before every added copy is complete. One
-partition changes at a time. Before the next partition changes, all replicas of all partitions must
-be healthy. A healthy replica is also *level*: it holds every transaction that was committed when
-the observation began (tests/unit/operator/test_operator_shape_properties.py).
+They act in this order, so that no copy is given up before every added copy is complete. None acts
+while the volume of a storage is replaced (`planning.replicas`). One partition changes at a time.
+Before the next partition changes, all replicas of all partitions must be healthy. A healthy replica
+is also *level*: it holds every transaction that was committed when the observation began
+(tests/unit/operator/test_operator_shape_properties.py).
 """
 
 from __future__ import annotations

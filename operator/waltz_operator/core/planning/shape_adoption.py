@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from waltz.admin.core.replica_removal import next_step_after_removal
 from waltz.admin.core.retirement import Retirement
-from waltz.admin.core.steps import ChangeAssignment, UnregisterStorage
+from waltz.admin.core.steps import UnregisterStorage
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_orders import follow_order, waiting
@@ -25,24 +24,6 @@ from waltz_operator.core.planning.shape_removal import MIN_COPIES, is_growth_com
 from waltz_operator.core.resources import ForeignGroups
 from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem
-
-
-def plan_reassignment(present: ClusterPresent, foreign: Set[str]) -> ClusterPlan:
-    """Return the plan that assigns partitions to ``foreign`` storages again; usually empty.
-
-    A foreign replica may have been unassigned after the last session of its partition began. Then
-    it still counts in the quorum of that session. If another replica fails, the partition opens
-    only with the foreign replica. So this plan comes before all others. It does not depend on
-    ``adopt.foreignGroups``, because a user may have changed that field in the meantime.
-    """
-    if not foreign:
-        return EMPTY_PLAN
-    views = [present.replicas.partitions[each] for each in sorted(present.replicas.partitions)]
-    # A `ChangeAssignment` of this function only assigns removed replicas again. Its other step is a
-    # `Wait`, ignored here: `Retirement` itself waits until sessions without these storages have
-    # recovered.
-    step = next_step_after_removal(present.replicas, views, frozenset(foreign))
-    return ClusterPlan((step,)) if isinstance(step, ChangeAssignment) else EMPTY_PLAN
 
 
 def plan_foreign_groups(

@@ -8,8 +8,9 @@ them. Then the storages are unregistered, and `shape_objects` removes the pool's
 
 from __future__ import annotations
 
+from waltz.admin.core.replica_removal import next_step_after_removal
 from waltz.admin.core.retirement import Retirement
-from waltz.admin.core.steps import UnregisterStorage
+from waltz.admin.core.steps import ChangeAssignment, UnregisterStorage
 from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.observed import ClusterPresent
 from waltz_operator.core.planning.shape_orders import follow_order, waiting
@@ -20,6 +21,25 @@ from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan
 
 MIN_COPIES = 3
 """With fewer remaining copies, a pool is removed only if ``spec.allowFewerCopies`` is true."""
+
+
+def plan_reassignment(present: ClusterPresent) -> ClusterPlan:
+    """Return the plan that assigns removed replicas again; usually empty.
+
+    A replica may have been unassigned after the last session of its partition began, for whichever
+    change of the shape. Then it still counts in the quorum of that session. If another replica
+    fails, the partition opens only with the removed one. So this plan comes before all others. It
+    depends neither on the spec, which may have changed in the meantime, nor on other changes or
+    replacements of volumes, which may wait for the partition.
+    """
+    views = [present.replicas.partitions[each] for each in sorted(present.replicas.partitions)]
+    # ZooKeeper can assign a partition only to these storages.
+    storages = frozenset(present.maps.assignments.partitions)
+    # A `ChangeAssignment` of this function only assigns removed replicas again. Its other step is a
+    # `Wait`, ignored here: the orders that unassign replicas wait until sessions without them have
+    # recovered.
+    step = next_step_after_removal(present.replicas, views, storages)
+    return ClusterPlan((step,)) if isinstance(step, ChangeAssignment) else EMPTY_PLAN
 
 
 def plan_removal(desired: DesiredCluster, present: ClusterPresent) -> ClusterPlan:
