@@ -137,8 +137,8 @@ OUTER_BUGS = (
         "a cluster is at rest after a failed reconcile",
         Package.OPERATOR,
         "self._resting.pop((namespace, name), None)\n"
-        'live = await self._kube.get("WaltzCluster", namespace, name)\n',
-        'live = await self._kube.get("WaltzCluster", namespace, name)\n',
+        "failing_since = self._failing_since.pop((namespace, name), None)\n",
+        "failing_since = self._failing_since.pop((namespace, name), None)\n",
         "A change of the resource has no effect for ten minutes.",
         nodes(
             "unit/operator/test_operator_resting.py::test_failed_reconcile_of_a_cluster_at_rest_is_followed_by_a_reconcile"

@@ -38,7 +38,8 @@ specified stay; see `core.pod_templates`.
 RESYNC_ANNOTATION = "waltz.dev/resync"
 """The annotation that a user changes to cause a reconcile of a WaltzCluster at once.
 
-The operator does not read it, because any change of a WaltzCluster causes a reconcile.
+The operator does not read it, because any change of a WaltzCluster except one of its status causes
+a reconcile.
 """
 
 CLUSTER_RESTART_ANNOTATION = "waltz.dev/cluster-restarted-at"
@@ -86,6 +87,19 @@ REBALANCED_ANNOTATION = "waltz.dev/rebalanced"
 """The annotation of a StoragePool that holds how far a rebalance is.
 
 The operator writes it; see `core.rebalance`.
+"""
+
+ANNOTATIONS_OF_CLUSTER = (
+    REPLACE_VOLUME_ANNOTATION,
+    REPLACEMENT_ANNOTATION,
+    REBALANCE_ANNOTATION,
+    REBALANCED_ANNOTATION,
+)
+"""The annotations of a StoragePool that are about the cluster that has claimed it.
+
+They are removed when the pool is released. A record that stayed would continue an old replacement
+in the next cluster of the pool, and delete a volume claim there. A request that stayed without its
+record would count as a new one.
 """
 
 FINALIZER = "waltz.dev/cluster"

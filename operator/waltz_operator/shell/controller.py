@@ -1,8 +1,10 @@
 """Decide when a cluster is reconciled: soon after every event, and periodically.
 
 An event only enqueues the cluster's name. Each reconcile reads the whole state, so a lost event
-delays a repair and has no other effect. One task per cluster runs its reconciles, so two reconciles
-of one cluster never overlap, and an error of one cluster never stops the reconciles of another one.
+delays a repair and has no other effect. The first event after a quiet time causes a reconcile at
+once, others at most one per `SHORTEST_PERIOD_SECONDS`. One task per cluster runs its reconciles, so
+two reconciles of one cluster never overlap, and an error of one cluster never stops the reconciles
+of another one.
 Touches the event loop's clock and tasks, not the network.
 """
 
@@ -40,6 +42,14 @@ Reconcile = Callable[[str, str], Awaitable[ReconcileResult | None]]
 The function returns None if the cluster no longer exists.
 """
 
+
+class PersistentApiError(KubeError):
+    """Errors of the API server have ended every reconcile of a cluster for a while.
+
+    Unlike another KubeError, it tells something about the cluster: its state is unknown.
+    """
+
+
 Check = Callable[[str, str], Awaitable[ReconcileResult | None]]
 """A function that checks whether the cluster with this namespace and name still needs nothing.
 
@@ -48,6 +58,13 @@ The check is cheaper than a reconcile. The function returns None if the cluster 
 
 LONGEST_PAUSE_SECONDS = 15.0
 """The longest pause between two reconciles with the same `ReconcileResult.state`."""
+
+SHORTEST_PERIOD_SECONDS = 1.0
+"""The least time from the beginning of one reconcile of a cluster to that of the next one.
+
+The writes of a reconcile cause events. Without this bound, a cluster whose state changes all the
+time, as under load, would be reconciled without a pause.
+"""
 
 _BACKOFF = Backoff(1.0, 30.0)
 """The pauses in seconds after reconciles of a cluster that raised an exception."""
@@ -119,7 +136,8 @@ class Controller:
     def ready(self) -> dict[tuple[str, str], bool]:
         """Whether each cluster was Ready at its last reconcile, by namespace and name.
 
-        A reconcile that an error of the API server has ended does not count.
+        A reconcile that an error of the API server has ended does not count, unless such errors
+        persist (`PersistentApiError`): then the cluster is not Ready.
         """
         return {
             cluster: worker.result.ready
@@ -179,9 +197,10 @@ class Controller:
                 # the resource of one cluster could stop the operator for all clusters.
                 requeue_seconds = _BACKOFF.delay(failures)
                 _log_failure(cluster, problem, requeue_seconds)
-                if not isinstance(problem, KubeError):
-                    # The metrics must not show the result of an earlier reconcile forever. But an
-                    # error of the API server says nothing about the cluster: the last result stays.
+                if isinstance(problem, PersistentApiError) or not isinstance(problem, KubeError):
+                    # The metrics must not show the result of an earlier reconcile forever. But a
+                    # short error of the API server says nothing about the cluster: the last result
+                    # stays.
                     worker.result = ReconcileResult(requeue_seconds, ready=False)
                 self.metrics.failures += 1
                 failures += 1
@@ -190,6 +209,8 @@ class Controller:
             self.metrics.seconds += clock() - started
             if requeue_seconds is not None:
                 await self._wait(worker, requeue_seconds)
+                # After a quiet time this is in the past, and an event waits for nothing.
+                await asyncio.sleep(max(0.0, started + SHORTEST_PERIOD_SECONDS - clock()))
             elif not worker.enqueued.is_set():
                 # The cluster no longer exists, and no event has reported a new one of its name.
                 break

@@ -39,7 +39,12 @@ from waltz.metadata.lifecycle import ClusterExists, ClusterMismatch
 from waltz.metadata.outside import change_outside_addresses, delete_outside_addresses
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core.desired import DesiredCluster
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, SLOT_LABEL
+from waltz_operator.core.names import (
+    ANNOTATIONS_OF_CLUSTER,
+    CLUSTER_LABEL,
+    FINALIZER,
+    SLOT_LABEL,
+)
 from waltz_operator.core.outside_steps import (
     DeleteOutsideAddresses,
     SetSlot,
@@ -324,7 +329,9 @@ async def perform_on_pool(kube: Kube, pool: ObjectMeta, step: PoolStep) -> None:
 
 
 async def _release_pool(kube: Kube, pool: ObjectMeta) -> None:
-    """Remove the status of a pool, then its label and the finalizer. Raises KubeError.
+    """Remove the status of a pool, then all else that is about its cluster. Raises KubeError.
+
+    The rest are the label, the finalizer and `ANNOTATIONS_OF_CLUSTER`.
 
     No operator writes the status of a pool without the label. So the status is removed first: if
     the operator is stopped in between, the release is planned and performed again.
@@ -339,7 +346,10 @@ async def _release_pool(kube: Kube, pool: ObjectMeta) -> None:
     if current.labels.get(CLUSTER_LABEL) != pool.labels.get(CLUSTER_LABEL):
         raise Conflict(f"StoragePool {pool.name} has changed since it was observed")
     others = _other_finalizers(current)
-    await _patch_metadata(kube, "StoragePool", current, others, {CLUSTER_LABEL: None})
+    removed = [name for name in ANNOTATIONS_OF_CLUSTER if name in current.annotations]
+    await _patch_metadata(
+        kube, "StoragePool", current, others, {CLUSTER_LABEL: None}, dict.fromkeys(removed)
+    )
 
 
 async def _patch_metadata(
@@ -348,8 +358,9 @@ async def _patch_metadata(
     metadata: ObjectMeta,
     finalizers: list[str],
     labels: Mapping[str, str | None] | None = None,
+    annotations: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Patch finalizers and labels. The observed version makes the patch a compare-and-set.
+    """Patch finalizers, labels, annotations; the observed version makes it a compare-and-set.
 
     Without the version, two clusters could claim one pool, and this patch could remove finalizers
     that other controllers have added.
@@ -360,6 +371,8 @@ async def _patch_metadata(
     }
     if labels is not None:
         change["labels"] = dict(labels)
+    if annotations:
+        change["annotations"] = dict(annotations)
     await kube.patch(kind, metadata.namespace, metadata.name, {"metadata": change})
 
 

@@ -66,6 +66,39 @@ class _SeenObject:
     cluster: str
 
 
+class _SeenResources:
+    """The resources of one kind as kopf has reported them last, without their statuses.
+
+    The operator writes the statuses, and nothing follows from them. If each written status caused a
+    reconcile, a cluster whose status changes all the time would be reconciled without a pause.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], int] = {}
+        """A hash of each resource, by namespace and name."""
+
+    def note(self, namespace: str, name: str, body: kopf.Body, event: kopf.RawEvent) -> bool:
+        """Note an event; return whether more than the status of its resource has changed."""
+        if event["type"] == "DELETED":
+            self._seen.pop((namespace, name), None)
+            return True
+        metadata = body.metadata
+        # The API server increases the generation with every change of the spec.
+        seen = hash(
+            (
+                metadata.get("uid"),
+                metadata.get("generation"),
+                metadata.get("deletionTimestamp"),
+                tuple(metadata.get("finalizers") or ()),
+                frozenset(metadata.labels.items()),
+                frozenset(metadata.annotations.items()),
+            )
+        )
+        changed = self._seen.get((namespace, name)) != seen
+        self._seen[namespace, name] = seen
+        return changed
+
+
 class ChangeSource(Protocol):
     """A source of changed objects, such as `waltz_operator.shell.kube_api.ApiServer`."""
 
@@ -97,6 +130,7 @@ def make_registry(
 ) -> kopf.OperatorRegistry:
     """Return the handlers that kopf calls. An empty ``watched_namespace`` means all namespaces."""
     registry = kopf.OperatorRegistry()
+    clusters, pools = _SeenResources(), _SeenResources()
 
     @kopf.on.login(registry=registry)
     def login(**_: Any) -> kopf.ConnectionInfo:
@@ -114,18 +148,23 @@ def make_registry(
         settings.scanning.disabled = bool(watched_namespace)
 
     @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
-    async def cluster_changed(*, namespace: str | None, name: str, **_: Any) -> None:
+    async def cluster_changed(
+        *, namespace: str | None, name: str, body: kopf.Body, event: kopf.RawEvent, **_: Any
+    ) -> None:
         # kopf passes None only for resources without a namespace; clusters and pools have one.
         assert namespace is not None
-        controller.enqueue(namespace, name)
+        if clusters.note(namespace, name, body, event):
+            controller.enqueue(namespace, name)
 
     @kopf.on.event(GROUP, VERSION, "storagepools", registry=registry)
-    async def pool_changed(*, namespace: str | None, name: str, body: kopf.Body, **_: Any) -> None:
+    async def pool_changed(
+        *, namespace: str | None, name: str, body: kopf.Body, event: kopf.RawEvent, **_: Any
+    ) -> None:
         assert namespace is not None
         owner = body.metadata.labels.get(CLUSTER_LABEL)
         # A pool without an owner needs no event: a cluster that names it and has not claimed it yet
         # is not at rest, so it is reconciled again soon.
-        if owner is not None:
+        if pools.note(namespace, name, body, event) and owner is not None:
             controller.enqueue(namespace, owner)
         if body.metadata.get("deletionTimestamp"):
             await release_orphaned_pool(reconciler, namespace, name)

@@ -3,8 +3,9 @@
 Touches the API server, and what `Environment` touches. Nothing is lost when an operator is killed
 at any instruction and another one continues (shown by
 test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py). Between two
-reconciles this module keeps only the state of clusters *at rest*, which are paused or need nothing.
-With this state, `Reconciler.check` needs no objects from the API server.
+reconciles this module keeps the state of clusters *at rest*, which are paused or need nothing: with
+this state, `Reconciler.check` needs no objects from the API server. It also keeps since when errors
+of the API server have ended the reconciles of a cluster.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from waltz.admin.core.steps import CopyReplica
 from waltz_operator.core import planning
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL
@@ -24,9 +26,16 @@ from waltz_operator.core.pool_status import pool_status
 from waltz_operator.core.resources import ClusterStatus, ObjectMeta, StoragePool, WaltzCluster
 from waltz_operator.core.shape_change import ShapeChange
 from waltz_operator.core.status import cluster_status, failed_status
-from waltz_operator.core.steps import ClusterPlan, ReleasePool, RemoveFinalizer, Step, stops
+from waltz_operator.core.steps import (
+    ClusterPlan,
+    CompareReplica,
+    ReleasePool,
+    RemoveFinalizer,
+    Step,
+    stops,
+)
 from waltz_operator.shell.clock import utc_now
-from waltz_operator.shell.controller import ReconcileResult
+from waltz_operator.shell.controller import PersistentApiError, ReconcileResult
 from waltz_operator.shell.desired_reader import InvalidResource, read_desired
 from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.executor import Executor, StepFailed, perform_on_pool
@@ -39,7 +48,15 @@ log = logging.getLogger(__name__)
 BUSY_REQUEUE_SECONDS = 1.0
 """The first pause before the next reconcile while the plan is not done (`ClusterPlan.done`).
 
-The pauses grow while neither the plan nor an observed object changes (`ReconcileResult.state`).
+The pauses grow while neither the plan nor an observed object changes (`ReconcileResult.state`). The
+next reconcile of a cluster whose status was written follows after this pause, too.
+"""
+
+TRANSFER_REQUEUE_SECONDS = 0.0
+"""The pause before the next reconcile after a part of a replica was copied or compared.
+
+Such a step ends after some seconds, only so that the cluster is observed. The plan stays the same
+until the last part, so the pauses would grow otherwise.
 """
 
 IDLE_REQUEUE_SECONDS = 15.0
@@ -47,6 +64,14 @@ IDLE_REQUEUE_SECONDS = 15.0
 
 If the check finds a change, or the last reconcile was 10 minutes ago, a reconcile follows at once.
 A cluster whose resource is invalid is reconciled after this pause.
+"""
+
+_PERSISTENT_ERROR_SECONDS = 15.0
+"""The time after which errors of the API server, in every reconcile of a cluster, are reported.
+
+A short outage says nothing about the cluster. An operator whose API server does not answer at all
+loses the Lease before this time, so the other errors concern single requests, for example those
+that the rules of RBAC forbid.
 """
 
 
@@ -90,16 +115,42 @@ class Reconciler:
         self._clock = clock
         self._resting: dict[tuple[str, str], RestingCluster] = {}
         """The clusters at rest, by namespace and name."""
+        self._failing_since: dict[tuple[str, str], datetime.datetime] = {}
+        """Since when an error of the API server has ended every reconcile of these clusters."""
 
     async def reconcile(self, namespace: str, name: str) -> ReconcileResult | None:
         """Reconcile a cluster once; return None if it no longer exists.
 
-        Raises KubeError if the API server returns an error or does not answer. Any other exception
-        is unexpected: it is reported in the status and by an event before it is raised.
+        Raises KubeError if the API server returns an error or does not answer, and
+        PersistentApiError if this is so for a while: that is reported in the status and by an
+        event. Any other exception is unexpected, and reported at once before it is raised.
         """
         # Removed first: after an error of this reconcile, `check` must not use the earlier state.
         self._resting.pop((namespace, name), None)
-        live = await self._kube.get("WaltzCluster", namespace, name)
+        failing_since = self._failing_since.pop((namespace, name), None)
+        live: LiveObject | None = None
+        try:
+            live = await self._kube.get("WaltzCluster", namespace, name)
+            return await self._reconcile_live(namespace, name, live)
+        except KubeError as problem:
+            now = self._clock()
+            # The clock may have been set back.
+            since = now if failing_since is None else min(failing_since, now)
+            self._failing_since[namespace, name] = since
+            if (now - since).total_seconds() < _PERSISTENT_ERROR_SECONDS:
+                raise
+            if live is not None:
+                text = (
+                    "the API server's errors end every reconcile, nothing is changed, retrying: "
+                    f"{problem}"
+                )
+                await self._report_failure(live, "ApiServerError", text)
+            raise PersistentApiError(str(problem)) from problem
+
+    async def _reconcile_live(
+        self, namespace: str, name: str, live: LiveObject | None
+    ) -> ReconcileResult | None:
+        """Do what `reconcile` says; ``live`` is the WaltzCluster, None if it no longer exists."""
         if live is None:
             # `RemoveFinalizer` closes the connections, but a user may remove the finalizer, too.
             await self._environment.disconnect(namespace, name)
@@ -134,14 +185,21 @@ class Reconciler:
         begun = self._clock()
         observed = await observe(desired, self._kube, self._environment, begun)
         plan = planning.plan(desired, observed)
-        failure = await self._perform(desired, plan)
+        succeeded, failure = await self._perform(desired, plan)
         if failure is None and RemoveFinalizer() in plan.steps:
             return None
-        ready = await self._write_statuses(desired, observed, plan, failure)
-        requeue = IDLE_REQUEUE_SECONDS if plan.done else BUSY_REQUEUE_SECONDS
-        result = ReconcileResult(requeue, ready, _identify_state(observed, plan, failure))
+        ready, writes = await self._write_statuses(desired, observed, plan, failure)
+        if any(isinstance(step, CopyReplica | CompareReplica) for step in succeeded):
+            return ReconcileResult(TRANSFER_REQUEUE_SECONDS, ready)
+        written = any(writes)  # A write that fails each time must not keep the pauses short.
+        requeue = IDLE_REQUEUE_SECONDS if plan.done and not written else BUSY_REQUEUE_SECONDS
+        state = None if written else _identify_state(observed, plan, failure)
+        result = ReconcileResult(requeue, ready, state)
+        # `desired` has the statuses before this reconcile. If a cluster were kept with it, `check`
+        # would find no change when its status became the old one again.
         # The plan of a deletion depends on the time since its request, which is not kept.
-        if (plan.done or desired.cluster.spec.paused) and not desired.deleting:
+        is_at_rest = plan.done or desired.cluster.spec.paused
+        if is_at_rest and not writes and not desired.deleting:
             key = (desired.namespace, desired.name)
             self._resting[key] = pack(desired, plan, result, observed, begun)
         return result
@@ -202,10 +260,12 @@ class Reconciler:
         if any(old.get(part) != value for part, value in change.items()):
             await self._patch_status("WaltzCluster", metadata, change)
 
-    async def _perform(self, desired: DesiredCluster, plan: ClusterPlan) -> str | None:
+    async def _perform(
+        self, desired: DesiredCluster, plan: ClusterPlan
+    ) -> tuple[list[Step], str | None]:
         """Perform the steps in order, except those that an earlier failed step stops (`stops`).
 
-        Returns why the first failed step failed, None if none failed.
+        Returns the steps that succeeded, and why the first failed step failed, None if none failed.
         """
         executor = Executor(desired, self._kube, self._environment)
         succeeded: list[Step] = []
@@ -217,7 +277,7 @@ class Reconciler:
             self._recorder.record_steps(desired.cluster, succeeded, plan.change)
         if failure is not None:
             self._recorder.record_failed_step(desired.cluster, failure)
-        return failure
+        return succeeded, failure
 
     async def _perform_each(
         self,
@@ -226,7 +286,10 @@ class Reconciler:
         plan: ClusterPlan,
         succeeded: list[Step],
     ) -> str | None:
-        """Do what `_perform` says, and append the steps that succeed to ``succeeded``."""
+        """Perform the steps as `_perform` does, and append those that succeed to ``succeeded``.
+
+        Returns why the first failed step failed, None if none failed.
+        """
         failed_steps: list[Step] = []
         first_reason: str | None = None
         for step in plan.steps:
@@ -254,12 +317,16 @@ class Reconciler:
         observed: ObservedCluster,
         plan: ClusterPlan,
         failure: str | None,
-    ) -> bool:
-        """Write the statuses of the cluster and its pools; return whether the cluster is Ready."""
+    ) -> tuple[bool, list[bool]]:
+        """Write the statuses of the cluster and its pools that have changed.
+
+        Returns whether the cluster is Ready, and whether each of these writes succeeded.
+        """
         ready, changed = self._changed_statuses(desired, observed, plan, failure)
-        for resource, status in changed:
+        return ready, [
             await self._patch_status(type(resource).__name__, resource.metadata, status)
-        return ready
+            for resource, status in changed
+        ]
 
     def _changed_statuses(
         self,
@@ -293,15 +360,18 @@ class Reconciler:
 
     async def _patch_status(
         self, kind: str, metadata: ObjectMeta, status: Mapping[str, Any]
-    ) -> None:
-        """Write a status; a failure is only logged, because the next reconcile writes it again."""
+    ) -> bool:
+        """Write a status; return whether this succeeded.
+
+        A failure is only logged, because the next reconcile writes the status again.
+        """
         try:
             await self._kube.patch(
                 kind, metadata.namespace, metadata.name, {"status": status}, part="status"
             )
         except Conflict:
             # The resource changed since it was read; the next reconcile writes its status.
-            return
+            return False
         except KubeError as problem:
             log.warning(
                 "%s %s/%s: failed to write the status, the next reconcile writes it again: %s",
@@ -310,6 +380,8 @@ class Reconciler:
                 metadata.name,
                 problem,
             )
+            return False
+        return True
 
 
 def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str | None) -> int:

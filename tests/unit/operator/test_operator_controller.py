@@ -11,7 +11,12 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
 from waltz_operator.shell import controller as controller_module
-from waltz_operator.shell.controller import Controller, ReconcileResult
+from waltz_operator.shell.controller import (
+    SHORTEST_PERIOD_SECONDS,
+    Controller,
+    PersistentApiError,
+    ReconcileResult,
+)
 from waltz_operator.shell.kube_api import KubeError
 
 NEVER = 10_000.0
@@ -57,30 +62,77 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_event_during_a_reconcile_causes_another_one(
-    controller: Controller, reconciles: Reconciles
-) -> None:
+@on_virtual_time
+async def test_event_during_a_reconcile_causes_another_one() -> None:
+    reconciles = Reconciles()
+    controller = Controller(reconciles)
     reconciles.proceed = asyncio.Event()
     controller.enqueue("logs", "a")
     await eventually(lambda: reconciles.begun)
     controller.enqueue("logs", "a")
     reconciles.proceed.set()
-    await turns()
+    await asyncio.sleep(2)
     assert reconciles.begun == ["logs/a"] * 2
-    await turns()
+    await asyncio.sleep(2)
     assert reconciles.begun == ["logs/a"] * 2, "without an event there is no further reconcile"
+    await controller.close()
 
 
-async def test_event_between_two_reconciles_ends_the_pause(
-    controller: Controller, reconciles: Reconciles
-) -> None:
-    controller.enqueue("logs", "a")
-    await turns()
-    assert len(reconciles.begun) == 1
-    controller.enqueue("logs", "a")
-    await turns()
-    assert len(reconciles.begun) == 2
+@on_virtual_time
+async def test_event_after_a_quiet_time_causes_a_reconcile_at_once() -> None:
+    reconciles = Reconciles()
+    controller = Controller(reconciles)
+    for count in range(1, 4):
+        controller.enqueue("logs", "a")
+        await turns()
+        assert len(reconciles.begun) == count
+        await asyncio.sleep(SHORTEST_PERIOD_SECONDS)
     assert controller.ready == {("logs", "a"): True}
+    await controller.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.4, 3.0])
+def test_events_by_the_writes_of_each_reconcile_cause_at_most_one_per_second(
+    seconds: float,
+) -> None:
+    @on_virtual_time
+    async def act() -> None:
+        clock, begun = asyncio.get_running_loop().time, list[float]()
+
+        async def reconcile(namespace: str, name: str) -> ReconcileResult:
+            begun.append(clock())
+            await asyncio.sleep(seconds)
+            asyncio.get_running_loop().call_later(0.05, made.enqueue, namespace, name)
+            return ReconcileResult(NEVER, ready=False)
+
+        made = Controller(reconcile)
+        made.enqueue("logs", "a")
+        await asyncio.sleep(20.5)
+        await made.close()
+        periods = [after - before for before, after in pairwise(begun)]
+        expected = max(SHORTEST_PERIOD_SECONDS, seconds + 0.05)
+        assert periods == pytest.approx([expected] * len(periods))
+        assert len(periods) == int(20.5 / expected)
+
+    act()
+
+
+@on_virtual_time
+async def test_result_without_a_pause_is_followed_by_a_reconcile_after_the_shortest_period() -> (
+    None
+):
+    clock, begun = asyncio.get_running_loop().time, list[float]()
+
+    async def reconcile(_namespace: str, _name: str) -> ReconcileResult:
+        begun.append(clock())
+        await asyncio.sleep(0.1 if len(begun) < 3 else 10)  # Copies of replicas take this long.
+        return ReconcileResult(0.0, ready=True)
+
+    controller = Controller(reconcile)
+    controller.enqueue("logs", "a")
+    await asyncio.sleep(25)
+    await controller.close()
+    assert begun == pytest.approx([begun[0] + each for each in (0, 1, 2, 12, 22)])
 
 
 async def test_pauses_after_errors_grow_and_a_success_resets_them(
@@ -98,6 +150,7 @@ async def test_pauses_after_errors_grow_and_a_success_resets_them(
             await asyncio.Event().wait()
 
     monkeypatch.setattr(Controller, "_wait", staticmethod(pause))
+    monkeypatch.setattr(controller_module, "SHORTEST_PERIOD_SECONDS", 0.0)
     reconciles.result = KubeError("no answer")
     controller.enqueue("logs", "a")
     await eventually(lambda: len(pauses) == 5)
@@ -107,9 +160,12 @@ async def test_pauses_after_errors_grow_and_a_success_resets_them(
     assert controller.metrics.reconciles == 5
 
 
+@on_virtual_time
 async def test_unexpected_exception_of_one_cluster_is_retried_and_stops_no_other_cluster(
-    controller: Controller, reconciles: Reconciles, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    reconciles = Reconciles()
+    controller = Controller(reconciles)
     reconciles.result = ValueError("unexpected")
     controller.enqueue("logs", "bad")
     await turns()
@@ -121,8 +177,31 @@ async def test_unexpected_exception_of_one_cluster_is_retried_and_stops_no_other
     assert "cluster logs/bad: reconcile failed unexpectedly, retrying in 1 s" in caplog.text
     assert "Traceback" in caplog.text
     controller.enqueue("logs", "bad")
-    await turns()
+    await asyncio.sleep(2)
     assert controller.ready == {("logs", "good"): True, ("logs", "bad"): True}
+    await controller.close()
+
+
+@on_virtual_time
+async def test_short_errors_of_the_api_server_keep_the_readiness_and_persistent_ones_do_not() -> (
+    None
+):
+    reconciles = Reconciles()
+    reconciles.result = ReconcileResult(1.0, ready=True)
+    controller = Controller(reconciles)
+    controller.enqueue("logs", "a")
+    await turns()
+    reconciles.result = KubeError("no answer")
+    await asyncio.sleep(3)
+    assert controller.metrics.failures > 0
+    assert controller.ready == {("logs", "a"): True}
+    reconciles.result = PersistentApiError("still no answer")
+    await asyncio.sleep(10)
+    assert controller.ready == {("logs", "a"): False}
+    reconciles.result = ReconcileResult(NEVER, ready=True)
+    await asyncio.sleep(30)
+    assert controller.ready == {("logs", "a"): True}
+    await controller.close()
 
 
 @on_virtual_time

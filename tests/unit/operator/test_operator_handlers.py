@@ -32,15 +32,28 @@ def registry(calls: Calls, watched_namespace: str = "") -> kopf.OperatorRegistry
     return make_registry(cast(Controller, calls), cast(Reconciler, calls), watched_namespace)
 
 
-async def handle(made: kopf.OperatorRegistry, plural: str, **metadata: Any) -> None:
-    """Call the handlers for an event of a resource."""
+async def handle(
+    made: kopf.OperatorRegistry,
+    plural: str,
+    *,
+    kind: str | None = "MODIFIED",
+    status: object = None,
+    spec: object = None,
+    **metadata: Any,
+) -> None:
+    """Call the handlers for an event of a resource, which has this kind."""
     found = [
         each for each in cast(Any, made)._watching._handlers if each.selector.any_name == plural
     ]
     assert found
-    body = kopf.Body(cast(Any, {"metadata": {"namespace": NAMESPACE, "name": "x", **metadata}}))
+    live: Any = {
+        "metadata": {"namespace": NAMESPACE, "name": "x", **metadata},
+        "spec": spec or {},
+        "status": status or {},
+    }
+    event = {"type": kind, "object": live}
     for each in found:
-        await each.fn(namespace=NAMESPACE, name="x", body=body)
+        await each.fn(namespace=NAMESPACE, name="x", body=kopf.Body(live), event=event)
 
 
 async def test_changed_cluster_is_enqueued() -> None:
@@ -55,6 +68,59 @@ async def test_changed_pool_enqueues_the_cluster_that_has_claimed_it() -> None:
     assert (calls.enqueued, calls.released) == ([(NAMESPACE, "log")], [])
     await handle(registry(calls), "storagepools")
     assert (calls.enqueued, calls.released) == ([(NAMESPACE, "log")], [])
+
+
+@pytest.mark.parametrize("plural", ["waltzclusters", "storagepools"])
+async def test_written_status_of_a_resource_enqueues_nothing(plural: str) -> None:
+    """The operator writes it: otherwise each reconcile that writes one would cause the next one."""
+    calls = Calls()
+    metadata: dict[str, Any] = {"uid": "1", "generation": 1, "labels": {CLUSTER_LABEL: "x"}}
+    made = registry(calls)
+    await handle(made, plural, kind=None, resourceVersion="1", **metadata)
+    assert len(calls.enqueued) == 1
+    for version in "234":
+        await handle(made, plural, resourceVersion=version, status={"message": version}, **metadata)
+    # kopf lists the resources again after each end of its watch.
+    await handle(made, plural, kind=None, resourceVersion="4", **metadata)
+    assert len(calls.enqueued) == 1
+
+
+@pytest.mark.parametrize("plural", ["waltzclusters", "storagepools"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"generation": 2},
+        {"annotations": {"waltz.dev/resync": "1"}},
+        {"labels": {CLUSTER_LABEL: "x", "team": "orders"}},
+        {"finalizers": []},
+        {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+        {"uid": "2"},
+        {"kind": "DELETED"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_any_other_change_of_a_resource_enqueues_the_cluster(
+    plural: str, change: dict[str, Any]
+) -> None:
+    calls = Calls()
+    made = registry(calls)
+    before: dict[str, Any] = {
+        "uid": "1",
+        "generation": 1,
+        "labels": {CLUSTER_LABEL: "x"},
+        "finalizers": ["waltz.dev/cluster"],
+    }
+    await handle(made, plural, **before)
+    await handle(made, plural, **before | change)
+    assert calls.enqueued == [(NAMESPACE, "x")] * 2
+
+
+async def test_cluster_that_is_created_again_is_enqueued() -> None:
+    calls = Calls()
+    made = registry(calls)
+    for kind in ("ADDED", "DELETED", "ADDED"):
+        await handle(made, "waltzclusters", kind=kind, generation=1)
+    assert len(calls.enqueued) == 3
 
 
 @pytest.mark.parametrize("labels", [{}, {CLUSTER_LABEL: "log"}])

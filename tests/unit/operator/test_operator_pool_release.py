@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.operator_faults import Faults
+from tests.support.operator_faults import Faults, delete_by_user
 from tests.support.operator_world import pool_resource
 from tests.unit.operator.test_operator_reconcile import Operation
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
+from waltz_operator.core.names import (
+    CLUSTER_LABEL,
+    FINALIZER,
+    REBALANCE_ANNOTATION,
+    REBALANCED_ANNOTATION,
+    REPLACE_VOLUME_ANNOTATION,
+    REPLACEMENT_ANNOTATION,
+)
+from waltz_operator.core.rebalance import Rebalance
 from waltz_operator.core.resources import ObjectMeta
 from waltz_operator.core.steps import ReleasePool
+from waltz_operator.core.volume_replacement import Replacement
 from waltz_operator.shell.executor import perform_on_pool
 from waltz_operator.shell.kube_api import Conflict, KubeError
 
@@ -46,6 +55,23 @@ async def test_released_pool_has_no_status_of_its_old_cluster() -> None:
     await operation.until_done()
     assert CLUSTER_LABEL not in pool(operation)["metadata"]["labels"]
     assert pool(operation).get("status", {}) == {}
+
+
+async def test_released_pool_has_no_records_and_requests_of_its_old_cluster() -> None:
+    """The next cluster of the pool would continue the replacement, and delete a volume claim."""
+    operation = await running(Faults())
+    pool(operation)["metadata"]["annotations"] = {
+        REPLACEMENT_ANNOTATION: Replacement("d-storage-0", ("uid",)).to_json(),
+        REPLACE_VOLUME_ANNOTATION: "d-storage-0",
+        REBALANCED_ANNOTATION: Rebalance(answered="1").to_json(),
+        REBALANCE_ANNOTATION: "1",
+        "team": "orders",
+    }
+    delete_by_user(operation.world)
+    del pool(operation)["metadata"]["deletionTimestamp"]
+    await operation.until_done()
+    assert CLUSTER_LABEL not in pool(operation)["metadata"]["labels"]
+    assert pool(operation)["metadata"]["annotations"] == {"team": "orders"}
 
 
 async def test_pool_released_by_operators_killed_after_any_call_has_no_status() -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.operator_faults import Faults, FaultyKube
 from tests.support.operator_world import World, cluster_resource
+from tests.support.virtual_time import on_virtual_time
 from waltz.runtime.metrics import exposition
 from waltz.testing import run
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
@@ -33,6 +34,7 @@ from waltz_operator.shell.metrics import HELP, OperatorMetrics
 ROOT = Path(__file__).parents[3]
 
 
+@on_virtual_time
 async def test_controller_enqueued_clusters_are_reconciled_and_never_twice_at_once() -> None:
     reconciled: list[str] = []
     under_way = 0
@@ -60,6 +62,7 @@ async def test_controller_enqueued_clusters_are_reconciled_and_never_twice_at_on
     assert controller.metrics.reconciles == 3
 
 
+@on_virtual_time
 async def test_controller_api_server_error_is_counted_and_retried() -> None:
     failures = 1
 

@@ -81,9 +81,8 @@ class Scene:
             if self.condition("Healthy") == "True":
                 break
         assert self.condition("Healthy") == "True"
-        # The last reconcile has written a status, so another one follows.
-        self.controller.enqueue(NAMESPACE, "log")
-        await asyncio.sleep(1)
+        # The last reconcile has written a status, so another one follows by itself.
+        await asyncio.sleep(3)
 
     def condition(self, kind: str) -> str | None:
         assert self.world.cluster is not None
