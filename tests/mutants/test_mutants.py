@@ -145,9 +145,7 @@ print(run_tests(sys.argv[1:], seconds=1).text)
 def test_test_without_end_fails_although_asyncio_has_caught_its_timeout(tmp_path: Path) -> None:
     test = tmp_path / "test_waits.py"
     test.write_text(_TEST_WITH_IGNORED_TIMEOUT)
-    run = [sys.executable, "-c", _RUN_FOR_A_SECOND, f"{test}::test_waits"]
-    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
-    assert "Timeout" in done.stdout
+    assert "Timeout" in text_of_hunt(_RUN_FOR_A_SECOND, f"{test}::test_waits")
 
 
 _TEST_THAT_CATCHES_EVERY_TIMEOUT = """
@@ -170,11 +168,7 @@ run_tests(sys.argv[1:], seconds=0.2)
 def test_test_that_catches_its_timeouts_ends_the_hunt_as_caught(tmp_path: Path) -> None:
     test = tmp_path / "test_waits.py"
     test.write_text(_TEST_THAT_CATCHES_EVERY_TIMEOUT)
-    run = [sys.executable, "-c", _RUN_FOR_A_MOMENT, f"{test}::test_waits"]
-    done = subprocess.run(run, check=False, timeout=60, cwd=ROOT)
-    found = found_at_exit(done.returncode)
-    assert isinstance(found, Caught)
-    assert "Timeout" in found.text
+    assert "not by exceptions" in text_of_hunt(_RUN_FOR_A_MOMENT, f"{test}::test_waits")
 
 
 _TEST_THAT_FAILS_SLOWLY = """
@@ -193,9 +187,7 @@ def test_timeout_in_the_report_of_a_failure_is_caught(tmp_path: Path) -> None:
     """The exception of the time limit is then an error of pytest itself."""
     test = tmp_path / "test_fails.py"
     test.write_text(_TEST_THAT_FAILS_SLOWLY)
-    run = [sys.executable, "-c", _RUN_FOR_A_SECOND, f"{test}::test_fails"]
-    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
-    assert "Timeout" in done.stdout
+    assert "Timeout" in text_of_hunt(_RUN_FOR_A_SECOND, f"{test}::test_fails")
 
 
 _WAITING_TEST = """
@@ -241,6 +233,14 @@ def test_change_without_an_effect_survives(hunters: Hunters) -> None:
     harmless = fastest.old.replace("\n", "  # the same\n")
     hunted = hunters.hunt(replace(fastest, new=harmless, caught_by=Seeds(1)))
     assert (hunted.caught, hunted.failed) == (None, "")
+
+
+def text_of_hunt(program: str, name: str) -> str:
+    """Return what a process says that runs the test ``name``; a busy one ends by its exit code."""
+    run = [sys.executable, "-c", program, name]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    found = done.stdout if done.returncode == 0 else found_at_exit(done.returncode)
+    return found.text if isinstance(found, Caught) else found
 
 
 def planted_bug(name: str) -> Planted:
