@@ -229,7 +229,7 @@ class StoreSession:
 
     def _recover(self) -> None:
         """Request the next steps; once a quorum has recovered, have the metadata written."""
-        # A replica contradicts the metadata if these were lost, or restored from an older backup.
+        # A replica contradicts metadata that were lost, restored from an older backup, or changed.
         if (contradiction := self.recovery.contradiction) is not None:
             if self.phase is SessionPhase.RECOVERING:
                 self.close(closed_by(contradiction))
