@@ -369,19 +369,22 @@ class SessionRecovery:
     def _copy(self, position: int, bound: int | None) -> Copy | None:
         """Return the next copy for a replica at ``position``; it ends at ``bound`` at the latest.
 
-        ``bound`` is above ``position``. The source is the counted replica nearest ahead. Copies end
-        at each position of the vote, because the mark may be resolved at any of them, and records
-        copied beyond the mark would have to be cut.
+        ``bound`` is above ``position``. The source is the counted replica nearest ahead, of those
+        with the fewest failures. Copies end at each position of the vote, because the mark may be
+        resolved at any of them, and records copied beyond the mark would have to be cut.
         """
-        unreadable = self.unreadable.at(position + 1)
-        ahead = [
-            (end, name)
-            for end, name in self._counted()
-            if end > position and name not in unreadable
-        ]
-        if not ahead:
+        ends = {name: end for end, name in self._counted() if end > position}
+        if self.mark is not None:
+            # Recovered replicas that did not vote are sources, too: otherwise a replica would wait
+            # although they hold all that it lacks. This is safe, because each of them was cut to
+            # its own mark or to R, had copies up to R only, and has the session on its disk. So it
+            # holds the log up to R. What it gets later is above R, where copies end.
+            ends |= dict.fromkeys(self.recovered(), self.mark)
+        preferred = self.unreadable.preferred(position + 1, ends)
+        if not preferred:
             return None
-        end, source = ahead[-1]
+        source = min(preferred, key=lambda name: (ends[name], name))
+        end = min(ends.values())
         if bound is not None:
             end = min(end, bound)
         return Copy(source, position + 1, min(self._copy_records, end - position))
