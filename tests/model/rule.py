@@ -130,11 +130,16 @@ def not_copied(session: Session, number: int, bugs: Bugs = NO_BUGS) -> Session:
     """Choose another source: that of the replica's copy cannot be read."""
     step = session.views[number].step
     assert step is not None
-    source = session.views[step.source]
-    source = source._replace(unreadable=tuple(sorted({*source.unreadable, step.at})))
-    session = with_view(session, step.source, source)
+    session = not_read(session, step.source, step.at)
     view = session.views[number]._replace(step=None)
     return session_after(with_view(session, number, view), bugs)
+
+
+def not_read(session: Session, number: int, at: int) -> Session:
+    """Note that a replica could not be read for an active replica that lags."""
+    view = session.views[number]
+    unreadable = tuple(sorted({*view.unreadable, at}))
+    return with_view(session, number, view._replace(unreadable=unreadable))
 
 
 def sources_retried(session: Session, bugs: Bugs = NO_BUGS) -> Session:
@@ -297,14 +302,20 @@ def _with_next_step(session: Session, view: View, bugs: Bugs) -> View:
 
 
 def _copy(session: Session, position: int, bound: int | None) -> Step | None:
-    ahead = [
-        (end, number)
-        for end, number in counted(session)
-        if end > position and position + 1 not in session.views[number].unreadable
+    ends = {number: end for end, number in counted(session) if end > position}
+    if session.mark is not None:
+        recovered = (n for n in range(len(session.views)) if session.recovered(n))
+        ends |= dict.fromkeys(recovered, session.mark)
+    usable = [
+        (len(session.views[number].unreadable), end, number)
+        for number, end in ends.items()
+        if position + 1 not in session.views[number].unreadable
+        and session.views[number].stage is not Stage.FAILED
     ]
-    if not ahead:
+    if not usable:
         return None
-    end, source = ahead[-1]
+    _, _, source = min(usable)
+    end = min(ends.values())
     last = end if bound is None else min(end, bound)
     return Step(Do.COPY, position + 1, last - position, source) if last > position else None
 

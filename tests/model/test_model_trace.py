@@ -107,3 +107,11 @@ def test_replay_allows_a_copy_from_an_unreadable_source_only_after_a_retry() -> 
     with pytest.raises(Forbidden, match="its step is None"):
         waiting.after(from_a)
     waiting.after(trace.SourcesRetried()).after(from_a)
+
+
+def test_replay_allows_copies_only_from_the_source_with_the_fewest_failures() -> None:
+    marked = replay([*_RIGHT, trace.Asked("c", Do.MARK, 9), trace.NotRead("a", 20)])
+    copying = marked.after(trace.Marked("c"))
+    copying.after(trace.Asked("c", Do.COPY, 4, 6, "b"))
+    with pytest.raises(Forbidden, match="from b is due"):
+        copying.after(trace.Asked("c", Do.COPY, 4, 6, "a"))

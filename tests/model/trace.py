@@ -73,6 +73,14 @@ class NotCopied:
 
 
 @dataclass(frozen=True, slots=True)
+class NotRead:
+    """The replica could not be read from ``at`` on, for an active replica that lags."""
+
+    replica: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourcesRetried:
     """Replicas may copy again from the sources that could not be read."""
 
@@ -147,6 +155,7 @@ Event = (
     | Cut
     | Copied
     | NotCopied
+    | NotRead
     | SourcesRetried
     | Marked
     | Refused
@@ -222,6 +231,7 @@ class Replay:
         | Cut
         | Copied
         | NotCopied
+        | NotRead
         | Marked
         | Refused
         | Lost
@@ -248,6 +258,8 @@ class Replay:
             case NotCopied():
                 self._require_step(event, view.step, Do.COPY)
                 return rule.not_copied(session, number)
+            case NotRead(_, at):
+                return rule.not_read(session, number, at)
             case Marked():
                 self._require_step(event, view.step, Do.MARK)
                 return rule.marked(session, number)

@@ -8,6 +8,7 @@ _STEPS = "unit/storage/test_storage_read_steps.py::"
 _CONNECTIONS = "unit/storage/test_storage_connections.py::"
 _DATA = "unit/server/test_server_data_reads.py::"
 _CONGESTION = "unit/server/test_server_read_congestion.py::"
+_SOURCES = "unit/server/test_server_copy_sources.py::"
 _FEEDS = "unit/server/test_server_feeds.py::"
 _HEADERS = "unit/storage/test_storage_header_reads.py::"
 
@@ -23,8 +24,8 @@ READ_BUGS = (
     Planted(
         "a copy source that failed once is never used again",
         Package.SERVER,
-        "unreadable = self.unreadable.at(position + 1)\n",
-        "unreadable = {name for name, _ in self.unreadable.failures}\n",
+        "(name, first_id) not in self.failures",
+        "not times[name]",
         "A recovery waits although two replicas together have all records.",
         nodes(
             "unit/server/test_server_recovery_marks.py::"
@@ -32,14 +33,45 @@ READ_BUGS = (
         ),
     ),
     Planted(
-        "a peer that failed once no longer helps a lagging replica",
+        "a lagging replica reads from any of its peers",
         Package.SERVER,
-        "*self.recovery.unreadable.at(r.next_id)",
-        "*(name for name, _ in self.recovery.unreadable.failures)",
-        "A lagging replica is dropped although its peers together have all records.",
+        "replicas.keys() - preferred",
+        "{r.storage}",
+        "It asks a peer that refuses all reads again and again.",
+        nodes(_SOURCES + "test_lagging_replica_asks_a_peer_that_refuses_all_reads_once_per_timer"),
+    ),
+    Planted(
+        "a copy source that refuses all reads is asked for each copy",
+        Package.SERVER,
+        "if times[name] == fewest",
+        "if True",
+        "A large copy costs a refused request and a warning for each MiB.",
+        nodes(_SOURCES + "test_source_that_refuses_all_reads_is_asked_and_logged_once"),
+    ),
+    Planted(
+        "every refused copy is logged",
+        Package.SERVER,
+        "if source in self._logged:\n",
+        "if False:\n",
+        "Damaged sources fill the server's log with warnings.",
+        nodes(_SOURCES + "test_damaged_sources_are_preferred_to_one_that_refuses_all_reads"),
+    ),
+    Planted(
+        "a replica that failed in an open session stays a copy source",
+        Package.SERVER,
+        "self.recovery.unreadable.drop(r.storage)\n",
+        "pass\n",
+        "Each copy from a storage that hangs waits until its time limit.",
+        nodes(_SOURCES + "test_replica_that_failed_in_an_open_session_is_no_source"),
+    ),
+    Planted(
+        "recovered new replicas are no copy sources",
+        Package.SERVER,
+        "ends |= dict.fromkeys(self.recovered(), self.mark)\n",
+        "pass\n",
+        "After the loss of all old replicas a recovery waits although the new ones have all.",
         nodes(
-            "unit/server/test_server_store_reads.py::"
-            "test_lagging_replica_copies_from_sources_that_are_damaged_at_different_records"
+            _SOURCES + "test_recovered_new_replicas_are_sources_after_the_last_old_one_has_failed"
         ),
     ),
     Planted(

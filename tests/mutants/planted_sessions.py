@@ -325,6 +325,17 @@ SESSION_BUGS = (
         ),
     ),
     Planted(
+        "a server that lost a race reports lost metadata",
+        Package.SERVER,
+        "self._unconfirmed = contradiction\n",
+        "self.reason = _kept_closed(str(contradiction))\n",
+        "The reader rebuilds metadata that are right, while another server serves the partition.",
+        nodes(
+            "unit/server/test_server_lost_metadata.py::"
+            "test_server_that_lost_a_race_does_not_report_lost_metadata"
+        ),
+    ),
+    Planted(
         "session ids of lost metadata catch up",
         Package.SERVER,
         "if fence > recovery.session_id:\n",

@@ -87,7 +87,7 @@ class RecordedSessions:
         if session is None or not self._is_current(request) or storage not in session.replicas:
             return
         if isinstance(request, st.BoundedRecordListRequest):
-            self._copy_read(session, request, response)
+            self._copy_read(session, storage, request, response)
         elif isinstance(request, _OF_SESSIONS):
             self._replied(storage, session.replica_states[storage].stage, request, response)
 
@@ -123,12 +123,21 @@ class RecordedSessions:
         if session.replica_states[storage].stage is not ReplicaStage.CONNECTING:
             self._add(trace.Lost(storage))
 
-    def _copy_read(self, session: StoreSession, request: st.Request, response: Any) -> None:
+    def _copy_read(
+        self,
+        session: StoreSession,
+        source: str,
+        request: st.BoundedRecordListRequest,
+        response: Any,
+    ) -> None:
+        records = getattr(response, "records", None)
+        if records and records.first_id() == request.first_id:
+            return
         for name, state in session.replica_states.items():
             if state.copying is request and state.stage is ReplicaStage.RECOVERING:
-                records = getattr(response, "records", None)
-                if not records or records.first_id() != request.first_id:
-                    self._add(trace.NotCopied(name))
+                self._add(trace.NotCopied(name))
+            elif state.copying is request and response is not None:
+                self._add(trace.NotRead(source, request.first_id))
 
     def _asked(self, storage: str, request: st.Request) -> trace.Asked | None:
         session = self._session

@@ -70,6 +70,7 @@ def test_evidence_of_an_earlier_session_keeps_partition_closed(storage: MemorySt
         MemoryStorage("b"), MemoryStorage("c"), storage, metadata=PartitionMetadata(0, 8, {})
     )
     world.connect("a", "b", "c")
+    _attempt(world, 1)
     assert not world.core.is_open
     assert _changed(world) == set()
     assert _RESCUE in (world.core.waiting_for or "")
@@ -166,3 +167,49 @@ def test_replicas_that_contradict_the_metadata_of_an_open_session_are_logged_onc
     [note] = [note for note in world.notes if "has session 9" in note]
     assert "session 6 continues with a, b, c and admits no other replica" in note
     assert note.endswith(_RESCUE)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["fence", "session on the disk"])
+def test_server_that_lost_a_race_does_not_report_lost_metadata(restarted: bool) -> None:
+    """Another server begins a newer session after this server's write, before its first request."""
+    states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
+    world = _world(
+        *(MemoryStorage(name, last=9, session=0) for name in NAMES),
+        metadata=PartitionMetadata(1, 0, states),
+    )
+    for storage in world.storages.values():
+        storage.serve_former_server(2)
+        if restarted:
+            storage.restart()
+    world.metadata = PartitionMetadata(2, 2, states)
+    world.version += 1
+    world.connect("a")
+    assert world.core.waiting_for is None, "the metadata are not read again yet"
+    _attempt(world, 1)
+    assert world.core.waiting_for is None
+    assert any("generation 2 has begun on another server" in note for note in world.notes)
+    assert not any("lost" in note or _RESCUE in note for note in world.notes), world.notes
+
+
+def test_server_whose_lost_metadata_name_a_newer_generation_drops_the_earlier_reason() -> None:
+    world = _world(*(MemoryStorage(name, last=9, session=4, low=5) for name in NAMES))
+    world.connect()
+    _attempt(world, 2)
+    assert _RESCUE in (world.core.waiting_for or "")
+    world.metadata = PartitionMetadata(2, 5, dict.fromkeys(NAMES, ReplicaState(4, UNRESOLVED)))
+    world.version += 1
+    _attempt(world, 1)
+    assert world.core.waiting_for is None
+
+
+def test_open_session_that_a_replica_refuses_names_a_newer_session_as_a_possible_reason() -> None:
+    world = _world(
+        *(MemoryStorage(name, session=5) for name in "abc"),
+        metadata=PartitionMetadata(1, 5, {name: ReplicaState(5, UNRESOLVED) for name in "abc"}),
+    )
+    world.connect("a", "b")
+    assert world.core.is_open
+    world.storages["c"].handle(st.LastSessionInfoRequest(7, 0, 0))
+    world.connect("c")
+    [note] = [note for note in world.notes if "has session 7" in note]
+    assert "Unless another server has begun a newer session, the metadata" in note

@@ -123,14 +123,17 @@ def test_source_that_could_not_be_read_is_not_asked_for_the_same_record_again() 
 
 
 def test_source_that_could_not_be_read_is_asked_for_later_records() -> None:
+    """It is asked if the other source cannot be read there."""
     recovery = _resolved(9, 9, 5)
     recovery.marked("r2")
     recovery.take_steps()
     recovery.not_copied("r2", "r0")
     recovery.take_steps()
     recovery.copied("r2", 7)
-    assert dict(recovery.take_steps())["r2"] == Copy("r0", 8, 2)
+    assert dict(recovery.take_steps())["r2"] == Copy("r1", 8, 2)
     assert "cannot be read" not in recovery.waiting_for()
+    recovery.not_copied("r2", "r1")
+    assert dict(recovery.take_steps())["r2"] == Copy("r0", 8, 2)
 
 
 def test_replica_that_has_the_mark_but_lacks_records_is_closed_in_the_metadata() -> None:

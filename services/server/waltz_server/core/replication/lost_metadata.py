@@ -5,11 +5,16 @@ or restored from an older backup, the ids begin again below those on the disks o
 server must not raise the ids session by session until they fit: after that, nothing would
 distinguish the metadata from true ones. So it waits until another process, such as ``waltz cluster
 rescue``, has written the metadata.
+
+A replica with a newer session is no proof of this. Another server may have begun that session just
+after this server had begun its own. Only the metadata show which of the two has happened, so they
+are read before the reader is advised to rebuild them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from waltz.metadata.core.formats import PartitionMetadata
 
@@ -17,35 +22,65 @@ REBUILD = "Rebuild the metadata with: waltz cluster rescue"
 """What the reader of a contradiction should do."""
 
 
-def older_than_replica(storage: str, session: int, next_session: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """What a replica has that does not fit the metadata with which a session has begun."""
+
+    lost: str
+    """What it says about the metadata, unless a newer session has begun."""
+    observed: str
+    """What the replica has."""
+    may_be_newer_session: bool
+    """Whether another server may have begun a newer session: then the metadata are right."""
+
+    def __str__(self) -> str:
+        return f"{self.lost}: {self.observed}"
+
+
+def older_than_replica(storage: str, session: int, next_session: int) -> Contradiction:
     """Say that ``storage`` has ``session``, although ZooKeeper assigned ``next_session`` next.
 
     A session gets its id in ZooKeeper before it contacts a storage. So no disk has the id of a new
-    session or a larger one, unless ZooKeeper has gone back to an earlier state.
+    session or a larger one, unless ZooKeeper has gone back to an earlier state, or another server
+    has begun a newer session since.
     """
-    return (
-        f"the metadata in ZooKeeper are lost or restored from an older backup: storage {storage} "
-        f"has session {session}, but ZooKeeper assigned session {next_session} next"
+    return Contradiction(
+        "the metadata in ZooKeeper are lost or restored from an older backup",
+        f"storage {storage} has session {session}, but ZooKeeper assigned session {next_session} "
+        "next",
+        may_be_newer_session=True,
     )
 
 
-def names_no_replica(storage: str, last_id: int) -> str:
+def names_no_replica(storage: str, last_id: int) -> Contradiction:
     """Say that ``storage`` has records, although the metadata are of a new partition."""
-    return (
-        f"the metadata in ZooKeeper are lost: they name no replica, but storage {storage} has "
-        f"transactions up to {last_id}"
+    return Contradiction(
+        "the metadata in ZooKeeper are lost",
+        f"they name no replica, but storage {storage} has transactions up to {last_id}",
+        may_be_newer_session=False,
     )
 
 
-def closed_by(contradiction: str) -> str:
-    """Return ``contradiction`` with its consequence if no session is open, and the remedy."""
-    return f"{contradiction}. No replica is changed and the partition stays closed. {REBUILD}"
+def closed_by(contradiction: Contradiction) -> str:
+    """Return the reason to end a session that is not open because of ``contradiction``."""
+    if not contradiction.may_be_newer_session:
+        return _kept_closed(str(contradiction))
+    unclear = "another server may have begun a newer session, so the metadata are read again"
+    return f"{contradiction.observed}. No replica is changed; {unclear}"
 
 
-def continued_despite(contradiction: str, session_id: int, active: Iterable[str]) -> str:
+def continued_despite(contradiction: Contradiction, session_id: int, active: Iterable[str]) -> str:
     """Return ``contradiction`` with its consequence for an open session, and the remedy."""
     continues = f"session {session_id} continues with {', '.join(sorted(active))}"
-    return f"{continues} and admits no other replica: {contradiction}. {REBUILD}"
+    refused = f"{continues} and admits no other replica"
+    if not contradiction.may_be_newer_session:
+        return f"{refused}: {contradiction}. {REBUILD}"
+    unless = f"Unless another server has begun a newer session, {contradiction.lost}"
+    return f"{refused}: {contradiction.observed}. {unless}. {REBUILD}"
+
+
+def _kept_closed(contradiction: str) -> str:
+    return f"{contradiction}. No replica is changed and the partition stays closed. {REBUILD}"
 
 
 class LostMetadata:
@@ -60,25 +95,43 @@ class LostMetadata:
         """Why the partition stays closed, None if no contradiction is known."""
         self._checked = (-1, -1)
         """The version and the session id of the metadata that ``reason`` is about."""
+        self._unconfirmed: Contradiction | None = None
+        """A contradiction that is named only if the metadata have not changed since."""
 
     def session_begun(self, session_id: int, version: int) -> None:
         """Note that ``session_id`` has begun: a write gave the metadata this id and ``version``."""
-        self.reason, self._checked = None, (version, session_id)
+        self.forget()
+        self._checked = (version, session_id)
 
-    def session_did_not_open(self, contradiction: str | None) -> None:
+    def session_did_not_open(self, contradiction: Contradiction | None) -> None:
         """Note the contradiction that the session found, None if it found none."""
-        self.reason = None if contradiction is None else closed_by(contradiction)
+        self.forget()
+        if contradiction is None:
+            return
+        if contradiction.may_be_newer_session:
+            self._unconfirmed = contradiction
+        else:
+            self.reason = _kept_closed(str(contradiction))
+
+    def forget(self) -> None:
+        """Forget what was found, because a session has begun here or on another server."""
+        self.reason = self._unconfirmed = None
 
     def check(self, value: PartitionMetadata, version: int, last_session_id: int) -> str | None:
         """Return why no session may begin on the metadata ``value``, None if one may begin.
 
         ``last_session_id`` is the newest session that this server has begun.
         """
+        found = (version, value.session_id)
+        if self._unconfirmed is not None and found == self._checked:
+            # The beginning of a session changes the metadata: no other server has begun one.
+            self.reason = _kept_closed(str(self._unconfirmed))
+        self._unconfirmed = None
         # A reason holds until the metadata are other than those that it is about.
-        if self.reason is None or (version, value.session_id) != self._checked:
-            self.reason, self._checked = None, (version, value.session_id)
+        if self.reason is None or found != self._checked:
+            self.reason, self._checked = None, found
             if value.session_id < last_session_id:
-                self.reason = closed_by(
+                self.reason = _kept_closed(
                     f"the metadata in ZooKeeper are lost or restored from an older backup: they "
                     f"end with session {value.session_id}, but this server has begun session "
                     f"{last_session_id}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, ReplicaState
 from waltz_server.core.replication.recovery_steps import Step
 from waltz_server.core.replication.replica_roles import RecoveryCase, VoteRole
 
@@ -39,3 +40,23 @@ class RecoveringReplica:
     """Whether the new session is on the replica's disk, with the resolved mark."""
     recovered: bool = False
     """Whether the replica is marked and holds exactly the log up to the resolved mark."""
+
+
+def state_to_write(
+    session_id: int, mark: int, r: RecoveringReplica | None, entry: ReplicaState | None
+) -> ReplicaState:
+    """Return the state of a replica to write to the metadata when a session opens at ``mark``.
+
+    ``r`` is None for a replica that is absent or has failed, ``entry`` is its state in the metadata
+    now, None if it has none.
+    """
+    if r is not None and r.recovered:
+        return ReplicaState(session_id, UNRESOLVED)
+    if r is not None and r.marked:
+        # Later sessions recognise an emptied disk: it has an older session than this state.
+        return ReplicaState(session_id, mark)
+    if entry is None:
+        return ReplicaState(NO_SESSION, mark)
+    if entry.closing_mark == UNRESOLVED:
+        return ReplicaState(entry.session_id, mark)
+    return entry

@@ -23,10 +23,10 @@ The fence is the highest session that has contacted the storage."""
 def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
     """Report to ``recovery`` the answer of ``replica`` to its first request.
 
-    A storage may refuse the request because its fence is above this session. Then the metadata in
-    ZooKeeper are older than the replica, and ``recovery.contradiction`` is set. Return False, and
-    report nothing, if the storage refused the request for a reason that may pass, or gave an answer
-    that does not fit the request.
+    A storage may refuse the request because its fence is above this session. Then the metadata with
+    which the session began are older than the replica, and ``recovery.contradiction`` is set.
+    Return False, and report nothing, if the storage refused the request for a reason that may pass,
+    or gave an answer that does not fit the request.
     """
     match response:
         case st.LastSessionInfoResponse(_, _, _, session, low_water_mark, local_mark):

@@ -53,10 +53,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz_server.core.replication.lost_metadata import names_no_replica, older_than_replica
+from waltz.metadata.core.formats import PartitionMetadata, ReplicaState
+from waltz_server.core.replication.lost_metadata import (
+    Contradiction,
+    names_no_replica,
+    older_than_replica,
+)
 from waltz_server.core.replication.mark_vote import decided_position
-from waltz_server.core.replication.recovering_replica import RecoveringReplica
+from waltz_server.core.replication.recovering_replica import RecoveringReplica, state_to_write
 from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, Step, cut_log
 from waltz_server.core.replication.replica_roles import RecoveryCase, VoteRole, classify
 from waltz_server.core.replication.unreadable_sources import UnreadableSources
@@ -92,7 +96,7 @@ class SessionRecovery:
         self.quorum = len(assigned) // 2 + 1
         self.mark: int | None = None if last_replicas else -1
         """The resolved mark R; None while it is unresolved."""
-        self.contradiction: str | None = None
+        self.contradiction: Contradiction | None = None
         """How a replica contradicts the metadata (see `lost_metadata`), None if none does.
 
         Once it is set, `take_steps` returns nothing, so that no replica is changed."""
@@ -272,11 +276,12 @@ class SessionRecovery:
     def metadata(self) -> PartitionMetadata:
         """Return the metadata to write, after a quorum has recovered: one state per replica."""
         assert self.mark is not None
-        return PartitionMetadata(
-            self.generation,
-            self.session_id,
-            {name: self._state_of(name, self.mark) for name in self.assigned},
-        )
+        replicas, entries = self._replicas, self._replica_states
+        states = {
+            name: state_to_write(self.session_id, self.mark, replicas.get(name), entries.get(name))
+            for name in self.assigned
+        }
+        return PartitionMetadata(self.generation, self.session_id, states)
 
     # ---- the vote
 
@@ -364,36 +369,22 @@ class SessionRecovery:
     def _copy(self, position: int, bound: int | None) -> Copy | None:
         """Return the next copy for a replica at ``position``; it ends at ``bound`` at the latest.
 
-        ``bound`` is above ``position``. The source is the counted replica nearest ahead. Copies end
-        at each position of the vote, because the mark may be resolved at any of them, and records
-        copied beyond the mark would have to be cut.
+        ``bound`` is above ``position``. The source is the counted replica nearest ahead, of those
+        with the fewest failures. Copies end at each position of the vote, because the mark may be
+        resolved at any of them, and records copied beyond the mark would have to be cut.
         """
-        unreadable = self.unreadable.at(position + 1)
-        ahead = [
-            (end, name)
-            for end, name in self._counted()
-            if end > position and name not in unreadable
-        ]
-        if not ahead:
+        ends = {name: end for end, name in self._counted() if end > position}
+        if self.mark is not None:
+            # Recovered replicas that did not vote are sources, too: otherwise a replica would wait
+            # although they hold all that it lacks. This is safe, because each of them was cut to
+            # its own mark or to R, had copies up to R only, and has the session on its disk. So it
+            # holds the log up to R. What it gets later is above R, where copies end.
+            ends |= dict.fromkeys(self.recovered(), self.mark)
+        preferred = self.unreadable.preferred(position + 1, ends)
+        if not preferred:
             return None
-        end, source = ahead[-1]
+        source = min(preferred, key=lambda name: (ends[name], name))
+        end = min(ends.values())
         if bound is not None:
             end = min(end, bound)
         return Copy(source, position + 1, min(self._copy_records, end - position))
-
-    # ---- metadata
-
-    def _state_of(self, replica: str, mark: int) -> ReplicaState:
-        """Return the state of ``replica`` to write to the metadata."""
-        r = self._replicas.get(replica)
-        if r is not None and r.recovered:
-            return ReplicaState(self.session_id, UNRESOLVED)
-        if r is not None and r.marked:
-            # Later sessions recognise an emptied disk: it has an older session than this state.
-            return ReplicaState(self.session_id, mark)
-        entry = self._replica_states.get(replica)
-        if entry is None:
-            return ReplicaState(NO_SESSION, mark)
-        if entry.closing_mark == UNRESOLVED:
-            return ReplicaState(entry.session_id, mark)
-        return entry

@@ -215,6 +215,7 @@ class StorePartition:
         if value.generation > self._generation:
             # Another server owns the partition now: a new session here would end its session.
             self._stage = StoreStage.REFUSED
+            self._lost_metadata.forget()
             self._reports.add(SessionDelayed())
             ours, newer = f"generation {self._generation}", f"generation {value.generation}"
             why = f"{ours} is over: {newer} has begun on another server"

@@ -30,6 +30,7 @@ from waltz_server.core.replication.session_state import (
     choose_replica,
     committed_id,
     end_copy,
+    readable_replicas,
 )
 from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 
@@ -229,7 +230,7 @@ class StoreSession:
 
     def _recover(self) -> None:
         """Request the next steps; once a quorum has recovered, have the metadata written."""
-        # A replica contradicts the metadata if these were lost, or restored from an older backup.
+        # A replica contradicts metadata that were lost, restored from an older backup, or changed.
         if (contradiction := self.recovery.contradiction) is not None:
             if self.phase is SessionPhase.RECOVERING:
                 self.close(closed_by(contradiction))
@@ -297,15 +298,15 @@ class StoreSession:
         tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
         count = min(self._limits.copy_records, tail_start - r.next_id)
-        excluded = {r.storage, *self.recovery.unreadable.at(r.next_id)}
-        source = choose_replica(self.replica_states.values(), r.next_id + count - 1, excluded)
+        replicas, needed_id = self.replica_states, r.next_id + count - 1
+        peers = [p.storage for p in readable_replicas(replicas.values(), needed_id, {r.storage})]
+        preferred = self.recovery.unreadable.preferred(r.next_id, peers)
+        source = choose_replica(replicas.values(), needed_id, replicas.keys() - preferred)
         if source is None:
             self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
             return
-        r.copying = st.BoundedRecordListRequest(
-            *(self.session_id, st.NO_SEQ, self.partition),
-            *(r.next_id, count, self._limits.copy_bytes),
-        )
+        where = (self.session_id, st.NO_SEQ, self.partition)
+        r.copying = st.BoundedRecordListRequest(*where, r.next_id, count, self._limits.copy_bytes)
         self._ready.add(SendToStorage(source, r.copying))
         if not r.lagged:
             r.lagged = True
@@ -331,11 +332,8 @@ class StoreSession:
 
     def _not_copied(self, r: ReplicaSession, source: str, first_id: int, response: Any) -> None:
         """Let ``r`` copy from another peer: ``source`` is damaged, ``r`` is not."""
-        self.recovery.unreadable.add(source, first_id)
-        failed = isinstance(response, st.FailureResponse)
-        why = response.failure.message if failed else "it does not hold the records"
-        reason = f"{source} cannot be read from {first_id} on: {why}"
-        self._log(f"{reason}; {r.storage} tries another peer")
+        if reason := self.recovery.unreadable.refused(source, first_id, response):
+            self._log(f"{reason}; {r.storage} tries another peer")
         self._copy_from_another(r, source)
 
     def _copy_source_lost(self, source: str, request: st.Request) -> None:
@@ -349,6 +347,7 @@ class StoreSession:
             self.recovery.not_copied(r.storage, source)
             self._recover()
         else:
+            self.recovery.unreadable.start_timer(self._ready)
             self._send_due(r)
 
     def _acknowledged(self, r: ReplicaSession, request: st.Request) -> None:
@@ -383,6 +382,7 @@ class StoreSession:
             # It has acknowledged no append in this session, so the recovery may count it as absent.
             # One that took part in appends stays in the metadata: the next vote must count it.
             self.recovery.failed(r.storage)
+        self.recovery.unreadable.drop(r.storage)
         r.stage = ReplicaStage.FAILED
         r.copying = None
         self.failed.append(r.storage)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
 from waltz.net.core.backoff import Backoff
+from waltz.protocol import storage as st
 from waltz_server.core.effects import Ready, RetryCopies, StartTimer
 
 _RETRY_BACKOFF = Backoff(5.0, 60.0)
@@ -13,9 +18,10 @@ seconds after it has found it, and each retry adds a line for each source to the
 class UnreadableSources:
     """The replicas that could not be read in one store session, each for copies from one id on.
 
-    They are the source of copies that begin with other ids. After a delay all of them are tried
-    again, because a storage may be repaired while its partition is in use. Otherwise a replica
-    whose sources are all damaged at its next record would wait until the next session.
+    They are the source of copies that begin with other ids, if no replica has failed less often: a
+    storage that refuses all reads would otherwise be asked for each copy. After a delay all of them
+    are tried again, because a storage may be repaired while its partition is in use. Otherwise a
+    replica whose sources are all damaged at its next record would wait until the next session.
     """
 
     def __init__(self, session_id: int) -> None:
@@ -24,15 +30,46 @@ class UnreadableSources:
         """The replicas, each with the first id of a copy for which it could not be read."""
         self.retries = 0
         """How often the replicas were tried again."""
+        self._dropped: set[str] = set()
+        self._logged: set[str] = set()
+        """The replicas that a log line has named since the last retry."""
         self._timer_runs = False
 
     def add(self, source: str, first_id: int) -> None:
         """Note that ``source`` could not be read from ``first_id`` on."""
         self.failures.add((source, first_id))
 
-    def at(self, first_id: int) -> frozenset[str]:
-        """Return the replicas that could not be read from ``first_id`` on."""
-        return frozenset(name for name, failed_at in self.failures if failed_at == first_id)
+    def refused(self, source: str, first_id: int, response: Any) -> str | None:
+        """Note that ``response`` of ``source`` does not have the records from ``first_id`` on.
+
+        Return a text for the log, None if it has one about ``source`` since the last retry.
+        """
+        self.add(source, first_id)
+        if source in self._logged:
+            return None
+        self._logged.add(source)
+        failed = isinstance(response, st.FailureResponse)
+        why = response.failure.message if failed else "it does not hold the records"
+        return f"{source} cannot be read from {first_id} on: {why}"
+
+    def drop(self, source: str) -> None:
+        """Never choose ``source`` again in this session: it has failed."""
+        self._dropped.add(source)
+
+    def preferred(self, first_id: int, sources: Collection[str]) -> frozenset[str]:
+        """Return those of ``sources`` of which one should be read from ``first_id`` on.
+
+        They have failed at fewer ids than the others since the last retry. So two replicas that are
+        damaged at different records are both used, and one that refuses all reads is used last.
+        """
+        times = Counter(name for name, _ in self.failures)
+        usable = [
+            name
+            for name in sources
+            if name not in self._dropped and (name, first_id) not in self.failures
+        ]
+        fewest = min((times[name] for name in usable), default=0)
+        return frozenset(name for name in usable if times[name] == fewest)
 
     def start_timer(self, ready: Ready) -> None:
         """Start the timer of the next retry, if there are failures and it does not run."""
@@ -45,3 +82,4 @@ class UnreadableSources:
         self._timer_runs = False
         self.retries += 1
         self.failures.clear()
+        self._logged.clear()
