@@ -228,7 +228,7 @@ class FrameConnection(asyncio.Protocol):
                 try:
                     # The decoders of long answers use the body as they use bytes.
                     self.handler.received([cast("bytes", answer.body)])
-                except MalformedMessage as error:
+                except (ProtocolViolation, MalformedMessage) as error:
                     self._abort_after(error)
 
         transport.set_protocol(LongAnswerReceiver(self, answer, complete))
@@ -339,6 +339,7 @@ class FrameConnection(asyncio.Protocol):
         self.closed = True
         self._slow_readers.leave(self)
         self._count_incomplete(0)
+        self._decoder.long_answer = None
         self._outgoing.clear()
         self._outgoing_bytes = 0
         self._stop_timer()

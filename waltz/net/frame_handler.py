@@ -35,6 +35,7 @@ class FrameHandler(Protocol):
     def congested(self) -> None:
         """Stop sending until `writable`: too many bytes wait to be written.
 
+        This method must not send: it may be called between two parts of one frame.
         `FrameConnection.close` writes the queued frames first. So it may call `congested` before it
         calls `lost`.
         """

@@ -19,7 +19,8 @@ from waltz.protocol.frames import LongAnswer
 class LongAnswerReceiver(asyncio.BufferedProtocol):
     """Receives the rest of ``answer``; then calls ``complete``.
 
-    All other events of the transport are passed on to ``connection``.
+    All other events of the transport are passed on to ``connection``. A transport keeps this object
+    until its next long answer or its end, so it refers to nothing once the answer is complete.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class LongAnswerReceiver(asyncio.BufferedProtocol):
         """Note that bytes have arrived."""
         self._rest = self._rest[nbytes:]
         if not self._rest:
-            self._complete()
+            complete = self._complete
+            self._release()
+            complete()
 
     @override
     def eof_received(self) -> bool | None:
@@ -49,7 +52,9 @@ class LongAnswerReceiver(asyncio.BufferedProtocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass on that the connection is lost."""
-        self._connection.connection_lost(exc)
+        connection = self._connection
+        self._release()
+        connection.connection_lost(exc)
 
     @override
     def pause_writing(self) -> None:
@@ -60,3 +65,13 @@ class LongAnswerReceiver(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Pass on that the write buffer has room."""
         self._connection.resume_writing()
+
+    def _release(self) -> None:
+        """Refer no longer to the answer and to the connection, which refers to the transport."""
+        self._rest = memoryview(b"")
+        self._connection = asyncio.Protocol()
+        self._complete = _do_nothing
+
+
+def _do_nothing() -> None:
+    """Take the place of a call that has been made."""

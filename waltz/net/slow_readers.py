@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import Protocol
 
 from waltz.net.core.log_interval import LogInterval
@@ -57,7 +58,9 @@ class SlowReaders:
         self.closed = 0
         """The number of connections that were closed because of the bound."""
         self._since: dict[Sender, float] = {}
-        """For each slow connection, the time on the event loop's clock since when it is slow."""
+        """For each connection, the time on the event loop's clock since when it is slow.
+
+        It is infinite if few bytes were unsent at the last check."""
         self._timer: asyncio.TimerHandle | None = None
         self._log_interval = LogInterval()
 
@@ -81,11 +84,15 @@ class SlowReaders:
         unsent = {sender: sender.unsent_bytes for sender in self._since}
         for sender, size in unsent.items():
             if size <= LEAST_UNSENT_BYTES:
-                del self._since[sender]
+                # It is kept: uvloop does not call `pause_writing` again before all is sent, even if
+                # the connection sends another long answer meanwhile.
+                self._since[sender] = math.inf
+            elif self._since[sender] == math.inf:
+                self._since[sender] = loop.time()
         slow_before = loop.time() - CHECK_SECONDS
         slow = [sender for sender, since in self._since.items() if since <= slow_before]
         slow.sort(key=unsent.__getitem__, reverse=True)
-        total = sum(unsent[sender] for sender in self._since)
+        total = sum(size for size in unsent.values() if size > LEAST_UNSENT_BYTES)
         for sender in slow[:-1]:
             if total <= self.max_unsent_bytes:
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from tests.support.event_loops import NewLoop, both_loops, run_on
 from tests.support.eventually import eventually
 from tests.support.recording_handler import RecordingHandler
 from waltz.net import PLAINTEXT, FrameConnection, Listener, TlsConfig, dial
+from waltz.net.long_answer import LongAnswerReceiver
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol.client_numbers import STORED_RECORDS_TYPE
-from waltz.protocol.frames import encode_frame
+from waltz.protocol.frames import LongAnswer, encode_frame
 
 LONG = bytes((STORED_RECORDS_TYPE,)) + bytes(range(256)) * (12 << 10)
 """A body of 3 MiB, of a type that is received in its place."""
@@ -101,3 +103,32 @@ def test_connection_that_ends_within_a_long_answer_is_lost(
 
     assert run_on(new_loop, cut_off()) == [b"x"]
     assert any("ended within a frame" in message for message in caplog.messages)
+
+
+class _Connection(asyncio.Protocol):
+    """A connection that notes whether it was lost."""
+
+    is_lost = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+
+
+@pytest.mark.parametrize("ends", ["complete", "lost"])
+def test_receiver_refers_to_nothing_after_its_end(ends: str) -> None:
+    """A transport keeps the receiver, and would keep megabytes and the ended connection with it."""
+    answer, connection = LongAnswer(bytearray(4), 2), _Connection()
+    done: list[bytearray] = []
+    receiver = LongAnswerReceiver(connection, answer, lambda: done.append(answer.body))
+    seen = weakref.ref(connection)
+    if ends == "complete":
+        receiver.buffer_updated(1)
+        assert not done
+        receiver.buffer_updated(1)
+        assert done == [answer.body]
+    else:
+        receiver.connection_lost(None)
+        assert connection.is_lost
+    answer.body.append(0)  # BufferError if a view of the body exists
+    del connection
+    assert seen() is None

@@ -77,6 +77,23 @@ def test_slow_readers_are_closed_until_their_unsent_bytes_are_within_the_bound(
     assert aborted_after(1.5 * CHECK_SECONDS, sizes, 10 * MB) == closed
 
 
+def test_readers_with_a_small_rest_are_counted_when_they_fall_behind_again() -> None:
+    """uvloop does not call `pause_writing` again before all is sent."""
+
+    async def wait() -> None:
+        slow = SlowReaders(10 * MB)
+        senders = [Sender(slow, LEAST_UNSENT_BYTES) for _ in range(2)]
+        await asyncio.sleep(1.5 * CHECK_SECONDS)
+        for sender in senders:
+            sender.unsent_bytes = 9 * MB
+        await asyncio.sleep(CHECK_SECONDS)
+        assert [sender.aborted for sender in senders] == [0, 0], "they are slow since a moment"
+        await asyncio.sleep(CHECK_SECONDS)
+        assert sorted(sender.aborted for sender in senders) == [0, 1]
+
+    run(wait())
+
+
 def test_readers_that_fall_behind_for_a_moment_are_not_closed() -> None:
     async def wait() -> None:
         slow = SlowReaders(MB)
