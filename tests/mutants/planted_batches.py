@@ -1,4 +1,4 @@
-"""Bugs to plant into batches of appends, hunted by simulated seeds."""
+"""Bugs to plant into batches of appends, hunted by simulated seeds or by tests."""
 
 from __future__ import annotations
 
@@ -65,6 +65,10 @@ BATCH_BUGS = (
         "self._batches.ended(appends, OutcomeKind.UNKNOWN)\n",
         "self._batches.ended(appends, OutcomeKind.ABSENT)\n",
         "An append is reported absent that another owner has found in the log.",
+        nodes(
+            "unit/server/test_server_append_batches.py::"
+            "test_new_generation_fails_waiting_batches_and_leaves_sent_ones_open"
+        ),
     ),
     Planted(
         "a batch that waits outlives its generation",
