@@ -222,8 +222,9 @@ class FrameConnection(asyncio.Protocol):
         transport = self._transport
 
         def complete() -> None:
+            # Also after `close`: the receiver passes nothing on any more.
+            transport.set_protocol(self)
             if not self.closed:
-                transport.set_protocol(self)
                 self._decoder.long_answer = None
                 try:
                     # The decoders of long answers use the body as they use bytes.
