@@ -35,8 +35,8 @@ READ_BUGS = (
     Planted(
         "a lagging replica reads from any of its peers",
         Package.SERVER,
-        "replicas.keys() - preferred",
-        "{r.storage}",
+        "[p for p in peers if p.storage in preferred]",
+        "peers",
         "It asks a peer that refuses all reads again and again.",
         nodes(_SOURCES + "test_lagging_replica_asks_a_peer_that_refuses_all_reads_once_per_timer"),
     ),

@@ -88,9 +88,9 @@ class ObservedAuthority:
     ``version`` is the resource version of its secret. ``signing`` is the authority that signs,
     ``other`` the next or the previous one while both are trusted, else None. ``days`` is the
     remaining validity of ``signing``. ``rotated_for`` is the request that the last rotation began
-    for, empty if it began without a request. ``issued`` has the certificates of the
-    processes, ``to_clients`` those of the clients. Each is None if its secret does not exist or
-    cannot be decoded.
+    for, empty if it began without a request. ``issued`` has the certificates of the processes,
+    ``to_clients`` those of the clients. Each is None if its secret does not exist or cannot be
+    decoded.
     """
 
     phase: RotationPhase

@@ -57,27 +57,22 @@ def read_authority(
 
     A secret is None if it does not exist. The result is None without a usable authority.
     """
-    if authority_secret is None:
+    if authority_secret is None or authority_problem(authority_secret):
         return None
     parts = _parts(authority_secret)
     phase = phase_of(parts)
-    try:
-        signing = parts["tls.crt"]
-        other = parts[_OTHER_PARTS[phase]] if phase in _OTHER_PARTS else None
-        authorities = [signing] if other is None else [signing, other]
-        metadata = authority_secret["metadata"]
-        return ObservedAuthority(
-            phase,
-            version=metadata.get("resourceVersion") or "",
-            signing=fingerprint(signing),
-            other=None if other is None else fingerprint(other),
-            days=days_left(signing, now),
-            rotated_for=(metadata.get("annotations") or {}).get(ROTATE_CA_ANNOTATION, ""),
-            issued=_issued(process_secret, authorities, now),
-            to_clients=_issued(client_secret, authorities, now),
-        )
-    except (KeyError, ValueError):
-        return None
+    signing, *others = authorities = [parts[part] for part in _trusted_parts(phase)]
+    metadata = authority_secret["metadata"]
+    return ObservedAuthority(
+        phase,
+        version=metadata.get("resourceVersion") or "",
+        signing=fingerprint(signing),
+        other=next(map(fingerprint, others), None),
+        days=days_left(signing, now),
+        rotated_for=(metadata.get("annotations") or {}).get(ROTATE_CA_ANNOTATION, ""),
+        issued=_issued(process_secret, authorities, now),
+        to_clients=_issued(client_secret, authorities, now),
+    )
 
 
 def authority_problem(authority_secret: LiveObject | None) -> str:
@@ -88,8 +83,7 @@ def authority_problem(authority_secret: LiveObject | None) -> str:
     if authority_secret is None:
         return ""
     parts = _parts(authority_secret)
-    phase = phase_of(parts)
-    for part in ("tls.crt", *((_OTHER_PARTS[phase],) if phase in _OTHER_PARTS else ())):
+    for part in _trusted_parts(phase_of(parts)):
         try:
             fingerprint(parts[part])
         except KeyError:
@@ -97,6 +91,11 @@ def authority_problem(authority_secret: LiveObject | None) -> str:
         except ValueError:
             return f"its part {part} is not a certificate in PEM"
     return ""
+
+
+def _trusted_parts(phase: RotationPhase) -> tuple[str, ...]:
+    """Return the parts of the authority's secret that processes trust; the first one signs."""
+    return ("tls.crt", _OTHER_PARTS[phase]) if phase in _OTHER_PARTS else ("tls.crt",)
 
 
 def _issued(

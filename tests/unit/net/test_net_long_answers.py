@@ -132,3 +132,34 @@ def test_receiver_refers_to_nothing_after_its_end(ends: str) -> None:
     answer.body.append(0)  # BufferError if a view of the body exists
     del connection
     assert seen() is None
+
+
+class _Transport(asyncio.Transport):
+    """A transport that keeps its protocol."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+
+async def test_connection_closed_within_a_long_answer_gets_its_transport_back() -> None:
+    """Otherwise it would not learn that its transport has ended."""
+    transport, handler = _Transport(), RecordingHandler()
+    connection = FrameConnection(CLIENT_SERVER, handler, dialer=True)
+    connection.connection_made(transport)
+    connection.data_received(CLIENT_SERVER.hello(dialer=False) + frame(LONG)[:-1])
+    receiver = transport.protocol
+    assert isinstance(receiver, LongAnswerReceiver)
+    connection.close("closed by its owner")
+    receiver.buffer_updated(1)
+    assert transport.protocol is connection
+    assert not handler.bodies
+    connection.connection_lost(None)

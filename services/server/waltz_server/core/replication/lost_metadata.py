@@ -21,6 +21,8 @@ from waltz.metadata.core.formats import PartitionMetadata
 REBUILD = "Rebuild the metadata with: waltz cluster rescue"
 """What the reader of a contradiction should do."""
 
+_LOST_OR_RESTORED = "the metadata in ZooKeeper are lost or restored from an older backup"
+
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
@@ -45,7 +47,7 @@ def older_than_replica(storage: str, session: int, next_session: int) -> Contrad
     has begun a newer session since.
     """
     return Contradiction(
-        "the metadata in ZooKeeper are lost or restored from an older backup",
+        _LOST_OR_RESTORED,
         f"storage {storage} has session {session}, but ZooKeeper assigned session {next_session} "
         "next",
         may_be_newer_session=True,
@@ -114,7 +116,7 @@ class LostMetadata:
             self.reason = _kept_closed(str(contradiction))
 
     def forget(self) -> None:
-        """Forget what was found, because a session has begun here or on another server."""
+        """Forget what an earlier session has found."""
         self.reason = self._unconfirmed = None
 
     def check(self, value: PartitionMetadata, version: int, last_session_id: int) -> str | None:
@@ -132,8 +134,7 @@ class LostMetadata:
             self.reason, self._checked = None, found
             if value.session_id < last_session_id:
                 self.reason = _kept_closed(
-                    f"the metadata in ZooKeeper are lost or restored from an older backup: they "
-                    f"end with session {value.session_id}, but this server has begun session "
-                    f"{last_session_id}"
+                    f"{_LOST_OR_RESTORED}: they end with session {value.session_id}, but this "
+                    f"server has begun session {last_session_id}"
                 )
         return self.reason

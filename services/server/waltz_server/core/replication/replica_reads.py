@@ -181,12 +181,14 @@ class ReplicaReads:
         """Send ``read`` or report that it failed; return False if it must wait."""
         last_id = min(read.first_id + read.count - 1, session.high_water_mark)
         replicas = session.replica_states.values()
-        if not readable_replicas(replicas, last_id, read.tried):
+        holders = readable_replicas(replicas, last_id, read.tried)
+        if not holders:
             tried = ", ".join(sorted(read.tried)) or "none"
             error = f"no replica could deliver transactions from {read.first_id} on, tried: {tried}"
             self._reports.add(ReadDone(read.purpose, error=error))
             return True
-        storage = choose_replica(replicas, last_id, self._busy() | read.tried)
+        busy = self._busy()
+        storage = choose_replica(replicas, [each for each in holders if each.storage not in busy])
         if storage is None:
             return False
         read.storage = storage

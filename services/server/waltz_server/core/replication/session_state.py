@@ -139,23 +139,21 @@ def readable_replicas(
 
 
 def choose_replica(
-    replicas: Iterable[ReplicaSession], needed_id: int, excluded: Collection[str]
+    replicas: Iterable[ReplicaSession], candidates: Collection[ReplicaSession]
 ) -> str | None:
-    """Choose the least loaded active replica that has the log up to ``needed_id``.
+    """Choose the least loaded of the ``candidates``, which `readable_replicas` has returned.
 
     Add the expected time of one read to the load of this replica: the caller must send it a read.
-    Return None if no such replica exists outside ``excluded``.
+    Return None if there is no candidate.
 
     ``replicas`` are all replicas of the session. No load stays below that of the chosen replica,
     not even the load of a replica that cannot be chosen now. Otherwise that replica would later get
     all reads, until its load equals the loads of the others.
     """
-    states = list(replicas)
-    holders = readable_replicas(states, needed_id, excluded)
-    if not holders:
+    if not candidates:
         return None
-    least_loaded = min(holders, key=lambda replica: replica.read_load)
-    for replica in states:
+    least_loaded = min(candidates, key=lambda replica: replica.read_load)
+    for replica in replicas:
         replica.read_load = max(replica.read_load, least_loaded.read_load)
     least_loaded.read_load += least_loaded.expected_read_ms
     return least_loaded.storage

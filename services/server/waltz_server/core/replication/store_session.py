@@ -298,10 +298,10 @@ class StoreSession:
         tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
         count = min(self._limits.copy_records, tail_start - r.next_id)
-        replicas, needed_id = self.replica_states, r.next_id + count - 1
-        peers = [p.storage for p in readable_replicas(replicas.values(), needed_id, {r.storage})]
-        preferred = self.recovery.unreadable.preferred(r.next_id, peers)
-        source = choose_replica(replicas.values(), needed_id, replicas.keys() - preferred)
+        replicas = self.replica_states.values()
+        peers = readable_replicas(replicas, r.next_id + count - 1, {r.storage})
+        preferred = self.recovery.unreadable.preferred(r.next_id, [p.storage for p in peers])
+        source = choose_replica(replicas, [p for p in peers if p.storage in preferred])
         if source is None:
             self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
             return

@@ -31,6 +31,7 @@ class UnreadableSources:
         self.retries = 0
         """How often the replicas were tried again."""
         self._dropped: set[str] = set()
+        """The replicas that have failed in this session."""
         self._logged: set[str] = set()
         """The replicas that a log line has named since the last retry."""
         self._timer_runs = False
