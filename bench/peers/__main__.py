@@ -57,13 +57,14 @@ def _machine() -> str:
     return f"{os.cpu_count()} cores ({names[0] if names else 'unknown'}), {memory:.0f} GiB"
 
 
-async def _environment(size: int, rounds: int) -> Environment:
+async def _environment(extent: Extent) -> Environment:
     """Describe this machine and this checkout."""
     try:
         commit = (await run_command("git", "rev-parse", "--short", "HEAD")).strip()
     except (CommandFailed, OSError):
         commit = "unknown"
-    return Environment(_machine(), f"{datetime.now(UTC):%Y-%m-%d}", commit, size, rounds)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return Environment(_machine(), today, commit, extent.size, extent.rounds, extent.scale)
 
 
 def _command(
@@ -91,9 +92,10 @@ def _command(
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: the peers are {', '.join(PEERS)}")
     chosen = {key: each for key, each in PEERS.items() if not peer or key in peer}
     parts = set(part or Part)
+    extent = Extent(rounds, size, scale)
     measuring = measure_peers(
         chosen,
-        Extent(rounds, size, scale),
+        extent,
         appends=Part.APPENDS in parts,
         reads=Part.READS in parts,
         followers=Part.FOLLOWERS in parts and "waltz" in chosen,
@@ -101,7 +103,7 @@ def _command(
     # SIGTERM raises an exception as Ctrl-C does, so that the started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     report = asyncio.run(measuring)
-    environment = asyncio.run(_environment(size, rounds))
+    environment = asyncio.run(_environment(extent))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(result_page(environment, report))
     pictures = out.parent / "results"

@@ -22,6 +22,14 @@ class Environment:
     commit: str
     size: int
     rounds: int
+    scale: float = 1.0
+    """The number of records, divided by that of a usual run."""
+
+    def command(self) -> str:
+        """Return the command that repeats the run."""
+        if self.scale == 1:
+            return "make bench-peers"
+        return f"python -m bench.peers --scale {self.scale:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +80,11 @@ def result_page(environment: Environment, report: Report) -> str:
     """Return the page."""
     parts = [
         "# Waltz beside its alternatives",
-        f"Written by `make bench-peers` on {environment.date}, at commit {environment.commit}. "
-        f"Machine: {environment.machine}. It ran the load and all replicas of one system at a "
-        f"time. Records of {environment.size} bytes, one log, three replicas; a record counts "
-        "when the system has acknowledged it, and each system flushes to disk before that. "
+        f"Written by `{environment.command()}` on {environment.date}, at commit "
+        f"{environment.commit}. Machine: {environment.machine}. It ran the load and all "
+        f"replicas of one system at a time. Records of {environment.size} bytes, one log, three "
+        "replicas; a record counts when the system has acknowledged it, and each system flushes to "
+        "disk before that. "
         f"Medians of {environment.rounds} rounds in turns. Compare the proportions: another "
         "machine gives other values.",
         _peer_table(report.peers),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bench.followers import FollowerRun, percentile_ms
@@ -144,3 +146,12 @@ def test_page_of_one_part_has_no_section_of_another() -> None:
 @pytest.mark.parametrize(("percent", "expected"), [(0, 1000.0), (50, 3000.0), (99, 4000.0)])
 def test_percentile_of_unsorted_times_is_in_milliseconds(percent: int, expected: float) -> None:
     assert percentile_ms([3.0, 1.0, 4.0, 2.0], percent) == expected
+
+
+@pytest.mark.parametrize(
+    ("scale", "command"),
+    [(1.0, "`make bench-peers`"), (0.5, "`python -m bench.peers --scale 0.5`")],
+)
+def test_results_name_the_command_of_the_same_run(scale: float, command: str) -> None:
+    page = result_page(replace(ENVIRONMENT, scale=scale), Report((), (), (), (), {}))
+    assert f"Written by {command} on 2026-01-02" in page
