@@ -1,8 +1,9 @@
 """Run the tests on the Kubernetes of the current context: `python -m e2e`, or `make e2e`.
 
 1. The shared cluster is installed, and its first start is tested.
-2. Tests that do not disturb each other run, three at a time: they wait for pods most of the time.
-3. Tests that stop or replace the operator run, one at a time. Then everything is uninstalled.
+2. Tests that do not disturb each other run, four at a time: they wait for pods most of the time.
+3. The operator is stopped. Tests that kill operators of their own run, four at a time.
+4. Tests that stop or replace the operator run, one at a time. Then everything is uninstalled.
 
 `python -m e2e nodes`, or `make e2e-nodes`, runs only the tests in `e2e.nodes`, and
 `python -m e2e shapes`, or `make e2e-shapes`, those in `e2e.shapes`, which take ten minutes.
@@ -22,6 +23,7 @@ import sys
 from e2e import installing
 from e2e.conftest import KEEP, LOGS, remove_shared_cluster
 from e2e.killing import count_killed_operators
+from e2e.operators import Operator
 from e2e.waiting import KILLED
 
 _PYTEST = (sys.executable, "-m", "pytest", "--durations=0")
@@ -29,20 +31,16 @@ _USAGE = "usage: python -m e2e [nodes | shapes | killed | killed nodes | killed 
 _FIRST_START = "e2e/test_first_start.py"
 _NODES = "e2e/nodes"
 _SHAPES = "e2e/shapes"
-_AT_A_TIME = ("-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
+_GROUPS = ("--dist", "loadgroup", "--no-loadscope-reorder")
 """The files begin in their order; else `test_ca_rotation`, which takes longest, begins last."""
-_KEEPING = (
+_ALL = ("e2e", f"--ignore={_NODES}", f"--ignore={_SHAPES}")
+_UNDISTURBING = "not alone and not own_operator"
+_ON_ONE_NODE = (
     (_FIRST_START,),
-    (
-        "e2e",
-        f"--ignore={_FIRST_START}",
-        f"--ignore={_NODES}",
-        f"--ignore={_SHAPES}",
-        *("-m", "not alone"),
-        *_AT_A_TIME,
-    ),
+    (*_ALL, f"--ignore={_FIRST_START}", "-m", _UNDISTURBING, "-n", "4", *_GROUPS),
 )
-"""What the sessions run after which the shared cluster is kept."""
+_WITH_OWN_OPERATORS = (*_ALL, "-m", "own_operator", "-n", "4", *_GROUPS)
+_LAST = (*_ALL, "-m", "alone")
 _CHANGES = ("lost_volume", "rolling_changes", "shape", "ca_rotation", "outside_access")
 """The files that also run with killed operators: those of changes of many steps."""
 _NOT_KILLED = "e2e/test_shape.py::test_pool_reverted_half_way_returns_to_the_old_copies"
@@ -50,7 +48,6 @@ _NOT_KILLED = "e2e/test_shape.py::test_pool_reverted_half_way_returns_to_the_old
 
 The tests of shapes that do so have ``half_way`` in their names, too.
 """
-_LAST = ("e2e", f"--ignore={_NODES}", f"--ignore={_SHAPES}", "-m", "alone")
 
 
 def main(arguments: list[str]) -> int:
@@ -66,12 +63,12 @@ def main(arguments: list[str]) -> int:
         case ["nodes"]:
             return subprocess.run((*_PYTEST, _NODES), check=False).returncode
         case ["shapes"]:
-            sessions = (_FIRST_START,), (_SHAPES, *_AT_A_TIME)
+            sessions = (_FIRST_START,), (_SHAPES, "-n", "3", *_GROUPS)
             return _run_keeping(sessions) or _remove()
         case ["killed"]:
             files = tuple(f"e2e/test_{name}.py" for name in _CHANGES)
             # One after the other: one operator at a time performs the steps of all clusters.
-            changes = (*files, "-m", "not alone", f"--deselect={_NOT_KILLED}")
+            changes = (*files, "-m", _UNDISTURBING, f"--deselect={_NOT_KILLED}")
             return _run_with_killed_operators((_FIRST_START,), changes)
         case ["killed", "nodes"]:
             return _run_with_killed_operators((_NODES,))
@@ -84,7 +81,14 @@ def main(arguments: list[str]) -> int:
 
 def _run_on_one_node() -> int:
     """Run the tests of no further argument; return the exit status of the session that failed."""
-    return _run_keeping(_KEEPING) or subprocess.run((*_PYTEST, *_LAST), check=False).returncode
+    failed = _run_keeping(_ON_ONE_NODE)
+    if failed:
+        return failed
+    operator = Operator(installing.OPERATOR)
+    operator.stop()
+    failed = _run_keeping((_WITH_OWN_OPERATORS,))
+    operator.start()
+    return failed or subprocess.run((*_PYTEST, *_LAST), check=False).returncode
 
 
 def _run_keeping(sessions: tuple[tuple[str, ...], ...]) -> int:

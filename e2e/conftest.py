@@ -2,6 +2,7 @@
 
 The shared cluster is installed by the commands of the README. Tests that use it run one after the
 other. With ``-n 2``, tests of other namespaces run beside them, except those marked ``alone``.
+Tests with the fixture ``own_operator`` run beside each other while the shared operator is stopped.
 """
 
 from __future__ import annotations
@@ -38,21 +39,19 @@ LOGS = Kubectl("logs")
 _LOCK = "waltz-e2e"
 _DEFAULT = Kubectl("default")
 
-_WITHOUT_OPERATOR = {"no_other_operator", "no_shared_operator"}
-"""Fixtures that stop the operator of all namespaces."""
 _ON_SHARED_CLUSTER = (
     "test_console",
-    "test_external_zookeeper",
     "test_first_start",
     "test_operator_upgrade",
     "test_prometheus",
     "test_rolling_changes",
-    "test_spark",
     "test_spread",
     "test_steady_state",
     "test_zookeeper_members",
 )
 """Files whose tests use or change the shared cluster."""
+_WITHOUT_COMMON_FIXTURES = ("test_operator_killed",)
+"""Files whose tests take long and have nothing in common: workers may run them side by side."""
 
 
 def _is_worker() -> bool:
@@ -93,21 +92,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 # Runs before pytest selects tests by their markers.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Set the timeout of tests on a real cluster; mark those that stop the operator."""
+    """Set the timeout of tests on a real cluster; mark those with an operator of their own."""
     for item in items:
         item.add_marker(pytest.mark.timeout(_TEST_SECONDS * PATIENCE))
-        if not _WITHOUT_OPERATOR.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.alone)
+        if "own_operator" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.own_operator)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
-    """Run the tests of a file, and of all files that share the cluster, on one worker."""
+    """Run the tests of a file on one worker, and so those of all files with the shared cluster."""
     return Groups(config, log, _group)
 
 
 def _group(nodeid: str) -> str:
     name = nodeid.partition(".py::")[0].removeprefix("e2e/")
+    if name in _WITHOUT_COMMON_FIXTURES:
+        return nodeid
     return "shared cluster" if name in _ON_SHARED_CLUSTER else name
 
 
@@ -155,7 +156,7 @@ def first_start(images: None) -> Iterator[FirstStart]:
         installing.install()
         if OPERATORS_ARE_KILLED:
             installing.OPERATOR("scale", f"deployment/{installing.RELEASE}", "--replicas=0")
-            start_killed_operators(installing.OPERATOR, 1)
+            start_killed_operators(installing.OPERATOR)
         LOGS.create_namespace()
         LOGS.apply_file(resources.EXAMPLE)
         LOGS.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
@@ -178,18 +179,6 @@ def operator(first_start: FirstStart) -> Operator:
     return Operator(installing.OPERATOR)
 
 
-@pytest.fixture
-def no_other_operator(operator: Operator) -> Iterator[Operator]:
-    """The chart's operator, scaled to zero during the test."""
-    deployment = f"deployment/{installing.RELEASE}"
-    operator.kubectl("scale", deployment, "--replicas=0")
-    for pod in operator.pods():
-        operator.kubectl.await_deleted("pod", pod, 60)
-    yield operator
-    operator.kubectl("scale", deployment, "--replicas=2")
-    operator.kubectl.await_condition(deployment, "Available", 60)
-
-
 @pytest.fixture(scope="session")
 def log(first_start: FirstStart) -> Kubectl:
     """The shared cluster's namespace."""
@@ -201,6 +190,23 @@ def namespace(operator: Operator) -> Iterator[Kubectl]:
     """A new namespace for one test."""
     with _new_namespace() as made:
         yield made
+
+
+@pytest.fixture
+def own_operator(operator: Operator, namespace: Kubectl) -> Iterator[Operator]:
+    """An operator that watches only the test's namespace, while the shared operator is stopped.
+
+    ``python -m e2e`` stops the shared operator for all such tests, so that they run side by side.
+    Otherwise the fixture stops and starts it.
+    """
+    found_stopped = operator.is_stopped()
+    if not found_stopped:
+        operator.stop()
+    installing.install_in(namespace)
+    yield Operator(namespace)
+    installing.uninstall_from(namespace)
+    if not found_stopped:
+        operator.start()
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,18 @@ def install(**values: str) -> None:
     run("helm", "upgrade", "--install", RELEASE, str(resources.CHART), *arguments)
 
 
+def install_in(kubectl: Kubectl, replicas: int = 1) -> None:
+    """Install an operator into one namespace, which is the only one that it watches."""
+    values = f"watchNamespace={kubectl.namespace},crds.install=false,replicas={replicas}"
+    chart = str(resources.CHART)
+    run("helm", "install", RELEASE, chart, "-n", kubectl.namespace, "--set", values)
+
+
+def uninstall_from(kubectl: Kubectl) -> None:
+    """Uninstall the operator of one namespace; what it managed there can then be deleted."""
+    run("helm", "uninstall", RELEASE, "-n", kubectl.namespace, "--ignore-not-found")
+
+
 def await_deleted_namespaces(seconds: float) -> None:
     """Return when no namespace is being deleted; a deletion needs the operator to end."""
 

@@ -1,10 +1,8 @@
-"""Run one operator after another; end each by SIGKILL after a number of steps. Ends nothing else.
-
-    python3 killed_operator.py STEPS
+"""Run one operator after another; end each by SIGKILL after its first step. Ends nothing else.
 
 Each operator is a process of its own, forked by this program. So the operator's modules, whose
-import is most of an operator's start, are imported only once. With 0 steps an operator is never
-killed. The program prints a line after each operator: ``killed``, or ``ended by itself``.
+import is most of an operator's start, are imported only once. The program prints a line after each
+operator: ``killed``, or ``ended by itself``.
 
 A ConfigMap mounts this program into the operator's own image, so that the product contains no fault
 injection. The image does not contain the package ``e2e``, so this program imports nothing from it.
@@ -43,11 +41,11 @@ def kill_after(steps: int, performer: type[Performer] = Executor) -> None:
     performer.perform = perform_and_count  # type: ignore[method-assign]
 
 
-def run_operator(steps: int) -> bool:
+def run_operator() -> bool:
     """Run an operator in a new process to its end; return whether it was killed."""
     child = os.fork()
     if child == 0:
-        kill_after(steps)
+        kill_after(1)
         main()
         # os._exit runs no exit handlers: those of a forked process belong to its parent.
         os._exit(0)
@@ -57,6 +55,6 @@ def run_operator(steps: int) -> bool:
 
 if __name__ == "__main__":
     while True:
-        was_killed = run_operator(int(sys.argv[1]))
+        was_killed = run_operator()
         sys.stdout.write("killed\n" if was_killed else "ended by itself\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Run operators that are killed after a number of steps. Reads files, starts programs."""
+"""Run operators that are killed after their first step. Reads files, starts programs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class KilledOperators:
 
 
 @contextmanager
-def killed_operators(operator: Operator, steps: int = 1) -> Iterator[KilledOperators]:
-    """Run one operator after another, in place of ``operator``, until the block ends.
+def killed_operators(operator: Operator) -> Iterator[KilledOperators]:
+    """Stop ``operator``, and run one operator after another in its place, until the block ends.
 
-    Each one is killed after ``steps`` steps, or never if ``steps`` is 0.
+    Each one is killed after its first step. ``operator`` stays stopped.
     """
     killed = KilledOperators()
-    start_killed_operators(operator.kubectl, steps)
+    operator.stop()
+    start_killed_operators(operator.kubectl)
     try:
         yield killed
     finally:
@@ -43,9 +44,13 @@ def killed_operators(operator: Operator, steps: int = 1) -> Iterator[KilledOpera
             operator.kubectl.delete("configmap", _POD)
 
 
-def start_killed_operators(kubectl: Kubectl, steps: int) -> None:
-    """Run one operator after another, as `killed_operators` does, until the pod is deleted."""
-    kubectl.apply(_program_config_map(), _pod(steps))
+def start_killed_operators(kubectl: Kubectl) -> None:
+    """Run one operator after another, as `killed_operators` does, until the pod is deleted.
+
+    They run in the namespace of ``kubectl``, and watch what the chart's operator there watches.
+    """
+    watched = "" if kubectl == installing.OPERATOR else kubectl.namespace
+    kubectl.apply(_program_config_map(), _pod(kubectl.namespace, watched))
 
 
 def count_killed_operators(kubectl: Kubectl) -> int:
@@ -63,7 +68,7 @@ def _program_config_map() -> dict[str, Any]:
     }
 
 
-def _pod(steps: int) -> dict[str, Any]:
+def _pod(namespace: str, watched: str) -> dict[str, Any]:
     """Return the pod of `killed_operators`."""
     return {
         "apiVersion": "v1",
@@ -82,9 +87,10 @@ def _pod(steps: int) -> dict[str, Any]:
                     "name": "operator",
                     "image": f"waltz-operator:{resources.version()}",
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["python3", f"/programs/{_PROGRAM.name}", f"{steps}"],
+                    "command": ["python3", f"/programs/{_PROGRAM.name}"],
                     "env": [
-                        {"name": "WALTZ_OPERATOR_NAMESPACE", "value": "waltz-system"},
+                        {"name": "WALTZ_OPERATOR_NAMESPACE", "value": namespace},
+                        {"name": "WALTZ_OPERATOR_WATCHED_NAMESPACE", "value": watched},
                         {"name": "WALTZ_OPERATOR_POD", "value": _POD},
                         {"name": "WALTZ_OPERATOR_LEASE", "value": installing.RELEASE},
                     ],

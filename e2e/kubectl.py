@@ -1,4 +1,4 @@
-"""Run ``kubectl`` and other commands as a user does. Starts programs."""
+"""Run ``kubectl`` and other commands as a user does. Starts programs, touches the network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e2e.reading import KINDS, ReadFailed, read_object, read_objects
 from e2e.waiting import PATIENCE, until
 
 
@@ -53,12 +54,25 @@ class Kubectl:
         self("apply", "-f", str(file))
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
-        """Return an object, None if it does not exist."""
+        """Return an object, None if it does not exist. Raises CommandFailed."""
+        if kind in KINDS:
+            try:
+                return read_object(kind, self.namespace, name)
+            except ReadFailed as failed:
+                raise CommandFailed(str(failed)) from failed
         found = self("get", kind, name, "--ignore-not-found", "-o", "json")
         return json.loads(found) if found.strip() else None
 
     def find(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
-        """Return the objects of a kind that ``selector`` selects by label, by default all."""
+        """Return the objects of a kind that ``selector`` selects by label, by default all.
+
+        Raises CommandFailed.
+        """
+        if kind in KINDS:
+            try:
+                return read_objects(kind, self.namespace, selector)
+            except ReadFailed as failed:
+                raise CommandFailed(str(failed)) from failed
         found = json.loads(self("get", kind, "-l", selector, "-o", "json"))
         items: list[dict[str, Any]] = found["items"]
         return items

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from e2e import installing
 from e2e.kubectl import CommandFailed, Kubectl
+from e2e.waiting import until
 
 LABELS = {"app.kubernetes.io/name": "waltz-operator"}
 """The labels of the operator's pods; NetworkPolicies admit the operator by them."""
 _SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items())
+_DEPLOYMENT = f"deployment/{installing.RELEASE}"
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,22 @@ class Operator:
     """The operator that runs in the namespace of ``kubectl``."""
 
     kubectl: Kubectl
+
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called last, and not `start`."""
+        deployment = self.kubectl.get("deployment", installing.RELEASE)
+        return deployment is not None and deployment["spec"]["replicas"] == 0
+
+    def stop(self) -> None:
+        """Stop all pods; return when they are deleted."""
+        self.kubectl("scale", _DEPLOYMENT, "--replicas=0")
+        until(lambda: not self.pods(), _SECONDS, "the operator's pods are deleted")
+
+    def start(self) -> None:
+        """Start two pods after `stop`; return when one of them is the leader."""
+        self.kubectl("scale", _DEPLOYMENT, "--replicas=2")
+        self.kubectl.await_condition(_DEPLOYMENT, "Available", _SECONDS)
+        until(self.has_leader, _SECONDS, "an operator is the leader")
 
     def leader(self) -> str | None:
         """Return the name of the pod that holds the Lease, None if no pod does."""

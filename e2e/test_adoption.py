@@ -190,17 +190,16 @@ def test_adoption_that_is_given_up_returns_to_the_local_cluster(
 
 
 def test_migration_with_operator_killed_after_every_step_loses_nothing(
-    namespace: Kubectl, old: LocalCluster, no_other_operator: Operator
+    own_operator: Operator, namespace: Kubectl, old: LocalCluster
 ) -> None:
     witness = start_witness(namespace, old)
     # The adoption begins with an operator that is not killed.
-    with killed_operators(no_other_operator, steps=0):
-        adopt(namespace, old)
-        until(lambda: has_finalizer(namespace), _SERVERS_SECONDS, "an operator manages the cluster")
-    with killed_operators(no_other_operator) as killed_in_adoption:
+    adopt(namespace, old)
+    until(lambda: has_finalizer(namespace), _SERVERS_SECONDS, "an operator manages the cluster")
+    with killed_operators(own_operator) as killed_in_adoption:
         stop_old_servers(namespace, old)
         await_done(namespace, foreign=True)
-    with killed_operators(no_other_operator) as killed_in_retirement:
+    with killed_operators(own_operator) as killed_in_retirement:
         retire(namespace, old)
         await_done(namespace, foreign=False)
     # tests/unit/operator/test_operator_adoption_properties.py derives both numbers from the plans.

@@ -12,7 +12,6 @@ import yaml
 from e2e import installing, resources
 from e2e.kubectl import CommandFailed, Kubectl, run
 from e2e.operators import Operator
-from e2e.waiting import until
 from e2e.witnessing import Witness
 
 pytestmark = pytest.mark.alone
@@ -56,15 +55,9 @@ def test_helm_upgrade_upgrades_the_definitions(operator: Operator, tmp_path: Pat
 @pytest.fixture(scope="module")
 def no_shared_operator(operator: Operator) -> Iterator[None]:
     """Scale the operator of all namespaces to zero: two operators must not manage one cluster."""
-
-    def scale(replicas: int) -> None:
-        operator.kubectl("scale", f"deployment/{installing.RELEASE}", f"--replicas={replicas}")
-
-    scale(0)
-    until(lambda: not operator.pods(), 60, "the operator's pods are deleted")
+    operator.stop()
     yield
-    scale(2)
-    until(operator.has_leader, 60, "an operator is the leader again")
+    operator.start()
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def without_zookeeper(module_namespace: Kubectl) -> Kubectl:
 
 
 def claim_names(namespace: Kubectl) -> set[str]:
-    return {each["metadata"]["name"] for each in namespace.find("pvc")}
+    return {each["metadata"]["name"] for each in namespace.find("persistentvolumeclaim")}
 
 
 def test_deletion_keeps_volumes_and_a_new_cluster_uses_them(namespace: Kubectl) -> None:
@@ -73,7 +73,7 @@ def test_deletion_with_on_deletion_delete_deletes_volumes(namespace: Kubectl) ->
     namespace.delete("waltzcluster", "small", wait=False)
     namespace.await_deleted("waltzcluster", "small", _DELETED_SECONDS)
     for claim in claim_names(namespace):
-        namespace.await_deleted("pvc", claim, _DELETED_SECONDS)
+        namespace.await_deleted("persistentvolumeclaim", claim, _DELETED_SECONDS)
 
 
 def test_namespace_with_a_cluster_can_be_deleted(namespace: Kubectl) -> None:

@@ -1,4 +1,4 @@
-"""Test clusters with an external ZooKeeper. The tests use the ZooKeeper of the shared cluster."""
+"""Test clusters with an external ZooKeeper, for which they use that of another cluster."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _DELETED_SECONDS = 90.0
 _DELETE = {"data": {"size": "1Gi"}, "onDeletion": "Delete"}
 
 
-def guest_cluster(log: Kubectl, name: str, pool: str) -> dict[str, Any]:
-    """Return a cluster with its own root in the ZooKeeper of the shared cluster."""
-    address = f"log-zookeeper.{log.namespace}.svc:2181"
+def guest_cluster(namespace: Kubectl, name: str, pool: str) -> dict[str, Any]:
+    """Return a cluster with its own root in the ZooKeeper of the cluster ``host``."""
+    address = f"host-zookeeper.{namespace.namespace}.svc:2181"
     zookeeper = {"external": {"connectString": address}, "root": f"/guests/{name}"}
     return resources.cluster(name, [pool], zookeeper=zookeeper)
 
@@ -29,14 +29,17 @@ def append_and_read(namespace: Kubectl, cluster: dict[str, Any]) -> None:
     witness.finish()
 
 
-def test_two_clusters_share_one_external_zookeeper(log: Kubectl, namespace: Kubectl) -> None:
-    clusters = [guest_cluster(log, "one", "p"), guest_cluster(log, "two", "q")]
+def test_two_clusters_share_one_external_zookeeper(namespace: Kubectl) -> None:
+    namespace.apply(resources.pool("r"), resources.cluster("host", ["r"]))
+    namespace.await_condition("waltzcluster/host", "Ready", _READY_SECONDS)
+    clusters = [guest_cluster(namespace, "one", "p"), guest_cluster(namespace, "two", "q")]
     namespace.apply(*(resources.pool(name, volumes=_DELETE) for name in ("p", "q")), *clusters)
     for each in ("one", "two"):
         namespace.await_condition(f"waltzcluster/{each}", "Ready", _READY_SECONDS)
     for cluster in clusters:
         append_and_read(namespace, cluster)
-    assert namespace.find("pod", "waltz.dev/component=zookeeper") == []
+    members = namespace.find("pod", "waltz.dev/component=zookeeper")
+    assert {each["metadata"]["labels"]["waltz.dev/cluster"] for each in members} == {"host"}
 
     # The znodes are deleted with the volumes, so that a new cluster can use the same root.
     namespace.delete("waltzcluster", "one", wait=False)

@@ -102,20 +102,20 @@ def await_size(namespace: Kubectl, size: str) -> None:
 
 @pytest.fixture
 def running(namespace: Kubectl) -> dict[str, tuple[str, int]]:
-    """The pods of a started cluster; requested before ``no_other_operator`` stops the operator."""
+    """The pods of a started cluster."""
     return start_cluster(namespace)
 
 
 # A string, which pytest evaluates when the test is due: `default_class` needs the Kubernetes.
 @pytest.mark.skipif("not default_class().get('allowVolumeExpansion')", reason="volumes cannot grow")
 def test_volumes_grow_under_load_with_operator_killed_after_every_step(
-    namespace: Kubectl, running: dict[str, tuple[str, int]], no_other_operator: Operator
+    own_operator: Operator, namespace: Kubectl, running: dict[str, tuple[str, int]]
 ) -> None:
     witness = Witness(namespace)
     witness.start("log")
-    for pool in _POOLS:
-        enlarge(namespace, pool, "2Gi")
-    with killed_operators(no_other_operator) as killed:
+    with killed_operators(own_operator) as killed:
+        for pool in _POOLS:
+            enlarge(namespace, pool, "2Gi")
         await_size(namespace, "2Gi")
         assert pods(namespace) == running, "no storage was restarted"
         witness.await_progress(60)

@@ -28,13 +28,13 @@ _RECORD = "waltz.dev/volume-replacement"
 
 def claims(namespace: Kubectl) -> dict[str, str]:
     """Return the uids of the storages' claims by name."""
-    found = namespace.find("pvc", "waltz.dev/component=storage")
+    found = namespace.find("persistentvolumeclaim", "waltz.dev/component=storage")
     return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
 
 def delete_claim(namespace: Kubectl, name: str) -> None:
     """Delete a claim without waiting: it stays until its pod ends."""
-    namespace("delete", "pvc", name, "--wait=false")
+    namespace("delete", "persistentvolumeclaim", name, "--wait=false")
 
 
 def is_healthy(namespace: Kubectl) -> bool:
@@ -126,11 +126,11 @@ def test_volume_is_replaced_on_request(cluster: tuple[Kubectl, Witness]) -> None
 
 
 def test_replacement_with_operator_killed_after_every_step_completes(
-    cluster: tuple[Kubectl, Witness], no_other_operator: Operator
+    own_operator: Operator, cluster: tuple[Kubectl, Witness]
 ) -> None:
     namespace, witness = cluster
     old = claims(namespace)
-    with killed_operators(no_other_operator) as killed:
+    with killed_operators(own_operator) as killed:
         delete_claim(namespace, "data-x-storage-0")
         await_replaced(namespace, old, "data-x-storage-0")
     assert killed.count >= 4, "each phase is at least one step"

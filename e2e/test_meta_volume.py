@@ -35,7 +35,10 @@ def test_storage_restarts_with_both_volumes_and_refuses_to_start_with_one(
     volumes = {"data": {"size": "1Gi"}, "meta": {"size": "10Mi"}}
     namespace.apply(resources.pool("p", volumes=volumes), resources.cluster("small", ["p"]))
     namespace.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
-    claims = {each["metadata"]["name"] for each in namespace.find("pvc", "waltz.dev/pool=p")}
+    claims = {
+        each["metadata"]["name"]
+        for each in namespace.find("persistentvolumeclaim", "waltz.dev/pool=p")
+    }
     assert claims == {f"data-{_POD}", f"meta-{_POD}"}
     assert list_files(namespace, "/meta") == {
         "waltz-storage.ctl",

@@ -15,22 +15,19 @@ _MIN_STEPS = 20
 """A first start has at least this number of steps."""
 
 
-def start_cluster(namespace: Kubectl, operator: Operator, steps: int) -> int:
-    """Start a cluster with operators that are killed; return the number of killed operators.
-
-    Each operator is killed after ``steps`` steps, or never if ``steps`` is 0.
-    """
+def start_cluster(namespace: Kubectl) -> None:
+    """Start a cluster; return when it is Ready."""
     pools = [resources.pool(name) for name in "xyz"]
     namespace.apply(*pools, resources.cluster("log", list("xyz")))
-    with killed_operators(operator, steps) as killed:
-        namespace.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
-    return killed.count
+    namespace.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
 
 
 def test_first_start_with_operator_killed_after_every_step_reaches_ready(
-    no_other_operator: Operator, namespace: Kubectl
+    own_operator: Operator, namespace: Kubectl
 ) -> None:
-    assert start_cluster(namespace, no_other_operator, 1) >= _MIN_STEPS
+    with killed_operators(own_operator) as killed:
+        start_cluster(namespace)
+    assert killed.count >= _MIN_STEPS
     witness = Witness(namespace)
     witness.start("log")
     witness.await_progress(30)
@@ -38,14 +35,13 @@ def test_first_start_with_operator_killed_after_every_step_reaches_ready(
 
 
 def test_roll_with_operator_killed_after_every_step_replaces_every_storage(
-    no_other_operator: Operator, namespace: Kubectl
+    own_operator: Operator, namespace: Kubectl
 ) -> None:
-    start_cluster(namespace, no_other_operator, 0)
+    start_cluster(namespace)
     witness = Witness(namespace)
     witness.start("log")
     selector = "waltz.dev/cluster=log,waltz.dev/component in (storage,zookeeper)"
     old = {pod["metadata"]["uid"] for pod in namespace.find("pod", selector)}
-    namespace.patch("waltzcluster", "log", {"spec": {"restartedAt": "2026-01-31T12:00:00Z"}})
 
     def replaced() -> bool:
         now = {pod["metadata"]["uid"] for pod in namespace.find("pod", selector)}
@@ -58,7 +54,8 @@ def test_roll_with_operator_killed_after_every_step_replaces_every_storage(
             and cluster["status"]["updated"] == f"{num_pods}/{num_pods}"
         )
 
-    with killed_operators(no_other_operator) as killed:
+    with killed_operators(own_operator) as killed:
+        namespace.patch("waltzcluster", "log", {"spec": {"restartedAt": "2026-01-31T12:00:00Z"}})
         until(replaced, _READY_SECONDS, "all pods are replaced", show=namespace.describe)
     assert killed.count >= len(old), "each replacement is one step"
     witness.await_progress(60)

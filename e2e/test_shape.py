@@ -78,11 +78,11 @@ def test_pool_scaled_up_and_down_under_load_loses_nothing(served: Kubectl) -> No
 
 
 def test_replaced_pool_with_operator_killed_after_every_step_loses_nothing(
-    served: Kubectl, no_other_operator: Operator
+    own_operator: Operator, served: Kubectl
 ) -> None:
     witness = Witness(served)
     witness.start("log")
-    replace_pool(served)
-    with killed_operators(no_other_operator) as killed:
+    with killed_operators(own_operator) as killed:
+        replace_pool(served)
         check_replaced(served, witness)
     assert killed.count >= 2 * _PARTITIONS, "each partition gets a replica and loses one"

@@ -1,4 +1,4 @@
-"""Test that Spark on Kubernetes reads the shared cluster's log by the commands of docs/spark.md."""
+"""Test that Spark on Kubernetes reads a cluster's log by the commands of docs/spark.md."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 import os
 import subprocess
 import sysconfig
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from e2e import resources
-from e2e.conftest import LOGS
 from e2e.kubectl import Kubectl
 from e2e.waiting import until
 from tests.docs.console import blocks
@@ -43,24 +41,33 @@ async def fill():
 asyncio.run(fill())
 """
 """Appends to every partition; prints the number of transactions by partition."""
+_PARTITIONS = 4
+_READY_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
-def counts(log: Kubectl) -> Iterator[dict[str, int]]:
-    """Fill the log; return the number of transactions by partition.
+def log(module_namespace: Kubectl) -> Kubectl:
+    """The namespace of a cluster to which nothing else appends."""
+    pools = "abc"
+    module_namespace.apply(
+        *(resources.pool(name) for name in pools),
+        resources.cluster("log", list(pools), partitions=_PARTITIONS),
+    )
+    module_namespace.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
+    return module_namespace
 
-    No other client appends during these tests.
-    """
+
+@pytest.fixture(scope="module")
+def counts(log: Kubectl) -> dict[str, int]:
+    """Fill the log; return the number of transactions by partition."""
     pod = resources.client_pod("fill", "log", log.namespace, ["python3", "-c", FILL])
     log.apply(pod)
     phase = until(lambda: final_phase(log, "fill"), 120, "the log is filled", show=log.describe)
     printed = log("logs", "fill")
     log.delete("pod", "fill")
     assert phase == "Succeeded", printed
-    yield json.loads(printed.strip().splitlines()[-1])
-    log("delete", "--ignore-not-found", "-f", str(SPARK / "job.yaml"), "-f", str(ACCOUNT))
-    log("delete", "configmap", "report", "--ignore-not-found")
-    log("delete", "pod", "-l", "spark-role", "--ignore-not-found")
+    filled: dict[str, int] = json.loads(printed.strip().splitlines()[-1])
+    return filled
 
 
 def final_phase(kubectl: Kubectl, pod: str) -> str | None:
@@ -76,9 +83,9 @@ def commands_of(first: str) -> str:
     return block.text
 
 
-def run_commands(commands: str) -> str:
-    """Run commands of the page in the namespace of the shared cluster; return their output."""
-    commands = commands.replace(PAGE_NAMESPACE, LOGS.namespace)
+def run_commands(log: Kubectl, commands: str) -> str:
+    """Run commands of the page in the namespace of the cluster; return their output."""
+    commands = commands.replace(PAGE_NAMESPACE, log.namespace)
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", commands],
@@ -102,7 +109,7 @@ def report_in(printed: str) -> dict[str, Any]:
 
 
 def test_spark_client_mode_job_reads_the_whole_log(log: Kubectl, counts: dict[str, int]) -> None:
-    report = report_in(run_commands(commands_of("kubectl create configmap")))
+    report = report_in(run_commands(log, commands_of("kubectl create configmap")))
     assert report["transactions"] == counts
     # The pods that read are executors.
     assert report["pods"]
@@ -112,7 +119,7 @@ def test_spark_client_mode_job_reads_the_whole_log(log: Kubectl, counts: dict[st
 def test_spark_submit_in_cluster_mode_reads_the_whole_log(
     log: Kubectl, counts: dict[str, int]
 ) -> None:
-    report = report_in(run_commands(commands_of("spark-submit")))
+    report = report_in(run_commands(log, commands_of("spark-submit")))
     assert report["transactions"] == counts
     assert all("-exec-" in pod for pod in report["pods"])
     [driver] = log.find("pod", "spark-role=driver")

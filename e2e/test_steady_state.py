@@ -76,11 +76,14 @@ def test_partition_switched_off_by_hand_is_switched_on_again(
 
 
 def test_deleted_storage_pod_restarts_with_its_volume(log: Kubectl, witness: Witness) -> None:
-    claim, pod = uid(log, "pvc", "data-a-storage-0"), uid(log, "pod", "a-storage-0")
+    claim, pod = (
+        uid(log, "persistentvolumeclaim", "data-a-storage-0"),
+        uid(log, "pod", "a-storage-0"),
+    )
     log.delete("pod", "a-storage-0", now=True)
     await_replaced(log, "pod", "a-storage-0", pod, _START_SECONDS)
     log.await_condition("pod/a-storage-0", "Ready", _START_SECONDS)
-    assert uid(log, "pvc", "data-a-storage-0") == claim
+    assert uid(log, "persistentvolumeclaim", "data-a-storage-0") == claim
 
 
 def test_killed_server_is_replaced_and_its_partitions_are_reassigned(

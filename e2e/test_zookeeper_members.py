@@ -30,7 +30,7 @@ def replace(log: Kubectl, number: int, *, with_volume: bool) -> None:
     assert found is not None
     if with_volume:
         # Kubernetes deletes the claim only after the pod that uses it.
-        log.delete("pvc", f"data-log-zookeeper-{number}", wait=False)
+        log.delete("persistentvolumeclaim", f"data-log-zookeeper-{number}", wait=False)
     log.delete("pod", f"log-zookeeper-{number}", wait=False)
     until(
         lambda: is_replaced(log, number, found["metadata"]["uid"]),

@@ -60,9 +60,11 @@ class Witness:
         )
         if node:
             pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
-        pod["spec"]["containers"][0]["readinessProbe"] = {
+        # A probe of the start ends with its success: each one costs CPU time that tests need.
+        pod["spec"]["containers"][0]["startupProbe"] = {
             "exec": {"command": ["test", "-e", "/work/started"]},
             "periodSeconds": 1,
+            "failureThreshold": 60,
         }
         self.kubectl.apply(resources.programs(cluster, namespace), pod)
         self.kubectl.await_condition(f"pod/{_POD}", "Ready", 60)

@@ -100,7 +100,7 @@ def test_dead_node_comes_back_and_no_append_is_lost(
 ) -> None:
     command = shlex.split(os.environ[NODE_COMMAND])
     storages = storage_nodes(log)
-    volumes = log.find("pvc")
+    volumes = log.find("persistentvolumeclaim")
     run(*command, "stop", nodes.second)
     try:
         appending.await_progress(_PAUSE_SECONDS)
@@ -116,6 +116,6 @@ def test_dead_node_comes_back_and_no_append_is_lost(
     log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
     appending.await_progress(_PAUSE_SECONDS)
     assert storage_nodes(log) == storages
-    assert {each["metadata"]["uid"] for each in log.find("pvc")} == {
+    assert {each["metadata"]["uid"] for each in log.find("persistentvolumeclaim")} == {
         each["metadata"]["uid"] for each in volumes
     }

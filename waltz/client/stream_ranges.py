@@ -44,7 +44,9 @@ not noticed yet that it lost the partition could send all these answers from an 
 """
 
 _ROW_HEAD = struct.Struct(">q16siI")
-"""The fields of a `TransactionRow` before its data: the head of a record in both forms."""
+"""The fields of a `TransactionRow` before its data.
+
+They are the head of a record in wire form (`RecordBatch`) and in disk form (`StoredBatch`)."""
 
 _ROW_LENGTH = 3
 """The index of the data length in a `TransactionRow`."""
@@ -54,13 +56,13 @@ _SKIP_CHECKSUM = "4x"
 
 Every record ends with a checksum. In disk form, another checksum precedes the data."""
 
-_BYTES_OF_ALL_RANGES = 32 << 20
-"""The most bytes of the ranges of a stream, counting one of each partition.
+_BYTES_OF_ONE_RANGE_EACH = 32 << 20
+"""The most bytes of one range of each partition of a stream, added up.
 
-The partitions have equal shares."""
+The partitions have equal shares. A stream holds up to `_HELD_RANGES` times as many bytes."""
 
 _MIN_RANGE_BYTES = 16 << 10
-"""The least share of a partition, even if the shares together exceed `_BYTES_OF_ALL_RANGES`."""
+"""The least share of a partition, even if the shares together exceed `_BYTES_OF_ONE_RANGE_EACH`."""
 
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
@@ -75,7 +77,7 @@ class RangeLimits(NamedTuple):
 
     records: int
     size: int
-    """The bytes; fewer if the share of the partition in `_BYTES_OF_ALL_RANGES` is smaller."""
+    """The bytes; fewer if the share of the partition in `_BYTES_OF_ONE_RANGE_EACH` is smaller."""
 
 
 OBJECT_LIMITS = RangeLimits(4 * BATCH_TRANSACTIONS, 2 << 20)
@@ -129,7 +131,7 @@ class StreamRanges:
         self._request_client = request_client
         self._until = until
         self._wake = wake
-        share = max(_BYTES_OF_ALL_RANGES // max(len(after), 1), _MIN_RANGE_BYTES)
+        share = max(_BYTES_OF_ONE_RANGE_EACH // max(len(after), 1), _MIN_RANGE_BYTES)
         self._limits = RangeLimits(limits.records, min(share, limits.size))
         self._partitions = {
             partition: _StreamPartition(position) for partition, position in after.items()
@@ -269,7 +271,8 @@ def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
     size = len(raw) // records.count if records.count else 0
     length = size - overhead
     if length >= 0 and len(raw) == size * records.count:
-        # If all records have the size of the first one, no loop in Python is needed.
+        # If all records have the average size, no loop in Python is needed. They have it if each
+        # row has this length: the first row is in its place, and each row proves the next's place.
         form = f"{_ROW_HEAD.format}{before_data}{length}s{_SKIP_CHECKSUM}"
         rows: list[TransactionRow] = list(struct.iter_unpack(form, raw))
         if {row[_ROW_LENGTH] for row in rows} == {length}:

@@ -83,6 +83,7 @@ async def create_cluster(
     await store.create(paths.store, None)
     await _set_first(store, lock, paths.store, StoreParams(key, num_partitions).encode())
     await store.create(paths.partitions, None)
+    # As Waltz 0.13.2 does, create each of these without data, then set its data under the lock.
     for path, data in (
         (paths.group, maps.groups.encode()),
         (paths.assignment, maps.assignments.encode()),

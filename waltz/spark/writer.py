@@ -248,9 +248,9 @@ class TaskAttempt:
     async def _join(self, partitions: list[int]) -> None:
         """Register this attempt in the ledger, before its first append to each of ``partitions``.
 
-        Then find the rows that competing attempts have appended to these partitions. If an attempt
-        appended before it registered, the next attempt at the task could not find these rows, and
-        would append the same rows again.
+        If it appended before, the next attempt at the task could not find its rows, and would
+        append them again. Then find the rows that competing attempts have appended to these
+        partitions.
         """
         if not partitions:
             return
@@ -267,13 +267,14 @@ class TaskAttempt:
             await asyncio.gather(*map(self._catch_up, partitions))
 
     async def _register_attempt(self, marks: Mapping[int, int]) -> Ledger:
-        """Register this attempt, and return the ledger as it is now.
-
-        After the first registration, a call with empty ``marks`` only reads the ledger.
-        """
+        """Register this attempt, and return the ledger as it is now."""
         task = self._task
         joining = NewAttempt(task.epoch, task.run, task.task, self._client.client_id)
         return await self._ledger.join(joining, marks)
+
+    async def _read_ledger(self) -> Ledger:
+        """Return the ledger as it is now; this attempt is registered in it already."""
+        return await self._register_attempt({})
 
     def _competing_attempts(self, ledger: Ledger) -> frozenset[int]:
         """Return the client ids of the attempts that may append the same rows."""
@@ -300,7 +301,7 @@ class TaskAttempt:
                 return  # The log has no transaction after the mark.
             # The ledger is read after the headers. Every attempt registers before it appends, so
             # this ledger has all attempts whose rows are among the headers.
-            competing = self._competing_attempts(await self._register_attempt({}))
+            competing = self._competing_attempts(await self._read_ledger())
             ids = [
                 header.transaction_id
                 for header in page.headers

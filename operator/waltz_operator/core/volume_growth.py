@@ -113,7 +113,7 @@ def volume_growths(desired: DesiredCluster, observed: ObservedCluster) -> tuple[
 
 
 def growths_to_ask_about(growths: tuple[VolumeGrowth, ...]) -> tuple[VolumeGrowth, ...]:
-    """Return the growths of which the API server is asked whether it would refuse them.
+    """Return the growths that are tried in a dry run, which shows if the API server refuses them.
 
     One volume of each kind of each pool is enough, because they have the same StorageClass.
     """
@@ -216,9 +216,9 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
     status, metadata = claim.get("status") or {}, claim["metadata"]
     capacity = (status.get("capacity") or {}).get("storage", "")
     is_bound, is_requested = status.get("phase") == "Bound", not is_smaller(request, wanted)
-    # The capacity decides if there is a volume, because it may be larger than its claim requests.
-    # Without a volume the request decides: a claim that requests enough gets a volume of that size
-    # when its pod starts.
+    # If there is a volume, its capacity decides, because a volume may be larger than its claim
+    # requests. Without a volume the request decides: a claim that requests enough gets a volume of
+    # that size when its pod starts.
     known_size = capacity if is_bound and capacity else request
     if not is_smaller(known_size, wanted):
         return None

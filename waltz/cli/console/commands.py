@@ -16,7 +16,7 @@ from waltz.cli.output import say
 from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.client import Client, connect
 from waltz.client.opening import Opening
-from waltz.console.core.hosts import allowed_names, is_loopback
+from waltz.console.core.hosts import allowed_names, is_host_name, is_loopback
 from waltz.console.shell.log_reader import LogPageReader
 from waltz.console.shell.poller import ConsoleTarget, Poller, Source
 from waltz.metadata.core.paths import Paths
@@ -132,9 +132,9 @@ def console_command(
 
 def _check_name(option: str, name: str) -> None:
     """Raise BadParameter if the value of an option cannot be the name of a host."""
-    if not name.strip() or "/" in name:
+    if not is_host_name(name):
         raise typer.BadParameter(
-            f"{option} is {name!r}: it must be an address or a name, without http://"
+            f"{option} is {name!r}: it must be an address or a name, without http:// or a port"
         )
 
 

@@ -2,9 +2,12 @@
 
 The position is the id of the last transaction that was received. Transaction ids have no gaps, so
 the next transaction has the next id. Every other transaction in the feed is a repetition
-(spec/behaviour.md section 8). A *fetch* is what the server feeds for one FeedRequest. After any
-fault of connections and servers, a new mount after the position continues with the next
-transaction.
+(spec/behaviour.md section 8). After any fault of connections and servers, a new mount after the
+position continues with the next transaction.
+
+The server feeds the transactions after the position, and then answers the mount. After that it
+feeds one *fetch*, a limited number of transactions, for each FeedRequest, and ends each fetch with
+FeedSuspended.
 """
 
 from __future__ import annotations
@@ -110,7 +113,8 @@ class PartitionFeed:
     def _fetch_when_wanted(self) -> None:
         """Send a FeedRequest now, or as soon as the stream wants more transactions.
 
-        After a mount and after the end of a fetch, the server feeds nothing without a FeedRequest.
+        After the answer to a mount, and after the end of a fetch, the server feeds nothing without
+        a FeedRequest.
         """
         self._fetch_due = not self._wanted
         if self._wanted:

@@ -22,6 +22,15 @@ def allowed_names(bound: str, also: Collection[str]) -> frozenset[str]:
     return frozenset({*_LOOPBACK_NAMES, bound.lower(), *(name.lower() for name in also)})
 
 
+def is_host_name(name: str) -> bool:
+    """Whether `host_name` can return ``name`` for some Host header, apart from upper case."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return bool(name) and not any(each in ":/[]" or each.isspace() for each in name)
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Whether only processes of this machine can connect to the address ``host``."""
     if host == "localhost":

@@ -51,7 +51,10 @@ class Membership:
         return self.assignment.cversion == self.cversion
 
     def servers(self) -> dict[int, ServerDescriptor]:
-        """Return the servers by id. If a server has two znodes, the newer one is used."""
+        """Return the servers by id. Of two znodes of one server, the newer one is used.
+
+        ``members`` ends with the newest znode: the names end with a number that grows.
+        """
         return {m.descriptor.server_id: m.descriptor for m in self.members}
 
     def preferences(self) -> dict[int, tuple[int, ...]]:

@@ -35,7 +35,8 @@ class FeedKind(Enum):
 class Feed:
     """One client's feed, which has reached ``position``.
 
-    The feed ends after ``remaining`` more transactions; then the client gets ``end_message``.
+    The feed ends after ``remaining`` more transactions. Then the client gets ``end_message``: the
+    answer to the mount that opened the feed, or FeedSuspended after a FeedRequest.
     ``kind`` is None before `FeedSchedule.open` and after the feed has ended.
     """
 
@@ -107,7 +108,8 @@ class FeedSchedule:
     def unpark(self, peer: Peer, high_water_mark: int) -> bool:
         """Queue the feed of a connection if that feed is parked.
 
-        Return whether the connection has a feed, parked or not.
+        Return whether the connection has a feed. A real-time feed is never parked, but the caller
+        must serve it now, too.
         """
         feed = self._feeds.get(peer)
         if feed is None:
