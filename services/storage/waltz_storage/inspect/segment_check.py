@@ -11,9 +11,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
 
 from waltz.protocol import Record, RecordBatch, checksum
+from waltz_storage.core.log.damaged_scan import ends_before_valid
 from waltz_storage.core.log.segment_format import (
     HEADER_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -21,6 +21,7 @@ from waltz_storage.core.log.segment_format import (
     Damage,
     decode_entries,
     decode_records,
+    entry_position,
 )
 
 _WINDOW_BYTES = 1 << 20
@@ -115,25 +116,27 @@ def records_and_flaws(
     ``index`` helps to find the next record after damage; it is None if the file is missing. Nothing
     after the last whole record is yielded.
     """
-    yield from _walk(data, _entries(index), first_id)
+    yield from _walk(data, _NoIndex() if index is None else index, first_id)
 
 
 def whole_records(data: ByteSource, first_id: int) -> Iterator[FileRecord]:
     """Yield the whole records of a segment, without its index.
 
-    A damaged record is skipped if its length is right; else it ends the iteration.
+    Damaged records are skipped if their lengths are right; else they end the iteration.
     """
-    for item in _walk(data, array("q"), first_id):
+    for item in _walk(data, _NoIndex(), first_id):
         if isinstance(item, FileRecord):
             yield item
 
 
 def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> SegmentReport:
     """Check the checksums of every record, and its index entry if ``index`` has one."""
+    if index is None:
+        index = _NoIndex()
     entries = _entries(index)
     flaws: list[Flaw] = []
     end, next_id, records = HEADER_BYTES, first_id, 0
-    for item in _walk(data, entries, first_id):
+    for item in _walk(data, index, first_id):
         if isinstance(item, Flaw):
             flaws.append(item)
             continue
@@ -153,43 +156,84 @@ def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> 
     return SegmentReport(first_id, next_id, records, end, data.size(), tail, tuple(flaws))
 
 
-def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[FileRecord | Flaw]:
+class _NoIndex:
+    """Stands for an index without entries: the file is missing, or must not be used."""
+
+    def size(self) -> int:
+        """Return 0."""
+        return 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return no bytes."""
+        return b""
+
+
+def _walk(data: ByteSource, index: ByteSource, first_id: int) -> Iterator[FileRecord | Flaw]:
     """Yield records and flaws in order; anything after the last whole record is not a flaw."""
     transaction_id, offset = first_id, HEADER_BYTES
     while True:
         try:
             whole = read_record(data, offset, transaction_id)
-        except Damage as damage:
-            next_whole = _next_whole(data, entries, first_id, transaction_id, offset)
-            if next_whole is None:
+        except Damage:
+            begins = _begins_after(data, index, first_id, transaction_id, offset)
+            if begins is None:
                 return
-            yield Flaw(transaction_id, offset, damage.what)
-            whole = next_whole
+            damaged, begin = [offset, *begins[:-1]], begins[-1]
+            yield from _damaged(data, transaction_id, damaged)
+            whole = read_record(data, begin, transaction_id + len(damaged))
         yield whole
         transaction_id, offset = whole.record.transaction_id + 1, whole.end
 
 
-def _next_whole(
-    data: ByteSource, entries: Sequence[int], first_id: int, damaged_id: int, offset: int
-) -> FileRecord | None:
-    """Return the first whole record after the damaged record at ``offset``, None if none is found.
+def _damaged(data: ByteSource, first_damaged: int, begins: Sequence[int]) -> Iterator[Flaw]:
+    """Yield the flaws of consecutive damaged records, which begin at ``begins``."""
+    for transaction_id, begin in enumerate(begins, first_damaged):
+        if transaction_id > first_damaged and begin <= begins[0]:
+            what = f"the index has the record {transaction_id} at byte {begin}"
+            yield Flaw(transaction_id, begins[0], what)
+            continue
+        try:
+            read_record(data, begin, transaction_id)
+        except Damage as damage:
+            yield Flaw(transaction_id, begin, damage.what)
 
-    The length of the damaged record, or else the index, tells where a later record begins.
+
+def _begins_after(
+    data: ByteSource, index: ByteSource, first_id: int, damaged_id: int, offset: int
+) -> Sequence[int] | None:
+    """Return where the records after the damaged one at ``offset`` begin, up to a whole record.
+
+    The last of them is whole, and those before it are damaged, too. None if no whole record is
+    found. The lengths of the damaged records, or else the index, tell where later records begin.
     """
     length = _length(data, offset)
-    # The ids of later records, and where each of them may begin.
-    candidates: list[tuple[int, int]] = []
-    if length is not None:
-        candidates.append((damaged_id + 1, offset + RECORD_OVERHEAD_BYTES + length))
-    later_entries = islice(entries, damaged_id + 1 - first_id, None)
-    candidates += enumerate(later_entries, damaged_id + 1)
-    for transaction_id, begin in candidates:
-        if begin > offset:
-            try:
-                return read_record(data, begin, transaction_id)
-            except Damage:
-                continue
+    end = None if length is None else offset + RECORD_OVERHEAD_BYTES + length
+    if end is not None and _is_whole(data, end, damaged_id + 1):
+        return [end]
+    ends = ends_before_valid(data, index, first_id, damaged_id, offset)
+    if ends is not None:
+        return ends
+    if end is not None:
+        # A start does not use the length of a record whose id is damaged. A reader may: the length
+        # is right if a whole record follows in the end.
+        later_ends = ends_before_valid(data, index, first_id, damaged_id + 1, end)
+        if later_ends is not None:
+            return [end, *later_ends]
+    later_entries = _entries(index, damaged_id + 1 - first_id)
+    for number, begin in enumerate(later_entries):
+        # A damaged index entry may be negative or point backwards: it is not read.
+        if begin > offset and _is_whole(data, begin, damaged_id + 1 + number):
+            return later_entries[: number + 1]
     return None
+
+
+def _is_whole(data: ByteSource, offset: int, transaction_id: int) -> bool:
+    """Return whether a whole record with this id is at ``offset``."""
+    try:
+        read_record(data, offset, transaction_id)
+    except Damage:
+        return False
+    return True
 
 
 def _length(data: ByteSource, offset: int) -> int | None:
@@ -199,11 +243,10 @@ def _length(data: ByteSource, offset: int) -> int | None:
     return length if len(raw) == _LENGTH_BYTES and length >= 0 else None
 
 
-def _entries(index: ByteSource | None) -> array[int]:
-    """Return the offsets that an index has for its records; none if ``index`` is None."""
-    if index is None:
-        return array("q")
-    return decode_entries(index.read(HEADER_BYTES, max(0, index.size() - HEADER_BYTES)))
+def _entries(index: ByteSource, first_number: int = 0) -> array[int]:
+    """Return the offsets that an index has for its records, from entry ``first_number`` on."""
+    start = entry_position(first_number)
+    return decode_entries(index.read(start, max(0, index.size() - start)))
 
 
 def _tail(data: ByteSource, end: int) -> Tail:

@@ -60,8 +60,8 @@ def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentRep
 def read_whole_records(root: Path, partition: int, first_id: int) -> Iterator[FileRecord]:
     """Yield the undamaged records of a segment, in order. Raises OSError.
 
-    A damaged record is skipped if its length is right. If its length is wrong, too, the place of
-    the next record is not known, and no further record is yielded.
+    Damaged records are skipped if their lengths are right. If one of the lengths is wrong, too, the
+    place of the next record is not known, and no further record is yielded.
     """
     with ReadOnlyFile(segment_path(root, partition, first_id)) as file:
         yield from whole_records(ReadAheadSource(file), first_id)

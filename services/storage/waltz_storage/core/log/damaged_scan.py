@@ -56,15 +56,7 @@ def scan_past_damage(
     offsets, damaged = plan.offsets[:], list(plan.damaged)
     next_id, position = plan.next_id, plan.end
     while next_id <= must_have:
-        most = MOST_DAMAGED - len(damaged)
-        runs = [
-            segment.damaged_run(next_id, position, most, by_index=by_index)
-            for by_index in (True, False)
-        ]
-        # One wrong index entry makes two records seem damaged: the damaged one seems to end at a
-        # wrong place, and the next one, which may be intact, seems to begin there. If the length in
-        # the damaged record is right, the run by lengths ends before the intact one: it is shorter.
-        ends = min((run for run in runs if run is not None), key=len, default=None)
+        ends = segment.shortest_run(next_id, position, MOST_DAMAGED - len(damaged))
         if ends is None:
             return None
         damaged.extend(range(next_id, next_id + len(ends)))
@@ -84,11 +76,24 @@ def scan_past_damage(
     )
 
 
+def ends_before_valid(
+    data: ByteSource, index: ByteSource, first_id: int, damaged_id: int, position: int
+) -> array[int] | None:
+    """Return where each of the consecutive damaged records from ``damaged_id`` on ends.
+
+    The first of them is at ``position``. For readers that do not know how far the log must reach:
+    return None unless a valid record with the next id follows the damaged ones.
+    """
+    segment = _Segment(data, index, first_id, None, None, sealed=False)
+    return segment.shortest_run(damaged_id, position, data.size())
+
+
 class _Segment:
     """The files of a segment that has damaged records.
 
-    The arguments are those of the scan; ``last_checksum`` is the checksum of the record
-    ``must_have`` in the flushed mark, None if the mark names another record or is not known.
+    The arguments are those of the scan; ``must_have`` is None if only a valid record shows where
+    damaged records end. ``last_checksum`` is the checksum of the record ``must_have`` in the
+    flushed mark, None if the mark names another record or is not known.
     """
 
     def __init__(
@@ -96,7 +101,7 @@ class _Segment:
         data: ByteSource,
         index: ByteSource,
         first_id: int,
-        must_have: int,
+        must_have: int | None,
         last_checksum: int | None,
         *,
         sealed: bool,
@@ -108,6 +113,17 @@ class _Segment:
         self._must_have = must_have
         self._last_checksum = last_checksum
         self._sealed = sealed
+
+    def shortest_run(self, damaged_id: int, position: int, most: int) -> array[int] | None:
+        """Return the shorter of the runs by index and by lengths (see `damaged_run`)."""
+        runs = [
+            self.damaged_run(damaged_id, position, most, by_index=by_index)
+            for by_index in (True, False)
+        ]
+        # One wrong index entry makes two records seem damaged: the damaged one seems to end at a
+        # wrong place, and the next one, which may be intact, seems to begin there. If the length in
+        # the damaged record is right, the run by lengths ends before the intact one: it is shorter.
+        return min((run for run in runs if run is not None), key=len, default=None)
 
     def damaged_run(
         self, damaged_id: int, position: int, most: int, *, by_index: bool
