@@ -91,6 +91,7 @@ async def compare_replicas(
     last_id: int | None = None,
     slice_ids: int = SLICE_IDS,
     observation_seconds: float = _ANSWER_SECONDS,
+    range_seconds: float = _ANSWER_SECONDS,
     metadata_seconds: float | None = None,
     on_compared: OnCompared = lambda _at, _last: None,
     may_continue: MayContinue = lambda: True,
@@ -101,11 +102,13 @@ async def compare_replicas(
     ``storages`` are the storages whose replicas are compared; None: those that ZooKeeper assigns.
     The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. One
     request asks for the checksum of at most ``slice_ids`` transactions. A storage or a server that
-    has not answered the observation within ``observation_seconds`` counts as failed. The comparison
-    ends early when ``may_continue`` returns False; its result says how far it got. ``network``
-    opens the connections. ``metadata_seconds`` is the time limit of ZooKeeper for each group of
-    reads; None: the comparison waits until it answers. Raises UnknownPartition, NoCluster,
-    MalformedMetadata, OperationTimedOut.
+    has not answered the observation within ``observation_seconds`` counts as failed; a storage that
+    has not answered a request for a checksum within ``range_seconds`` leaves the comparison. The
+    comparison ends early when ``may_continue`` returns False; its result says how far it got. At
+    least one range is compared before that, if two replicas can be compared. ``network`` opens the
+    connections. ``metadata_seconds`` is the time limit of ZooKeeper for each group of reads; None:
+    the comparison waits until it answers. Raises UnknownPartition, NoCluster, MalformedMetadata,
+    OperationTimedOut.
     """
     observer = ReplicaObserver(
         cluster,
@@ -132,7 +135,7 @@ async def compare_replicas(
     async with answered_within(metadata_seconds):
         params = await cluster.store_params()
         ports = (await cluster.connections()).value.admin_ports
-    queries = SumQueries(partition, ports, tls, params, network)
+    queries = SumQueries(partition, ports, tls, params, network, range_seconds)
     while (id_range := comparison.next_range) is not None:
         if comparison.may_pause and not may_continue():
             break
@@ -146,6 +149,7 @@ class SumQueries:
     """Asks storages for checksums of ranges of one partition.
 
     ``ports`` has the admin port of each storage of the cluster, ``params`` identify the cluster.
+    A storage has ``answer_seconds`` for each checksum.
     """
 
     partition: int
@@ -153,6 +157,7 @@ class SumQueries:
     tls: TlsConfig
     params: StoreParams
     network: Network = TCP
+    answer_seconds: float = _ANSWER_SECONDS
 
     async def sums(
         self, storages: Sequence[str], id_range: tuple[int, int]
@@ -172,7 +177,7 @@ class SumQueries:
         first_id, last_id = id_range
         try:
             async with (
-                asyncio.timeout(_ANSWER_SECONDS),
+                asyncio.timeout(self.answer_seconds),
                 await StorageAdmin.open(
                     storage, port, self.tls, self.params, self.network
                 ) as admin,
@@ -187,7 +192,7 @@ class SumQueries:
                 except UnsupportedByPeer:
                     return await read_and_sum(admin, self.partition, first_id, last_id)
         except TimeoutError:
-            return f"no answer within {_ANSWER_SECONDS:g} s"
+            return f"no answer within {self.answer_seconds:g} s"
         except (ConnectionLost, DialFailed, RemoteFailure) as problem:
             return str(problem)
 

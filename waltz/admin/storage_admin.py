@@ -220,9 +220,10 @@ class StorageAdmin:
         """Let the storage copy records from the admin port ``source``; return the last copied id.
 
         The storage copies for about a second, so the result may be smaller than ``last_id``.
-        ``session_id`` is the session on the storage's disk. ``first_id`` must be the id after the
-        last one that the storage holds. The partition must be switched off at the storage. Raises
-        UnsupportedByPeer.
+        ``session_id`` must be the session that this storage, not the source, has on its disk: if it
+        has changed since the caller observed it, the storage refuses the copy. ``first_id`` must be
+        the id after the last one that the storage holds. The partition must be switched off at the
+        storage. Raises UnsupportedByPeer.
         """
         answer = await self._connection.call(
             lambda seq: admin.PullRecordsRequest(

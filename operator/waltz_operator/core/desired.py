@@ -90,8 +90,9 @@ class DesiredCluster:
     def may_have_foreign_storages(self) -> bool:
         """Whether storages may be registered that are in no pool; False without ``spec.adopt``.
 
-        The condition Foreign decides: it is False only if no such storage existed when the storage
-        maps were observed last. A deletion keeps the condition from before it (`core.conditions`).
+        The condition Foreign decides. It is False only if the last observation of the storage maps
+        showed no such storage. During a deletion it keeps its value after the znodes are gone,
+        because the deletion of the volumes still depends on it (`core.conditions`).
         """
         if self.cluster.spec.adopt is None:
             return False

@@ -53,6 +53,12 @@ _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 """The time after which a storage or a server without an answer counts as failed."""
 
+_RANGE_SECONDS = 15.0
+"""The time after which a storage that has not computed a checksum leaves a comparison.
+
+It is half the time limit of a step, so that the step can still continue with the other
+storages."""
+
 _SESSION_MS = 10_000
 """The timeout of the operator's ZooKeeper sessions."""
 
@@ -96,8 +102,8 @@ class ReplicaAccess(Protocol):
     ) -> ComparisonResult:
         """Compare the replicas of a partition from ``first_id`` on.
 
-        The comparison ends early when ``may_continue`` returns False. Raises UnknownPartition, and
-        the errors of `observe`.
+        The comparison ends early when ``may_continue`` returns False, but not before one range is
+        compared, if any peer can be compared. Raises UnknownPartition, and the errors of `observe`.
         """
 
 
@@ -143,7 +149,14 @@ class _NetworkAccess(OrderExecutor):
     ) -> ComparisonResult:
         """See ReplicaAccess."""
         return await compare_replicas(
-            self.cluster, self.tls, partition, first_id=first_id, may_continue=may_continue
+            self.cluster,
+            self.tls,
+            partition,
+            first_id=first_id,
+            observation_seconds=_ANSWER_SECONDS,
+            range_seconds=_RANGE_SECONDS,
+            may_continue=may_continue,
+            network=self._network,
         )
 
 

@@ -37,6 +37,7 @@ async def compare_next_part(replicas: ReplicaAccess, step: CompareReplica) -> Re
     if result.compared_until >= result.last_id:
         return replace(at, partition=at.partition + 1, next_id=0)
     if result.compared_until < at.next_id:
-        # Not even the first transaction was compared.
-        raise NotEqual("no peer can be compared now")
+        # At least one range is compared if there is a peer, so there is none.
+        reasons = [f"storage {storage}: {why}" for storage, why in sorted(problems.items())]
+        raise NotEqual("; ".join(("no peer can be compared now", *reasons)))
     return replace(at, next_id=result.compared_until + 1)

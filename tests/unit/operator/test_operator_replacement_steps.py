@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
 from tests.support.operator_faults import FakeEnvironment, Faults, FaultyKube, StoredZnodes
 from tests.support.operator_world import World, cluster_resource, pool_resource
+from tests.support.virtual_time import on_virtual_time
 from waltz.admin import ComparisonResult, Difference, MayContinue, Step
 from waltz.admin.core.steps import CopyReplica
+from waltz.metadata.cluster import Cluster
+from waltz.net import PLAINTEXT
+from waltz.protocol.admin import RangeChecksumRequest
+from waltz.testing import InProcessCluster
+from waltz.testing.frames import FrameFault
+from waltz.testing.nodes import ROOT, SESSION_MS
 from waltz_operator.core.names import REPLACE_VOLUME_ANNOTATION, REPLACEMENT_ANNOTATION
 from waltz_operator.core.steps import CompareReplica, RecordReplacement
 from waltz_operator.core.volume_replacement import Phase, Replacement
-from waltz_operator.shell.environment import Environment, ReplicaAccess
+from waltz_operator.shell.environment import Environment, ReplicaAccess, _NetworkAccess
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.fencing import LeaderEnvironment
 from waltz_operator.shell.observer import observe
@@ -127,8 +134,8 @@ async def test_comparison_records_where_it_continues(
         (ComparisonResult(9, 9, None, {STORAGE: 5}, {}), "it ends early"),
         (ComparisonResult(9, 9, None, {}, {STORAGE: "down"}), "down"),
         (
-            ComparisonResult(9, 2, None, {}, {"b:1": "down"}),
-            "no peer ",
+            ComparisonResult(9, 2, None, {"c:1": 1}, {"b:1": "down"}),
+            "no peer can be compared now; storage b:1: down; storage c:1: it ends early",
         ),
     ],
 )
@@ -141,6 +148,76 @@ async def test_comparison_that_finds_a_difference_or_no_peer_fails(
     with pytest.raises(StepFailed, match=reason):
         await scene.executor.perform(CompareReplica("a", STORAGE, at))
     assert REPLACEMENT_ANNOTATION not in scene.annotations
+
+
+_OPERATOR = "operator"
+_LAST = 4
+
+
+async def _perform_comparison(
+    cluster: InProcessCluster, stop_peer: Callable[[InProcessCluster], Awaitable[None]]
+) -> Scene:
+    """Stop a peer, then compare the replica of another storage; return the operator's scene.
+
+    The log has the transactions 0 to `_LAST`, all from before the present store session.
+    """
+    async with cluster.connect() as client:
+        for _ in range(_LAST + 1):
+            await client.append(0, b"x")
+    await cluster.kill_server()
+    await cluster.start_server()
+    await cluster.ready()
+    await stop_peer(cluster)
+    scene = Scene()
+    network = cluster.network.host(_OPERATOR)
+    store = await cluster._shared.open_store(SESSION_MS)
+    cast(Any, scene).access = _NetworkAccess(Cluster(store, ROOT), PLAINTEXT, network=network)
+    at = Replacement(POD, ("uid",), Phase.COMPARE, 0, 0)
+    try:
+        await scene.executor.perform(CompareReplica("a", cluster.storages[0].address, at))
+    finally:
+        await store.close()
+    return scene
+
+
+async def _refuse(cluster: InProcessCluster) -> None:
+    """Let the last storage refuse all connections."""
+    await cluster.kill_storage(2)
+
+
+async def _stay_silent(cluster: InProcessCluster) -> None:
+    """Let the last storage answer nothing to the operator."""
+    cluster.network.partition(_OPERATOR, cluster.storages[2].host)
+
+
+async def _stall(cluster: InProcessCluster) -> None:
+    """Let the last storage answer everything but requests for checksums, as with a stalled disk."""
+    cluster.network.frame_rules[_OPERATOR, cluster.storages[2].host] = lambda message: (
+        FrameFault.DROP if isinstance(message, RangeChecksumRequest) else None
+    )
+
+
+@pytest.mark.parametrize("stop_peer", [_refuse, _stay_silent, _stall])
+@on_virtual_time
+async def test_comparison_with_the_other_peers_ends_while_one_peer_does_not_answer(
+    stop_peer: Callable[[InProcessCluster], Awaitable[None]],
+) -> None:
+    async with InProcessCluster() as cluster:
+        scene = await _perform_comparison(cluster, stop_peer)
+    assert scene.recorded() == Replacement(POD, ("uid",), Phase.COMPARE, 1, 0)
+
+
+@pytest.mark.parametrize("stop_peer", [_refuse, _stay_silent])
+@on_virtual_time
+async def test_comparison_after_a_slow_observation_makes_progress(
+    stop_peer: Callable[[InProcessCluster], Awaitable[None]],
+) -> None:
+    """The observation waits for the peer, so the time for the comparison is over when it ends."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("waltz_operator.shell.replica_checks._COMPARE_SECONDS", 0.0)
+        async with InProcessCluster() as cluster:
+            scene = await _perform_comparison(cluster, stop_peer)
+    assert scene.recorded() == Replacement(POD, ("uid",), Phase.COMPARE, 1, 0)
 
 
 async def test_copy_of_a_deposed_operator_stops_before_its_next_part() -> None:

@@ -115,7 +115,7 @@ class Comparison:
         """
         self._range_end = first_id - 1
         """The last id of the range to query next; below ``_next_id`` if everything is compared."""
-        self._may_pause = True
+        self._may_pause = False
         self._difference: Difference | None = None
         self._ends: dict[str, int] = {}
         self._problems = {s: why for s, why in replicas.items() if isinstance(why, str)}
@@ -148,8 +148,9 @@ class Comparison:
     def may_pause(self) -> bool:
         """Whether a later comparison can continue from `result`.
 
-        False while answers are too short, or while a difference is being narrowed down: `result`
-        says nothing of either, so each later comparison could end at the same point.
+        False before the first range is compared, while answers are too short, and while a
+        difference is being narrowed down: `result` says nothing of any of these, so each later
+        comparison could end at the same point.
         """
         return self._may_pause
 

@@ -248,6 +248,9 @@ class WaltzClusterSpec(Model):
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",
             "clusterKey cannot be removed: volumes belong to one cluster",
         ),
+        # The spec does not show the copies of foreign storages, so these rules exempt adopted
+        # clusters. The plan checks every removal by the copies that exist
+        # (`planning.shape_removal`).
         rule(
             "self.pools.size() >= 3 || self.pools.size() >= oldSelf.pools.size() "
             "|| self.allowFewerCopies || has(self.adopt)",
