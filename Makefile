@@ -1,4 +1,4 @@
-# make demo · make test · make test-slow · make test-all · make lint · make docs · make sim · make bench · make e2e
+# make demo · make test · make test-all · make lint · make docs · make sim · make bench · make e2e
 # Needs Python >= 3.11, Java >= 17 and make; everything else goes into .venv, in locked versions.
 
 PYTHON ?= python3
@@ -13,13 +13,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-slow test-all extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-compare bench-spark spark-kills images release e2e e2e-nodes e2e-killed e2e-nodes-killed e2e-shapes e2e-shapes-killed e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all test-computing test-others extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-compare bench-spark spark-kills images release e2e e2e-nodes e2e-killed e2e-nodes-killed e2e-shapes e2e-shapes-killed e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
 	@echo "make test    run the quick tests on all cores: about six minutes on two"
-	@echo "make test-slow   run the tests that make test leaves out: about ten minutes"
-	@echo "make test-all   run both: every test that needs no Kubernetes"
+	@echo "make test-all   run every test that needs no Kubernetes"
+	@echo "make test-computing   run the slow ones among them that start no servers; make test-others: the others"
 	@echo "make extras  try each extra of the wheel in a fresh environment: about three minutes"
 	@echo "make lint    check style, words, types and import contracts"
 	@echo "make crds    generate the CRDs in crds/ from their models"
@@ -62,11 +62,15 @@ demo: .venv
 test: .venv
 	.venv/bin/python -m pytest $(PARALLEL) -m "not slow"
 
-test-slow: .venv
-	.venv/bin/python -m pytest $(PARALLEL) -m slow
-
 test-all: .venv
 	.venv/bin/python -m pytest $(PARALLEL)
+
+# The same tests in two parts, of which the first does not mind what else the machine does.
+test-computing: .venv
+	.venv/bin/python -m pytest $(PARALLEL) -m "slow and computing"
+
+test-others: .venv
+	.venv/bin/python -m pytest $(PARALLEL) -m "not (slow and computing)"
 
 extras: .venv
 	.venv/bin/python -m release.extras

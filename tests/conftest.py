@@ -60,6 +60,9 @@ _LONGEST = (
 )
 """What starts first, so that no worker begins a long group when the others have nothing to do."""
 
+_COMPUTING = ("model/", "sim/", "unit/")
+"""Folders whose slow tests start no server, storage, ZooKeeper or Spark."""
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
@@ -80,9 +83,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups 
     return Groups(config, log, lambda nodeid: _group(_name(nodeid)))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the longest groups if the tests run in parallel."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark computing tests; start with the longest groups if the tests run in parallel."""
+    for item in items:
+        if _name(item.nodeid).startswith(_COMPUTING):
+            item.add_marker(pytest.mark.computing)
+    yield  # Tests are selected by their markers, and ordered by their fixtures.
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: _rank(_name(item.nodeid)))
 
