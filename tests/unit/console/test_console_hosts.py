@@ -30,6 +30,8 @@ def test_host_name_that_is_accepted_is_served(name: str, header: str) -> None:
 )
 def test_host_name_that_no_header_has_is_refused(name: str) -> None:
     assert not is_host_name(name)
-    refused = CliRunner().invoke(app, ["console", "--zookeeper", "127.0.0.1:1", "--allow-host", name])
+    refused = CliRunner().invoke(
+        app, ["console", "--zookeeper", "127.0.0.1:1", "--allow-host", name]
+    )
     assert refused.exit_code == 2
     assert "without http:// or a port" in " ".join(refused.output.replace("│", " ").split())
