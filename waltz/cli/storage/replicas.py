@@ -79,7 +79,10 @@ StallTimeout = Annotated[
 ]
 
 _REPAIR_STALL_SECONDS = 10.0
-"""How long a repair may be without progress; short, because the rebuilding begins after it."""
+"""How long a repair may make no progress.
+
+Short, because a lost replica is not rebuilt until the repair has ended.
+"""
 
 
 @app.command(
@@ -142,9 +145,9 @@ def retire_group_command(
 ) -> None:
     """Remove the replicas of a whole group: one replica of every partition.
 
-    The other replicas must be healthy, and a quorum both of the present and of the remaining
-    replicas. An interrupted retirement continues when the same command is run again. The storages
-    stay registered: remove them with waltz storage remove.
+    The remaining replicas must be healthy, and must be a quorum of the present ones. An interrupted
+    retirement continues when the same command is run again. The storages stay registered: remove
+    them with waltz storage remove.
     """
     if not dry_run:
         files = ", with its files" if delete_files else ""
