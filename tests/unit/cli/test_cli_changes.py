@@ -29,6 +29,7 @@ from waltz.cli.server import commands as server
 from waltz.cli.storage import commands as storage
 from waltz.cli.storage import orders, partitions, replicas, single_replica, unassign
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ConnectionMetadata
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
@@ -200,14 +201,21 @@ def test_recovery_without_failures_has_its_steps(model: Model) -> None:
     assert found["steps"]
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ReplicaRefused("storage refuses partition 0"),
+        MalformedMetadata("partition metadata", "no data"),
+    ],
+)
 def test_failed_recovery_has_the_steps_that_were_begun(
-    model: Model, monkeypatch: pytest.MonkeyPatch
+    model: Model, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
     model.update(A, 0, readable=False, writable=False)
     planned = value("storage", "recover", A, "0", "--dry-run")["steps"]
 
     async def refuse(*_: object) -> None:
-        raise ReplicaRefused("storage refuses partition 0")
+        raise problem
 
     monkeypatch.setattr(ModelExecutor, "perform", refuse)
     found = value("storage", "recover", A, "0", status=1)

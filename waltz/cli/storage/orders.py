@@ -152,7 +152,8 @@ async def carry_out_order(
 ) -> Steps:
     """Carry out ``order``, printing its steps unless ``quiet``; return them.
 
-    Raises OrderFailed, also if there was no progress for ``max_stall`` seconds.
+    Raises OrderFailed, also if there was no progress for ``max_stall`` seconds, or if metadata
+    cannot be decoded after the first step; before it, MalformedMetadata.
     """
     recorder = StepRecorder(quiet=quiet)
     try:
@@ -161,6 +162,10 @@ async def carry_out_order(
         raise OrderFailed(str(problem), recorder.steps) from problem
     except Stalled as problem:
         raise OrderFailed(f"{problem}. {_RUN_AGAIN}", recorder.steps) from problem
+    except MalformedMetadata as problem:
+        if not recorder.steps:
+            raise
+        raise OrderFailed(str(problem), recorder.steps) from problem
     return recorder.steps
 
 
