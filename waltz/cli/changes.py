@@ -49,7 +49,7 @@ class FailedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryChange(Change):
-    """The recovery of several partitions; ``failures`` are those that were not recovered."""
+    """The recovery of several partitions; ``failures`` are those that failed."""
 
     failures: Annotated[tuple[FailedPartition, ...], nested(FailedPartition)]
 
@@ -72,7 +72,7 @@ def change(
 def recovery_change(made: Change, failures: Mapping[int, str]) -> RecoveryChange:
     """Return a recovery that made the change ``made``.
 
-    ``failures`` has why a partition was not recovered, by partition.
+    ``failures`` has why the recovery of a partition failed, by partition.
     """
     outcome = Outcome.FAILED if failures else made.outcome
     failed = tuple(FailedPartition(partition, why) for partition, why in failures.items())

@@ -18,6 +18,7 @@ from tests.support.replica_model import Model
 from waltz.admin import ObservationScope, OrderExecutor, ReplicaObservation
 from waltz.admin.core.steps import Step
 from waltz.admin.offline_copy import MayContinue
+from waltz.admin.order_progress import ReplicaRefused
 from waltz.cli.access import commands as access
 from waltz.cli.app import app
 from waltz.cli.cluster import commands as cluster_commands
@@ -28,6 +29,7 @@ from waltz.cli.server import commands as server
 from waltz.cli.storage import commands as storage
 from waltz.cli.storage import orders, partitions, replicas, single_replica, unassign
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ConnectionMetadata
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
@@ -197,6 +199,27 @@ def test_recovery_without_failures_has_its_steps(model: Model) -> None:
     found = value("storage", "recover", A, "0")
     assert (found["outcome"], found["partitions"], found["failures"]) == ("changed", [0], [])
     assert found["steps"]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ReplicaRefused("storage refuses partition 0"),
+        MalformedMetadata("partition metadata", "no data"),
+    ],
+)
+def test_failed_recovery_has_the_steps_that_were_begun(
+    model: Model, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    model.update(A, 0, readable=False, writable=False)
+    planned = value("storage", "recover", A, "0", "--dry-run")["steps"]
+
+    async def refuse(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(ModelExecutor, "perform", refuse)
+    found = value("storage", "recover", A, "0", status=1)
+    assert (found["outcome"], found["steps"]) == ("failed", planned[:1])
 
 
 def test_copy_into_a_switched_off_replica_names_its_destination(model: Model) -> None:

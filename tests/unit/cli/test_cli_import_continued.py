@@ -12,7 +12,7 @@ import pytest
 
 from waltz.cli.cluster_options import Target
 from waltz.cli.log import import_files
-from waltz.cli.log.import_files import _import
+from waltz.cli.log.import_files import _import, default_record_file
 from waltz.cli.log.import_record import ImportRecord
 from waltz.cli.log.import_sources import find_sources
 from waltz.cli.log.rows import ImportCounts
@@ -79,3 +79,21 @@ async def test_repeated_import_of_other_rows_fails(
     with pytest.raises(Failed, match=r"transaction 1 of partition 0, .* differs from row 2"):
         await import_file(file)
     assert len(cluster.transactions(0)) == 3
+
+
+def test_record_of_import_is_found_by_every_path_of_its_directory(tmp_path: Path) -> None:
+    """Without the record, a repeated import would append every transaction again."""
+    export = tmp_path / "export"
+    (export / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(export)
+    expected = tmp_path.resolve() / f"export.import-{KEY}.json"
+    for path in (export, export / "sub" / "..", tmp_path / "link"):
+        assert default_record_file(path, KEY) == expected
+
+
+def test_record_of_import_from_the_working_directory_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"{tmp_path.resolve().name}.import-{KEY}.json"
+    assert default_record_file(Path("."), KEY) == tmp_path.resolve().with_name(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
@@ -10,7 +12,7 @@ from waltz.admin import Order, RecordRepair, ReplicaRecovery
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
 from waltz.cli.storage import replicas
-from waltz.cli.storage.orders import RecoveryResult, Steps, recover_each
+from waltz.cli.storage.orders import OrderFailed, RecoveryResult, Steps, recover_each
 from waltz.metadata.core.codec import MalformedMetadata
 
 
@@ -32,40 +34,79 @@ async def test_partition_that_fails_does_not_stop_recovery_of_others(problem: Ex
     assert tried == [0, 1, 2]
 
 
-@pytest.mark.parametrize("fails", [False, True])
+async def test_steps_of_failed_recovery_are_in_the_result() -> None:
+    async def recover(partition: int) -> Steps:
+        raise OrderFailed("no progress", (f"copy {partition}",))
+
+    recovered = await recover_each((0, 1), recover)
+    expected = RecoveryResult(("copy 0", "copy 1"), {0: "no progress", 1: "no progress"})
+    assert recovered == expected
+
+
+class Performed:
+    """Takes the place of `perform`: each order has one step; those of ``failing`` then fail."""
+
+    def __init__(self, *failing: type[Order], problem: Exception | None = None) -> None:
+        self.orders: list[tuple[Order, float]] = []
+        self._failing = failing
+        self._problem = problem
+
+    async def __call__(self, _: Target, order: Order, *, max_stall: float, **__: Any) -> Steps:
+        self.orders.append((order, max_stall))
+        name = type(order).__name__
+        if isinstance(order, self._failing):
+            raise self._problem or OrderFailed(f"{name} failed", (name,))
+        return (name,)
+
+
+def recovering(monkeypatch: pytest.MonkeyPatch, performed: Performed) -> Coroutine[Any, Any, Steps]:
+    monkeypatch.setattr(replicas, "perform", performed)
+    return replicas._recover(cast(Target, None), 3, "a:1", "b:1", max_stall=300.0, dry_run=False)
+
+
+@pytest.mark.parametrize("failing", [(), (RecordRepair,)])
 async def test_replica_is_rebuilt_after_its_repair_even_if_the_repair_fails(
-    monkeypatch: pytest.MonkeyPatch, fails: bool
+    monkeypatch: pytest.MonkeyPatch, failing: tuple[type[Order], ...]
 ) -> None:
-    performed: list[tuple[Order, float]] = []
-
-    async def perform(_: Target, order: Order, *, max_stall: float, **__: Any) -> Steps:
-        performed.append((order, max_stall))
-        if fails and isinstance(order, RecordRepair):
-            raise Failed("no healthy replica to repair from")
-        return (type(order).__name__,)
-
-    monkeypatch.setattr(replicas, "perform", perform)
-    recovering = replicas._recover(
-        cast(Target, None), 3, "a:1", "b:1", max_stall=300.0, dry_run=False
-    )
-    if fails:
-        with pytest.raises(Failed, match="no healthy replica to repair from"):
-            await recovering
+    performed = Performed(*failing)
+    steps = ("RecordRepair", "ReplicaRecovery")
+    if failing:
+        not_repaired = r"^the damaged records are not repaired: RecordRepair failed$"
+        with pytest.raises(OrderFailed, match=not_repaired) as raised:
+            await recovering(monkeypatch, performed)
+        assert raised.value.steps == steps
     else:
-        assert await recovering == ("RecordRepair", "ReplicaRecovery")
-    assert performed == [
+        assert await recovering(monkeypatch, performed) == steps
+    assert performed.orders == [
         (RecordRepair(3, "a:1", "b:1"), 10.0),
         (ReplicaRecovery(3, "a:1", "b:1"), 300.0),
     ]
 
 
+@pytest.mark.parametrize(
+    ("problem", "steps"),
+    [
+        (None, ("RecordRepair", "ReplicaRecovery")),
+        (Failed("no healthy replica"), ("RecordRepair",)),
+        (MalformedMetadata("partition metadata", "no data"), ("RecordRepair",)),
+    ],
+)
+async def test_steps_of_repair_are_kept_if_the_rebuilding_fails(
+    monkeypatch: pytest.MonkeyPatch, problem: Exception | None, steps: Steps
+) -> None:
+    reason = "ReplicaRecovery failed" if problem is None else str(problem)
+    with pytest.raises(OrderFailed, match=f"^{re.escape(reason)}$") as raised:
+        await recovering(monkeypatch, Performed(ReplicaRecovery, problem=problem))
+    assert raised.value.steps == steps
+
+
 async def test_recovery_whose_repair_and_rebuilding_fail_reports_both_reasons(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def perform(_: Target, order: Order, **__: Any) -> Steps:
-        raise Failed("no copy" if isinstance(order, RecordRepair) else "no quorum")
-
-    monkeypatch.setattr(replicas, "perform", perform)
-    both = r"^no quorum; the damaged records of the replica are not repaired: no copy$"
-    with pytest.raises(Failed, match=both):
-        await replicas._recover(cast(Target, None), 3, "a:1", None, max_stall=300.0, dry_run=False)
+    both = (
+        r"^ReplicaRecovery failed; the damaged records are not repaired: "
+        r"RecordRepair failed$"
+    )
+    with pytest.raises(OrderFailed, match=both) as raised:
+        await recovering(monkeypatch, Performed(RecordRepair, ReplicaRecovery))
+    assert raised.value.steps == ("RecordRepair", "ReplicaRecovery")

@@ -61,17 +61,17 @@ def test_on_completion_is_called_once_for_a_repeated_transaction() -> None:
     assert progress.begin_apply(fed(0)) == Delivery("context", call_on_completion=True)
     assert progress.begin_apply(fed(0)) == Delivery("context", call_on_completion=False)
     progress.applied(fed(0))
-    assert progress.abandon() == []
+    assert progress.take_unapplied() == []
 
 
-def test_abandon_returns_each_committed_context_once() -> None:
+def test_take_unapplied_returns_each_committed_context_once() -> None:
     progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
     for number in (2, 0, 1):
         progress.committed(number, f"context {number}")
     progress.begin_apply(fed(0))
-    assert progress.abandon() == [
+    assert progress.take_unapplied() == [
         Delivery("context 0", call_on_completion=False),
         Delivery("context 1", call_on_completion=True),
         Delivery("context 2", call_on_completion=True),
     ]
-    assert progress.abandon() == []
+    assert progress.take_unapplied() == []

@@ -549,7 +549,7 @@ def test_source_range_that_kubernetes_would_refuse_is_invalid(
 ) -> None:
     fields = LOAD_BALANCER | {"sourceRanges": ranges}
     if expected:
-        assert len(OutsideAccess.model_validate(fields).networks) == len(ranges)
+        assert len(OutsideAccess.model_validate(fields).normalized_source_ranges) == len(ranges)
     else:
         with pytest.raises(ValidationError, match="pattern"):
             OutsideAccess.model_validate(fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -76,9 +77,7 @@ def import_command(
         sources = find_sources(path, named, to)
         async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
-        # Absolute, because a path such as "." has no name.
-        default_file = path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
-        record_file = record or default_file
+        record_file = record or default_record_file(path, key)
         with exclusive(path):
             import_record = ImportRecord.read(record_file, key)
             return await _import(
@@ -86,6 +85,17 @@ def import_command(
             )
 
     show(output, render_import(run(work(), seconds=None), dry_run=dry_run))
+
+
+def default_record_file(path: Path, key: uuid.UUID) -> Path:
+    """Return the file beside ``path`` that records its import into the cluster with ``key``.
+
+    A path with ``.``, ``..`` or symbolic links has the same record as the path without them.
+    Otherwise an import that is continued by the other path would find no record, and append every
+    transaction again.
+    """
+    resolved = path.resolve()
+    return resolved.with_name(f"{resolved.name}.import-{key}.json")
 
 
 async def _import(

@@ -58,8 +58,8 @@ async def perform(
     """Carry out an order that waits for servers or storages; return its steps.
 
     A dry run prints the steps; with ``quiet_if_done``, it prints nothing if nothing is to be done.
-    Raises Failed if the goal cannot be reached, or there was no progress for ``max_stall`` seconds;
-    also the errors of ZooKeeper.
+    Raises OrderFailed if the goal cannot be reached, or there was no progress for ``max_stall``
+    seconds; Failed if a dry run would be refused; also the errors of ZooKeeper.
     """
     async with open_cluster(where) as cluster:
         tls, network = await tls_of(where, cluster), network_of(where, cluster)
@@ -77,9 +77,25 @@ async def perform(
             return await carry_out_order(executor, order, max_stall=max_stall)
 
 
+class OrderFailed(Failed):
+    """An order failed after its ``steps`` were begun; the text says why it failed."""
+
+    def __init__(self, reason: str, steps: Steps) -> None:
+        super().__init__(reason)
+        self.steps = steps
+
+
+def begun_steps(problem: Exception) -> Steps:
+    """Return the steps that were begun before ``problem``: none if it is no `OrderFailed`."""
+    return problem.steps if isinstance(problem, OrderFailed) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """The steps of all recoveries, and for each partition that failed the reason."""
+    """The steps of all recoveries, and for each partition that failed the reason.
+
+    ``steps`` also has those that were begun by recoveries that failed.
+    """
 
     steps: Steps
     failures: Mapping[int, str]
@@ -102,6 +118,7 @@ async def recover_each(
             steps += await recover(partition)
         except (Failed, MalformedMetadata) as problem:
             failures[partition] = str(problem)
+            steps += begun_steps(problem)
     return RecoveryResult(tuple(steps), failures)
 
 
@@ -135,15 +152,20 @@ async def carry_out_order(
 ) -> Steps:
     """Carry out ``order``, printing its steps unless ``quiet``; return them.
 
-    Raises Failed, also if there was no progress for ``max_stall`` seconds.
+    Raises OrderFailed, also if there was no progress for ``max_stall`` seconds, or if metadata
+    cannot be decoded after the first step; before it, MalformedMetadata.
     """
     recorder = StepRecorder(quiet=quiet)
     try:
         await carry_out(order, executor, max_stall_seconds=max_stall, on_step=recorder)
     except NotPossible as problem:
-        raise Failed(str(problem)) from problem
+        raise OrderFailed(str(problem), recorder.steps) from problem
     except Stalled as problem:
-        raise Failed(f"{problem}. {_RUN_AGAIN}") from problem
+        raise OrderFailed(f"{problem}. {_RUN_AGAIN}", recorder.steps) from problem
+    except MalformedMetadata as problem:
+        if not recorder.steps:
+            raise
+        raise OrderFailed(str(problem), recorder.steps) from problem
     return recorder.steps
 
 

@@ -42,9 +42,17 @@ from waltz.cli.running import (
     run,
     tls_of,
 )
-from waltz.cli.storage.orders import RecoveryResult, Steps, perform, recover_each
+from waltz.cli.storage.orders import (
+    OrderFailed,
+    RecoveryResult,
+    Steps,
+    begun_steps,
+    perform,
+    recover_each,
+)
 from waltz.cli.storage.rows import ComparedPartition, render_comparisons
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.retry import answered_within
 
 app = typer.Typer()
@@ -71,7 +79,10 @@ StallTimeout = Annotated[
 ]
 
 _REPAIR_STALL_SECONDS = 10.0
-"""How long a repair may be without progress; short, because the rebuilding begins after it."""
+"""How long a repair may make no progress.
+
+Short, because a lost replica is not rebuilt until the repair has ended.
+"""
 
 
 @app.command(
@@ -134,9 +145,9 @@ def retire_group_command(
 ) -> None:
     """Remove the replicas of a whole group: one replica of every partition.
 
-    The other replicas must be healthy, and a quorum both of the present and of the remaining
-    replicas. An interrupted retirement continues when the same command is run again. The storages
-    stay registered: remove them with waltz storage remove.
+    The remaining replicas must be healthy, and must be a quorum of the present ones. An interrupted
+    retirement continues when the same command is run again. The storages stay registered: remove
+    them with waltz storage remove.
     """
     if not dry_run:
         files = ", with its files" if delete_files else ""
@@ -194,7 +205,7 @@ def recover_command(
 
     chosen, recovered = run(recover(), seconds=None)
     for partition, reason in recovered.failures.items():
-        say(f"waltz: partition {partition} is not recovered: {reason}")
+        say(f"waltz: the recovery of partition {partition} failed: {reason}")
     steps = recovered.steps
     recovery = change("storage recover", destination, steps, partitions=chosen, dry_run=dry_run)
     show_change(
@@ -218,10 +229,11 @@ async def _recover(
     """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
 
     Return the steps. A repair that fails does not prevent the rebuilding; its failure is raised at
-    the end, together with that of the rebuilding if the rebuilding fails, too. Raises Failed.
+    the end, together with that of the rebuilding if the rebuilding fails, too. Raises OrderFailed,
+    which has the steps of both.
     """
     steps: Steps = ()
-    repair_failure = None
+    problems = []
     try:
         steps = await perform(
             where,
@@ -231,18 +243,16 @@ async def _recover(
             quiet_if_done=True,
         )
     except Failed as problem:
-        repair_failure = problem
+        steps = begun_steps(problem)
+        problems.append(f"the damaged records are not repaired: {problem}")
     recovery = ReplicaRecovery(partition, destination, source)
     try:
         steps += await perform(where, recovery, max_stall=max_stall, dry_run=dry_run)
-    except Failed as problem:
-        if repair_failure is None:
-            raise
-        raise Failed(
-            f"{problem}; the damaged records of the replica are not repaired: {repair_failure}"
-        ) from problem
-    if repair_failure is not None:
-        raise repair_failure
+    except (Failed, MalformedMetadata) as problem:
+        steps += begun_steps(problem)
+        problems.insert(0, str(problem))
+    if problems:
+        raise OrderFailed("; ".join(problems), steps)
     return steps
 
 

@@ -341,7 +341,7 @@ class ActivePartition(Generic[DataT]):
         Their ``on_completion(True)`` is called, unless it was called before.
         """
         async with self._ending_contexts:
-            for delivery in self._progress.abandon():
+            for delivery in self._progress.take_unapplied():
                 await self._workers.apply(self._call_on_completion, delivery)
                 assert delivery.context is not None
                 self.open_contexts.remove(delivery.context.number)

@@ -100,7 +100,7 @@ def _service(
     if not only_ready:
         # Not written if it is false: the API server omits the field then.
         spec["publishNotReadyAddresses"] = True
-    if access.type is OutsideType.LOAD_BALANCER and access.source_ranges:
-        spec["loadBalancerSourceRanges"] = list(access.networks)
+    if access.type is OutsideType.LOAD_BALANCER and access.normalized_source_ranges:
+        spec["loadBalancerSourceRanges"] = list(access.normalized_source_ranges)
     object_labels = {**labels, OUTSIDE_LABEL: "true"}
     return manifest(owner, "Service", name, object_labels, {"spec": spec}, access.annotations)

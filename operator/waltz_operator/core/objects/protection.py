@@ -139,7 +139,7 @@ def _outside_peers(access: OutsideAccess | None) -> list[dict[str, Any]]:
     """
     if access is None or not access.policies_restrict_clients:
         return []
-    return [{"ipBlock": {"cidr": each}} for each in access.networks]
+    return [{"ipBlock": {"cidr": each}} for each in access.normalized_source_ranges]
 
 
 def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Manifest:

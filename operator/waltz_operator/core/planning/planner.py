@@ -23,7 +23,7 @@ from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.healing import healed_storages, plan_healing
 from waltz_operator.core.planning.outside import plan_outside
 from waltz_operator.core.planning.replicas import plan_replicas
-from waltz_operator.core.planning.rolls import plan_delayed_roll, plan_roll
+from waltz_operator.core.planning.rolls import explain_delayed_roll, plan_roll
 from waltz_operator.core.planning.rotation import plan_rotation
 from waltz_operator.core.planning.volume_sizes import plan_recreation, plan_volume_growth
 from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
@@ -72,8 +72,10 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     if not result.steps:
         result = plan_roll(desired, observed) + result
     elif result.change is not None:
-        # The steps of a change of the shape may take hours. Other steps take one reconcile.
-        result = plan_delayed_roll(desired, observed, result.change) + result
+        # While the shape changes (pools, groups, moved partitions), no pod is replaced, and that
+        # can take hours: show why. Other steps end within one reconcile, so their delay is not
+        # shown.
+        result = explain_delayed_roll(desired, observed, result.change) + result
     # The certificate authority, too, is rotated only when nothing else changes.
     result += shown_rotation if result.steps else rotation_plan
     # Nothing waits for the access from outside, whose steps may fail for a long time: the API
@@ -123,14 +125,16 @@ def _plan_metadata(
             is_lost = is_metadata_lost(desired, observed)
             return plan_metadata(desired, observed.metadata, is_lost=is_lost), nothing_starts
         case ClusterPresent() as present:
-            # Of a complete cluster, this plan has problems or nothing.
+            # For complete metadata this plan has no steps: it reports problems, such as metadata of
+            # another cluster, or it is empty.
             root_plan = plan_metadata(desired, present, is_lost=False)
             if root_plan.problems:
                 return root_plan, nothing_starts
-            # Every step below changes the metadata of this cluster, and of no other cluster.
+            # Metadata of another cluster was reported as a problem above, so the steps below change
+            # only this cluster's.
             assert is_own(desired, present)
-            # Only an adopted cluster has storages that run elsewhere, and foreign parts below
-            # (`core.adoption`).
+            # Storages that run elsewhere, and the `foreign` parts used further down, exist only in
+            # an adopted cluster (`core.adoption`).
             if elsewhere := storages_elsewhere(desired, observed, present.maps):
                 return plan_storages_elsewhere(desired, observed, elsewhere), nothing_starts
             storages = plan_storages(desired, present)

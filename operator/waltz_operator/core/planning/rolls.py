@@ -114,7 +114,7 @@ def plan_roll(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
     return result
 
 
-def plan_delayed_roll(
+def explain_delayed_roll(
     desired: DesiredCluster, observed: ObservedCluster, change: ShapeChange
 ) -> ClusterPlan:
     """Return why no pod is replaced while ``change`` has steps; empty if every pod is current.

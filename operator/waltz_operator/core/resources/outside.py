@@ -166,7 +166,7 @@ class OutsideAccess(Model):
         return bool(self.source_ranges) and self.external_traffic_policy is TrafficPolicy.LOCAL
 
     @property
-    def networks(self) -> tuple[str, ...]:
+    def normalized_source_ranges(self) -> tuple[str, ...]:
         """The source ranges with their host bits set to 0: 10.1.2.3/8 becomes 10.0.0.0/8.
 
         An API server may refuse a range that has host bits.

@@ -129,7 +129,8 @@ class StorageConfig(ClusterSettings):
     )
     scrub_repair: Switch = setting(
         "storage.scrub.repair",
-        "replace damaged records that the scrubber or a start finds by those of other replicas",
+        "replace damaged records, found by the scrubber or at a start, with records of other "
+        "replicas",
         True,
     )
     scrub_compare: Switch = setting(
@@ -153,7 +154,7 @@ class StorageConfig(ClusterSettings):
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used.
 
-        ``ignored`` has the settings in use that have no effect, with their values.
+        ``ignored`` has the settings of `without_effect` that are set, with their values.
         """
         yield from super().problems(ignored)
         chosen = [port for port in (self.port, self.admin_port, self.http_port) if port]

@@ -1,5 +1,8 @@
 """Record how far a partition was applied, and which context each transaction belongs to. Pure.
 
+A *context* (`core.context.TransactionContext`) is an application's decision: it builds one append,
+and its callbacks report how it ends.
+
 A context's transaction can arrive in the feed before its append has returned the transaction's id.
 At that moment it is unknown which context the transaction belongs to. If it were applied now, the
 callbacks of its context would not be called. So a transaction of this client waits for the appends
@@ -37,9 +40,10 @@ class Delivery(Generic[C]):
 class PartitionProgress(Generic[C]):
     """The progress of one partition in one client. ``mark`` is the last applied transaction.
 
-    One thread may apply transactions while another begins and ends appends. The class needs no
-    lock, because each single operation on a dictionary is atomic, and no method needs several
-    operations to be atomic together.
+    `begin_apply` and `applied` run on an applying thread, all other methods on the event loop;
+    `take_unapplied` runs only when nothing is applied any more. Any thread may read `mark`. Only
+    `_committed`, `_completed_mark` and `mark` are used by both, each by single atomic operations,
+    so no lock is needed.
     """
 
     def __init__(self, client_id: int, mark: int) -> None:
@@ -111,11 +115,12 @@ class PartitionProgress(Generic[C]):
         self.mark = transaction.id
         self._committed.pop(transaction.id, None)
 
-    def abandon(self) -> list[Delivery[C]]:
+    def take_unapplied(self) -> list[Delivery[C]]:
         """Remove and return the contexts whose transactions are in the log and not yet applied.
 
-        These transactions will not be applied, because the partition has stopped. The result is in
-        the order of their ids.
+        The partition has stopped, so these transactions will not be applied. The caller ends the
+        contexts, and calls ``on_completion`` where the result has ``call_on_completion``. The
+        result is in the order of the transactions' ids.
         """
         committed, self._committed = self._committed, {}
         return [

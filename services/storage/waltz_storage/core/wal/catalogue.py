@@ -6,11 +6,13 @@ a row also changes the file of its region. A row with the state PRESENT creates 
 missing, and cuts it to the row's length. A row with the state REMOVED removes the file. An append
 beyond that length makes the file longer and does not change the row.
 
-Rows 0 and 1 name no file: they have the *position* in the log up to which a checkpoint has begun.
-It is at or after the checkpoint in the header of the log, and at or before the end of the log. A
-start checks that, and so notices if the catalogue or the log was restored from an older copy.
-The two rows are written in turn, directly and not by transactions, so that a torn write leaves the
-last position. All other rows change only by `WriteData` in transactions.
+Rows 0 and 1 name no file. They hold the *position*: the end of the log when the newest checkpoint
+began, as the id of the WAL transaction that begins there (`ring`). That checkpoint covers
+everything before it. The position is at or after the checkpoint in the header of the log, and at or
+before the end of the log. A start checks that, and so notices if the catalogue or the log was
+restored from an older copy. The two rows are written in turn, directly and not by transactions, so
+that a torn write leaves the previous position. All other rows change only by `WriteData` in
+transactions.
 
 Each row has a checksum, which also covers its number. A crash may tear a row, but then the log has
 the operation that was writing it, and the replay writes the row again.
@@ -45,14 +47,17 @@ _UNUSED = bytes(ROW_BYTES)
 
 
 class CatalogueDamaged(Exception):
-    """A row is neither valid nor in the log; the text says which one."""
+    """A row of the catalogue, or an operation on it, is not valid; the text says what is wrong.
+
+    A damaged row is refused only if the log needs it (`wal_replay`).
+    """
 
 
 class FileKind(IntEnum):
     """What a file contains; POSITION marks the two rows that name no file.
 
-    The storage writes no row with the kind CONTROL or FLUSHED_MARKS: it changes these files without
-    the log (see `shell.logged_disk`).
+    The format has the kinds CONTROL and FLUSHED_MARKS (docs/formats.md). This storage writes no row
+    of them: it changes these files without the log (see `shell.logged_disk`).
     """
 
     POSITION = 1
@@ -164,7 +169,10 @@ class Catalogue:
         self._next_unused = FIRST_REGION
         """Neither the row of this region nor a later row was ever written."""
         self._reusable: list[int] = []
-        """The regions of removed files that `new_region` may return."""
+        """The regions without a file that `new_region` may return.
+
+        They are those of removed files, and those that `return_region` took back.
+        """
         self._removed: set[int] = set()
         """The regions of removed files that `take_removed` has not returned yet."""
         self._damaged: dict[int, str] = {}
@@ -207,7 +215,7 @@ class Catalogue:
 
     @property
     def position(self) -> TransactionId | None:
-        """The position, None if it was never written."""
+        """The position, None if neither row has a valid one."""
         return self._position
 
     def region_of(self, file: FileName) -> int | None:
