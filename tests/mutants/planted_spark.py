@@ -220,6 +220,16 @@ SPARK_BUGS = (
         ),
     ),
     Planted(
+        "the task chooses the partition of rows with ids",
+        Package.SPARK,
+        "return crc32(row.fingerprint) if self.has_row_ids else task\n",
+        "return task\n",
+        "A row that another run gives to another task is appended again.",
+        nodes(
+            "unit/spark/test_spark_row_ids.py::test_row_of_another_task_in_the_next_run_is_appended_once"
+        ),
+    ),
+    Planted(
         "batches of a task are not bounded in bytes",
         Package.SPARK,
         "if buffered and (size_with_row > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):\n",

@@ -109,13 +109,12 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
 def exit_on_expected_error() -> Iterator[None]:
     """Print an error of `_EXPECTED`, or an OSError about a file, as one line; end with status 1.
 
-    All other errors pass. `complete` adds the options that name the cluster to a command at the end
-    of the text.
+    All other errors pass.
     """
     try:
         yield
     except _EXPECTED as error:
-        print(f"waltz: {complete(_text(error))}", file=sys.stderr)  # noqa: T201
+        print(f"waltz: {error_text(error)}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from None
     except OSError as error:
         if error.filename is None:
@@ -124,15 +123,16 @@ def exit_on_expected_error() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def _text(error: Exception) -> str:
-    """Return the text of an error.
+def error_text(error: BaseException) -> str:
+    """Return the text of an expected error.
 
-    The text for an append in doubt names commands, unlike `str`, which names Python calls.
+    The text for an append in doubt names commands, unlike `str`, which names Python calls. Commands
+    have the options that name the cluster.
     """
     if not isinstance(error, AppendUncertain):
-        return str(error)
+        return complete(str(error))
     find_command = suggested(f"waltz log find {error.req_id}")
-    return (
+    return complete(
         f"{error.summary}; before you append it again, find its outcome with: {find_command}; "
         "find the cause with: waltz doctor"
     )

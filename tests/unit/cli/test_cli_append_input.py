@@ -54,7 +54,7 @@ async def test_records_follow_their_lengths() -> None:
 async def test_input_that_ends_within_a_record_fails_after_its_whole_records(rest: bytes) -> None:
     found = records(io.BytesIO(framed(b"whole") + rest), Framing.LENGTH)
     assert await anext(found) == b"whole"
-    with pytest.raises(Failed, match="ends within record 1; the records before it are appended"):
+    with pytest.raises(Failed, match="ends within record 1, so this record is not appended"):
         await anext(found)
 
 
@@ -150,7 +150,34 @@ def test_append_of_lines_shows_every_id_and_every_error(client: Client, in_fligh
     assert result.exit_code == 1
     assert result.stdout.split() == ["17"] * (1 if in_flight == "2" else 2)
     for each in "bc":
-        assert f"17:3:0:{ord(each)}" in result.stderr
+        assert f"find its outcome with: waltz log find 17:3:0:{ord(each)} -" in result.stderr
+
+
+@pytest.mark.parametrize("in_flight", ["1", "2", "3"])
+def test_append_that_fails_before_the_input_does_is_the_error_of_the_command(
+    client: Client, tmp_path: Path, in_flight: str
+) -> None:
+    """With one append in flight, the input is not read any further after the failed append."""
+    client.refused = b"b"
+    (tmp_path / "short.bin").write_bytes(framed(b"a", b"b") + b"\x00")
+    command = ["log", "append", "0", "--from", str(tmp_path / "short.bin"), "-z", "z:1"]
+    result = CliRunner().invoke(app, [*command, "--framing", "length", "--in-flight", in_flight])
+    assert (result.exit_code, result.stdout) == (1, "17\n")
+    *others, error = result.stderr.splitlines()
+    assert error.startswith("waltz: partition 0: an append was sent as 17:3:0:98 and is in doubt")
+    ends = "another error: the input ends within record 2, so this record is not appended"
+    assert others == ([] if in_flight == "1" else [ends])
+
+
+def test_append_of_input_that_ends_early_names_the_record_that_is_not_appended(
+    client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "short.bin").write_bytes(framed(b"a", b"b") + b"\x00")
+    command = ["log", "append", "0", "--from", str(tmp_path / "short.bin"), "-z", "z:1"]
+    result = CliRunner().invoke(app, [*command, "--framing", "length", "--in-flight", "2"])
+    assert (result.exit_code, result.stdout) == (1, "17\n17\n")
+    text = "waltz: the input ends within record 2, so this record is not appended\n"
+    assert (result.stderr, client.appended) == (text, [b"a", b"b"])
 
 
 _READ_STANDARD_INPUT = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from waltz.cli.log.archive import BadArchive, Form, Piece, Row, exported_up_to, from_json, pieces
 from waltz.cli.log.archive_files import find_pieces, read_piece, read_rows, write_piece
 from waltz.cli.log.import_record import ImportRecord, PartitionImport
+from waltz.cli.running import Failed
 from waltz.cli.transactions import as_value
 from waltz.client import Transaction
 from waltz.protocol import ReqId
@@ -196,3 +198,45 @@ def test_written_piece_flushes_file_and_then_directory(
         ("3.partial", ["3.partial"]),
         ("partition-3", [Path(piece.path).name]),
     ]
+
+
+FULL = "cannot be written: No space left on device; free space, and run the same command again$"
+
+
+@pytest.mark.parametrize("form", Form)
+def test_file_of_an_export_on_a_full_disk_fails_and_is_removed(tmp_path: Path, form: Form) -> None:
+    if form is Form.PARQUET:
+        pytest.importorskip("pyarrow")
+    directory = tmp_path / "partition-3"
+    directory.mkdir()
+    (directory / "3.partial").symlink_to("/dev/full")
+    with pytest.raises(Failed, match=rf"partition-3/{0:019d}-{0:019d}\.{form} {FULL}"):
+        write_piece(tmp_path, form, [transaction(0)])
+    assert list(directory.iterdir()) == []
+
+
+def test_record_of_an_import_on_a_full_disk_fails_and_is_unchanged(tmp_path: Path) -> None:
+    file, key = tmp_path / "record.json", uuid.UUID(int=5)
+    before = ImportRecord(key, {3: PartitionImport(41, [7])})
+    before.write(file)
+    (tmp_path / "record.json.new").symlink_to("/dev/full")
+    with pytest.raises(Failed, match=rf"record\.json {FULL}"):
+        ImportRecord(key, {3: PartitionImport(41, [7, 9])}).write(file)
+    assert ImportRecord.read(file, key) == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.EDQUOT, "Disk quota exceeded; free space, and"), (errno.EIO, "Input/output error$")],
+)
+def test_file_whose_flush_fails_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(Failed, match=rf"\.jsonl cannot be written: {reason}"):
+        write_piece(tmp_path, Form.JSONL, [transaction(0)])
+    assert list((tmp_path / "partition-3").iterdir()) == []

@@ -15,6 +15,7 @@ from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 from waltz.protocol import ReqId
 
 ME, ANOTHER = 5, 9
+MIB = 1 << 20
 
 
 class ScriptedLog:
@@ -24,13 +25,14 @@ class ScriptedLog:
     and ``"ours"``: the request fails, because another producer, or an earlier run of this import,
     has just appended a transaction with the lock of the import. ``"old"``: the server is too old
     for batches. After the end of the script all appends succeed. ``marks`` are the marks of the
-    requests.
+    requests, and ``batch_bytes`` the bytes of data that each has.
     """
 
     def __init__(self, *script: int | str) -> None:
         self.script = list(script)
         self.log: list[tuple[int, bytes]] = []
         self.marks: list[int | None] = []
+        self.batch_bytes: list[int] = []
 
     @property
     def bulk(self) -> ScriptedBulk:
@@ -38,6 +40,7 @@ class ScriptedLog:
 
     def take(self, data: Sequence[bytes], mark: int | None) -> list[BatchOutcome]:
         self.marks.append(mark)
+        self.batch_bytes.append(sum(map(len, data)))
         match self.script.pop(0) if self.script else len(data):
             case "foreign":
                 self.log.append((ANOTHER, b"foreign"))
@@ -102,6 +105,26 @@ async def imported(log: ScriptedLog, count: int = 5) -> int:
 async def test_rows_are_appended_in_one_batch() -> None:
     assert await imported(log := ScriptedLog()) == 5
     assert log.marks == [-1]
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "batch_bytes"),
+    [
+        ([1, 64 * MIB, 1], [1, 64 * MIB, 1]),
+        ([MIB // 2] * 5, [MIB, MIB, MIB // 2]),
+        ([MIB, 0, 1], [MIB, 1]),
+        ([2] * 1001, [2000, 2]),
+    ],
+)
+async def test_batches_end_before_the_row_that_would_exceed_their_bounds(
+    row_bytes: list[int], batch_bytes: list[int]
+) -> None:
+    """A server refuses a batch of more than 64 MiB, which is also the bound of one row."""
+    log = ScriptedLog()
+    rows = (Row(0, None, 0, bytes(size)) for size in row_bytes)
+    await Importer(cast(Client, log), 0, [ME], -1).append(rows, lambda _: None)
+    assert log.batch_bytes == batch_bytes
+    assert [len(data) for _, data in log.log] == row_bytes
 
 
 async def test_lost_rows_are_appended_again() -> None:

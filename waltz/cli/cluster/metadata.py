@@ -5,7 +5,6 @@ Touches ZooKeeper, the network and disk.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,11 +16,11 @@ from waltz.cli.cluster.rescue import AnswerSeconds, rebuild_metadata
 from waltz.cli.cluster.rescue_rows import RescuedPartition
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.fields import ResultForm, prints
-from waltz.cli.log.durable_files import rename_durably
+from waltz.cli.log.durable_files import written_durably
 from waltz.cli.options import DryRun, Yes, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import record
-from waltz.cli.running import Failed, open_cluster, run
+from waltz.cli.running import open_cluster, run
 from waltz.metadata.core.cluster_backup import (
     BadBackup,
     ClusterBackup,
@@ -119,14 +118,8 @@ def _write_file(file: Path, backup: ClusterBackup) -> None:
 
     Raises Failed. After an error, ``file`` is unchanged or the complete new backup.
     """
-    partial = file.with_name(file.name + ".partial")
-    try:
+    with written_durably(file, f"{file.name}.partial") as partial:
         partial.write_text(encode_backup(backup))
-        rename_durably(partial, file)
-    except OSError as problem:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise Failed(f"{file} cannot be written: {problem.strerror}") from problem
 
 
 def _read_backup(file: Path) -> ClusterBackup:

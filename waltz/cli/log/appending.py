@@ -10,6 +10,7 @@ from typing import Any
 from waltz.cli.log import rows
 from waltz.cli.output import OutputFormat, say, show_line
 from waltz.cli.progress import progress
+from waltz.cli.running import error_text
 
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
 """Appends the data of one transaction, and returns its id."""
@@ -22,7 +23,11 @@ async def append_all(
     in_flight: int,
     output: OutputFormat,
 ) -> int:
-    """Append all contents; print the ids in the order of the contents. Return their number."""
+    """Append all contents; print the ids in the order of the contents. Return their number.
+
+    Raises the error of the first append that fails, otherwise that of ``contents``; the others are
+    printed.
+    """
     count = 0
     with progress("transactions appended", None) as advance:
         appends = _AppendsInFlight(partition, output, advance)
@@ -55,22 +60,31 @@ class _AppendsInFlight:
     async def finish_all_but(self, most: int) -> None:
         """Wait for the oldest appends until at most ``most`` are in flight; print their ids."""
         while len(self.tasks) > most:
-            self._print_id(await self.tasks.pop(0))
+            transaction_id = await self.tasks[0]
+            del self.tasks[0]  # Not earlier: `finish_all` needs the errors of all appends.
+            self._print_id(transaction_id)
 
     async def finish_all(self, error: Exception | None) -> None:
-        """Wait for all appends, and print their ids; raise ``error``, or the first one of theirs.
+        """Wait for all appends, and print their ids; raise the error of the first one that failed.
 
-        The other errors are shown, because each may name an append that is in doubt.
+        ``error`` is what ended the command early: the error of an append, or another one, which is
+        raised only if no append has failed. The errors that are not raised are shown, because each
+        may name an append that is in doubt.
         """
+        failures: list[BaseException] = []
         for outcome in await asyncio.gather(*self.tasks, return_exceptions=True):
-            if not isinstance(outcome, BaseException):
-                self._print_id(outcome)
-            elif error is None and isinstance(outcome, Exception):
-                error = outcome
+            if isinstance(outcome, BaseException):
+                failures.append(outcome)
             else:
-                say(f"another append failed: {outcome}")
-        if error is not None:
-            raise error
+                self._print_id(outcome)
+        for failure in failures[1:]:
+            say(f"another append failed: {error_text(failure)}")
+        if error is not None and not any(error is failure for failure in failures):
+            if not failures:
+                raise error
+            say(f"another error: {error_text(error)}")
+        if failures:
+            raise failures[0]
 
     def _print_id(self, transaction_id: int) -> None:
         print_id(self.partition, transaction_id, self.output)

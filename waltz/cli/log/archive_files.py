@@ -17,7 +17,7 @@ from waltz.cli.log.archive import (
     from_json,
     pieces,
 )
-from waltz.cli.log.durable_files import rename_durably
+from waltz.cli.log.durable_files import written_durably
 from waltz.client import Transaction
 
 _PARTIAL = ".partial"
@@ -41,7 +41,7 @@ def check_form(form: Form) -> None:
 
 
 def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]) -> Piece:
-    """Write consecutive transactions of one partition as a file. Raises BadArchive.
+    """Write consecutive transactions of one partition as a file. Raises BadArchive, Failed.
 
     The file gets its name only when it is durable, so that a crash leaves no incomplete file under
     that name.
@@ -50,11 +50,10 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
     piece = Piece(first.partition, first.id, last.id, form)
     assert piece.count == len(transactions)
     path = directory / piece.path
-    path.parent.mkdir(parents=True, exist_ok=True)
     # One name for each partition: the next run overwrites what an interrupted one has left.
-    partial = path.with_name(f"{first.partition}{_PARTIAL}")
-    _WRITE[form](partial, transactions)
-    rename_durably(partial, path)
+    with written_durably(path, f"{first.partition}{_PARTIAL}") as partial:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _WRITE[form](partial, transactions)
     return piece
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from waltz.cli.log.archive import BadArchive
-from waltz.cli.log.durable_files import rename_durably
+from waltz.cli.log.durable_files import written_durably
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class ImportRecord:
         return cls(key, partitions)
 
     def write(self, path: Path) -> None:
-        """Write the record durably to ``path``.
+        """Write the record durably to ``path``. Raises Failed.
 
         Appends must not begin before the record is written: after a power failure, a run without
         the record would append the same transactions again.
@@ -71,6 +71,5 @@ class ImportRecord:
             str(partition): {"base": recorded.end_before, "clients": recorded.client_ids}
             for partition, recorded in self.partitions.items()
         }
-        new = path.with_name(f"{path.name}.new")
-        new.write_text(json.dumps({"key": str(self.key), "partitions": partitions}, indent=2))
-        rename_durably(new, path)
+        with written_durably(path, f"{path.name}.new") as new:
+            new.write_text(json.dumps({"key": str(self.key), "partitions": partitions}, indent=2))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
-from itertools import islice
 
 from waltz.cli.client_access import ANSWER_SECONDS, batches_within
 from waltz.cli.log.archive import Row
@@ -24,7 +23,7 @@ _LOCK_NAME = "waltz-import"
 _BATCH_ROWS = 1000
 """How many rows one request has at most."""
 _BATCH_BYTES = 1 << 20
-"""A batch ends with the row at which its data reach this many bytes."""
+"""A batch ends before the row with which its data would exceed this many bytes."""
 
 
 class Importer:
@@ -73,7 +72,7 @@ class Importer:
 
     async def append(self, rows: Iterator[Row], advance: Advance) -> None:
         """Append ``rows``, in batches that the server accepts. Raises Failed, WaltzError."""
-        while batch := _next_batch(rows):
+        for batch in _batches(rows):
             while batch:
                 num_appended = await self._append_beginning(batch)
                 advance(num_appended)
@@ -140,13 +139,19 @@ def _is_appended(row: Row, transaction: Transaction[bytes]) -> bool:
     return (row.header, row.data) == (transaction.header, transaction.data)
 
 
-def _next_batch(rows: Iterator[Row]) -> list[Row]:
-    """Return as many of the next rows as one request may have; an empty list at the end."""
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield ``rows`` in batches of at most `_BATCH_ROWS` rows and `_BATCH_BYTES` of data.
+
+    A larger row is a batch of its own: its data may have the size that a server accepts in one
+    request, so that the data of no other row may be in that request.
+    """
     batch: list[Row] = []
     size = 0
-    for row in islice(rows, _BATCH_ROWS):
+    for row in rows:
+        if batch and (len(batch) == _BATCH_ROWS or size + len(row.data) > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
         batch.append(row)
         size += len(row.data)
-        if size >= _BATCH_BYTES:
-            break
-    return batch
+    if batch:
+        yield batch

@@ -108,9 +108,8 @@ async def _of_length(stream: BinaryIO, head: bytes, number: int) -> bytes:
 
     ``number`` is the number of records before this one. Raises Failed.
     """
-    incomplete = Failed(
-        f"the input ends within record {number}; the records before it are appended"
-    )
+    # Not that the records before it are appended: their appends may be in flight, and fail.
+    incomplete = Failed(f"the input ends within record {number}, so this record is not appended")
     if len(head) < LENGTH_BYTES:
         raise incomplete
     length = int.from_bytes(head, "big")

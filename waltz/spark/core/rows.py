@@ -79,8 +79,9 @@ class Columns:
     def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, RowToAppend]]:
         """Yield partition and row for each row of an Arrow batch. Raises RowRefused.
 
-        The rows of one key go to one partition. Rows without a partition and without a key go to
-        one partition, chosen by ``task``, the number of the task.
+        The rows of one key go to one partition. A row without a partition and without a key goes to
+        the one that its fingerprint chooses if rows have ids, otherwise to the one that ``task``,
+        the number of the task, chooses.
         """
         values = {name: batch.column(name).to_pylist() for name in self.names}
         nothing = [None] * batch.num_rows
@@ -96,14 +97,28 @@ class Columns:
                 raise RowRefused("a row has null in data: filter such rows out, or fill them")
             raw = _bytes(data)
             header = header or 0  # A missing header or a null is 0.
+            row = RowToAppend(raw, header, _locks(locks), fingerprint(header, raw))
             if partition is None:
-                partition = (task if key is None else crc32(_bytes(key))) % num_partitions
+                partition = self._chooser(key, row, task) % num_partitions
             elif not 0 <= partition < num_partitions:
                 raise RowRefused(
                     f"a row is for partition {partition}, but the cluster has only partitions 0 to "
                     f"{num_partitions - 1}: correct the column partition, or use key"
                 )
-            yield partition, RowToAppend(raw, header, _locks(locks), fingerprint(header, raw))
+            yield partition, row
+
+    def _chooser(self, key: bytes | str | int | None, row: RowToAppend, task: int) -> int:
+        """Return the number that chooses the partition of a row, modulo the number of partitions.
+
+        An attempt finds a row of another attempt only in the partition to which it would append the
+        row itself. If rows have ids, another run may give the row to another task, so ``task`` must
+        not choose (`test_row_of_another_task_in_the_next_run_is_appended_once`). The fingerprint
+        chooses instead of the id, because the log is searched for it: rows that count as one row
+        are in one partition, also if their ids are null or differ between runs.
+        """
+        if key is not None:
+            return crc32(_bytes(key))
+        return crc32(row.fingerprint) if self.has_row_ids else task
 
 
 def in_parts(
