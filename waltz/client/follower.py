@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from waltz.client.core.errors import (
     ClientFailed,
     DataUnreadable,
     PermissionDenied,
+    new_instance,
 )
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.values import Attempt, Draft, Transaction
@@ -346,16 +346,9 @@ class _Followed(Generic[T]):
     def _check_running(self) -> None:
         """Raise the error that ended `run`, if it has ended."""
         if self._end_error is not None:
-            raise _new_instance(self._end_error)
+            raise new_instance(self._end_error)
 
     def _notify(self) -> None:
         """Wake up the calls that wait; each of them reads the mark again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-
-def _new_instance(error: Exception) -> Exception:
-    """Return a copy of ``error``, because one instance has the traceback of one call."""
-    new = copy.copy(error)
-    new.__cause__ = error.__cause__
-    return new
