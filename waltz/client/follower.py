@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from waltz.client.core.errors import (
     ClientFailed,
     DataUnreadable,
     PermissionDenied,
+    new_instance,
 )
 from waltz.client.core.log_stream import LogStream
 from waltz.client.core.values import Attempt, Draft, Transaction
@@ -89,11 +89,11 @@ class StateFollower(Generic[T]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(*(followed.stop() for followed in self._followed.values()))
         try:
+            await asyncio.gather(*(followed.stop() for followed in self._followed.values()))
             await asyncio.gather(*self._tasks)
         finally:
-            # Tasks are still running only if the wait for them was cancelled.
+            # Tasks are still running only if one of the waits was cancelled.
             for task in self._tasks:
                 task.cancel()
 
@@ -226,7 +226,10 @@ class _Followed(Generic[T]):
         self._mark_was_read = False
         """Whether the last call of `_follow` has read the mark of the state."""
         self._end_error: Exception | None = None
-        """The error that ended `run`, ClientClosed after `stop`; None while `run` continues."""
+        """The error that ended `run`; None while `run` continues.
+
+        ClientClosed if `stop` or a cancellation has ended it.
+        """
         self._stream: LogStream[T] | None = None
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
@@ -234,11 +237,37 @@ class _Followed(Generic[T]):
 
     async def run(self) -> None:
         """Apply transactions until `stop`, or until an error that no retry can correct."""
+        try:
+            await self._follow_with_retries()
+        finally:  # Also if this task is cancelled: the calls that wait would never return.
+            if self._end_error is None:
+                self._end_error = ClientClosed()
+            self._notify()
+
+    async def stop(self) -> None:
+        """Make `run` end after the transaction that is being applied."""
+        self._stopping.set()
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    async def wait_until_started(self) -> None:
+        """Wait until the mark of the state was read. Raises the error that ended `run`."""
+        while not self._started:
+            await self._wait_for_change()
+        self._check_running()
+
+    async def wait_until_applied(self, transaction_id: int) -> None:
+        """Wait until the state contains a transaction. Raises the error that ended `run`."""
+        while self.mark < transaction_id:
+            await self._wait_for_change()
+
+    async def _follow_with_retries(self) -> None:
+        """See `run`."""
         failures = 0
         while not self._stopping.is_set():
             mark_before = self.mark
             try:
-                await self._follow()
+                await self._follow_uncancelled()
             except _FINAL as error:
                 if not self._stopping.is_set():
                     log.error(
@@ -268,26 +297,19 @@ class _Followed(Generic[T]):
                 )
                 failures += 1
                 await self._pause(delay)
-        if self._end_error is None:
-            self._end_error = ClientClosed()  # Without an error, `stop` has ended the loop.
-        self._notify()
 
-    async def stop(self) -> None:
-        """Make `run` end after the transaction that is being applied."""
-        self._stopping.set()
-        if self._stream is not None:
-            await self._stream.aclose()
+    async def _follow_uncancelled(self) -> None:
+        """Call `_follow`. If the state awaits what others have cancelled, raise RuntimeError.
 
-    async def wait_until_started(self) -> None:
-        """Wait until the mark of the state was read. Raises the error that ended `run`."""
-        while not self._started:
-            await self._wait_for_change()
-        self._check_running()
-
-    async def wait_until_applied(self, transaction_id: int) -> None:
-        """Wait until the state contains a transaction. Raises the error that ended `run`."""
-        while self.mark < transaction_id:
-            await self._wait_for_change()
+        That is an error of the state like any other: this task goes on.
+        """
+        try:
+            await self._follow()
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("the state awaited something that was cancelled") from error
 
     async def _follow(self) -> None:
         """Read the mark of the state, and apply what follows it."""
@@ -324,16 +346,9 @@ class _Followed(Generic[T]):
     def _check_running(self) -> None:
         """Raise the error that ended `run`, if it has ended."""
         if self._end_error is not None:
-            raise _new_instance(self._end_error)
+            raise new_instance(self._end_error)
 
     def _notify(self) -> None:
         """Wake up the calls that wait; each of them reads the mark again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-
-def _new_instance(error: Exception) -> Exception:
-    """Return a copy of ``error``, because one instance has the traceback of one call."""
-    new = copy.copy(error)
-    new.__cause__ = error.__cause__
-    return new

@@ -100,12 +100,16 @@ class EventLoopThread:
 
     def check(self) -> None:
         """Raise the WrongProcess, WrongThread or ClientClosed that `call` would raise now."""
+        self.check_caller()
+        if self._stopped:
+            raise ClientClosed
+
+    def check_caller(self) -> None:
+        """Raise WrongProcess or WrongThread if a wait for the thread would never return here."""
         if os.getpid() != self._pid:
             raise WrongProcess(self._pid)
         if threading.current_thread() is self._thread:
             raise WrongThread
-        if self._stopped:
-            raise ClientClosed
 
     @staticmethod
     def result(future: concurrent.futures.Future[T]) -> T:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from waltz.client import BatchStream, ClientClosed, ColumnBatch, LogStream, Transaction
+from waltz.client.core.errors import new_instance
 from waltz.client.core.values import DataT_co
 from waltz.sync.event_loop import EventLoopThread
 
@@ -35,7 +36,11 @@ class _BlockingStream(Generic[BatchT]):
         self._taking = threading.Lock()
         """Held while a thread takes transactions, so that several threads may iterate."""
         self._arrived: deque[BatchT | Exception | None] = deque()
-        """What the next call returns: a batch, the error of the stream, or None for its end."""
+        """What the next call returns: a batch, the error of the stream, or None for its end.
+
+        An error stays: without it, later calls and other threads would take the end of
+        ``batches``, which follows its error, for the end of the log.
+        """
         self._arriving = asyncio.Lock()
         """Held on the client's thread while a call waits for the stream."""
         self._closed = False
@@ -56,15 +61,20 @@ class _BlockingStream(Generic[BatchT]):
         self.close()
 
     def _next_batch(self) -> BatchT:
-        """Wait for the next batch. Raises StopIteration at the end of the stream."""
+        """Wait for the next batch.
+
+        Raises StopIteration at the end of the stream. After an error, each call raises a new
+        instance of it.
+        """
         if self._closed:
             raise ClientClosed
         # Not `call`: an interruption, such as KeyboardInterrupt, must neither end the stream nor
         # lose the batch that arrives meanwhile. The next call takes that batch.
         self._thread.result(self._thread.start(self._await_batch()))
-        arrived = self._arrived.popleft()
+        arrived = self._arrived[0]
         if isinstance(arrived, Exception):
-            raise arrived
+            raise new_instance(arrived)
+        self._arrived.popleft()
         if arrived is None:
             raise StopIteration
         return arrived
@@ -84,7 +94,8 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
     """An iterator over transactions of one or several partitions.
 
     Each transaction is returned once, in order within its partition. Several threads may iterate:
-    then each transaction is returned to one of them.
+    then each transaction is returned to one of them. An error of the stream is raised by every
+    later call, too, so that all of them get it.
 
     The stream is closed by `close`, at the end of a ``with`` block, and when its last transaction
     was returned. Leaving a ``for`` loop before the last transaction does not close the stream.
@@ -109,22 +120,23 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
             return self._buffered.popleft()
 
     def batches(self) -> Iterator[Sequence[Transaction[DataT_co]]]:
-        """Yield lists of the transactions that have arrived. No list is empty."""
-        while True:
-            with self._taking:
-                try:
-                    # First the transactions of a batch of which `__next__` has returned a part.
-                    batch = list(self._buffered) or self._next_batch()
-                except StopIteration:
-                    return
-                self._buffered.clear()
-            yield batch
+        """Return an iterator over lists of the transactions that have arrived. No list is empty."""
+        # Not a generator: that would end with its first error, and refuse overlapping calls.
+        return iter(self._take_batch, None)
+
+    def _take_batch(self) -> Sequence[Transaction[DataT_co]]:
+        """Return the transactions that have arrived. Raises the same as `__next__`."""
+        with self._taking:
+            # First the transactions of a batch of which `__next__` has returned a part.
+            batch = list(self._buffered) or self._next_batch()
+            self._buffered.clear()
+            return batch
 
 
 class SyncBatchStream(_BlockingStream[ColumnBatch]):
     """An iterator over batches of transactions as columns; see `waltz.LogClient.batches`.
 
-    It is closed like a `SyncStream`.
+    It is closed like a `SyncStream`, and its errors are raised in the same way.
     """
 
     def __init__(self, thread: EventLoopThread, stream: BatchStream) -> None:

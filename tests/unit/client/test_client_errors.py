@@ -80,3 +80,24 @@ def test_error_after_pickle_or_copy_has_the_same_text_and_fields(
     assert str(found) == str(error)
     assert found.args == error.args
     assert vars(found) == vars(error)
+
+
+def test_new_instance_has_the_text_cause_and_traceback_of_the_error() -> None:
+    error = errors.PartitionUnknown(9, 4)
+    with pytest.raises(WaltzError):
+        raise error from ValueError("the cause")
+    new = errors.new_instance(error)
+    assert new is not error
+    assert type(new) is errors.PartitionUnknown
+    assert str(new) == str(error)
+    assert new.__cause__ is error.__cause__
+    assert new.__traceback__ is error.__traceback__
+
+
+def test_new_instance_of_an_error_that_cannot_be_copied_is_the_error() -> None:
+    class Uncopyable(Exception):
+        def __init__(self, first: str, second: str) -> None:
+            super().__init__(f"{first} {second}")
+
+    error = Uncopyable("a", "b")
+    assert errors.new_instance(error) is error

@@ -251,6 +251,53 @@ async def test_stopping_waits_for_the_transaction_that_is_being_applied() -> Non
 
 
 @on_virtual_time
+@pytest.mark.parametrize("method", ["mark", "apply"])
+async def test_cancellation_of_what_the_state_awaits_is_retried(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition stopped without a log line, and all that waited for it waited forever."""
+    state, awaited = State(), asyncio.get_running_loop().create_future()
+    original = getattr(state, method)
+
+    async def wait_first(argument: Any) -> Any:
+        if not awaited.done():
+            await awaited
+        return await original(argument)
+
+    monkeypatch.setattr(state, method, wait_first)
+    async with following(state, 1) as (_, _, follower):
+        waiting = asyncio.create_task(follower.applied(0, 0, timeout=10))
+        await asyncio.sleep(1)
+        awaited.cancel()
+        await eventually(lambda: follower.problem(0) is not None)
+        assert isinstance(problem := follower.problem(0), RuntimeError)
+        assert isinstance(problem.__cause__, asyncio.CancelledError)
+        await waiting
+    assert state.data == {0: [b"0"]}
+
+
+@on_virtual_time
+@pytest.mark.parametrize("seconds", [0, 1])
+async def test_cancelled_leaving_ends_the_calls_that_wait(seconds: float) -> None:
+    """After 0 s the streams are not closed yet; after 1 s, `apply` is waited for."""
+    state = State()
+    state.may_return.clear()
+    async with InProcessCluster() as cluster, cluster.connect() as client:
+        await client.append(0, b"0")
+        follower = waltz.StateFollower(client, state)
+        await follower.__aenter__()
+        waiting = asyncio.create_task(follower.applied(0, 0, timeout=10))
+        await state.entered.wait()
+        leaving = asyncio.create_task(follower.__aexit__())
+        await asyncio.sleep(seconds)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        assert leaving.cancelled()
+        with pytest.raises(waltz.ClientClosed):
+            await waiting
+
+
+@on_virtual_time
 async def test_mark_of_another_log_ends_the_partition_for_all_that_wait() -> None:
     state = State({0: 10**9})
     async with following(state, 3) as (_, _, follower):

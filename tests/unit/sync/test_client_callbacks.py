@@ -552,19 +552,79 @@ def test_submit_in_the_report_of_a_failed_client_raises_the_failure(
     assert refusals == [waltz.ClientFailed] * 2
 
 
-def test_system_exit_in_on_exception_leaves_no_context_pending(
-    cluster: SyncCluster, open_client: Open
-) -> None:
-    class Ending(Say):
-        def on_exception(self, error: Exception) -> None:
-            raise SystemExit
+def end_process(*_: object) -> None:
+    raise SystemExit
 
+
+@pytest.mark.parametrize("callback", ["on_application", "on_lock_failure"])
+def test_system_exit_in_a_callback_is_reported_and_has_no_other_effect(
+    open_client: Open, other: SyncClient[bytes], monkeypatch: pytest.MonkeyPatch, callback: str
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    context = Say(app.record, "ending", lock="row")
+
+    def append_between() -> None:
+        if context.executed == 1:
+            other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
+
+    context.during = append_between
+    monkeypatch.setattr(context, callback, end_process)
+    client.submit(context)
+    client.flush(10)
+    assert not client.has_pending
+    assert [each.data for each in app.applied] == [b"x", b"ending"]
+    assert [str(error) for _, _, error in app.errors] == ["a callback raised SystemExit"]
+
+
+def test_system_exit_in_on_exception_is_reported_and_leaves_no_context_pending(
+    cluster: SyncCluster, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = Recording()
     client = open_client(app)
     cluster.fail_next_append(0, committed=False)
-    client.submit(Ending(app.record, "x"))
+    context = Say(app.record, "x")
+    monkeypatch.setattr(context, "on_exception", end_process)
+    client.submit(context)
     client.flush(10)
     assert not client.has_pending
+    assert [str(error) for _, _, error in app.errors] == ["a callback raised SystemExit"]
+
+
+def test_system_exit_in_on_completion_of_a_deactivated_partition_ends_every_context(
+    cluster: SyncCluster, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Recording()
+    client = open_client(app, auto_mount=False)
+    client.set_partitions([0])
+    cluster.suspend_feed(0)
+    contexts = [Say(app.record, name) for name in ("ending", "next")]
+    monkeypatch.setattr(contexts[0], "on_completion", end_process)
+    for context in contexts:
+        client.submit(context)
+    client.set_partitions([])
+    cluster.resume_feed(0)
+    client.flush(10)
+    assert not client.has_pending
+    assert app.record.of("next") == [("completion", True)]
+    assert [str(error) for _, _, error in app.errors] == ["a callback raised SystemExit"]
+
+
+def test_interruption_in_a_callback_on_the_submitting_thread_is_raised(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    context = Say(app.record, "none", willing=False)
+
+    def interrupt(_: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(context, "on_completion", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        client.submit(context)
+    assert not client.has_pending
+    assert app.errors == []
 
 
 def test_error_in_get_client_high_water_mark_closes_the_client(cluster: SyncCluster) -> None:

@@ -83,6 +83,33 @@ def test_sync_client_raises_the_same_errors(client: SyncClient[bytes]) -> None:
         client.append(0, b"y", write_locks=row, mark=-1)
 
 
+READS: list[Callable[[SyncClient[Any]], Iterator[Any]]] = [
+    lambda client: client.stream(0, until=1, data=True),
+    lambda client: client.stream(0, until=1, data=True).batches(),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_error_of_a_stream_is_raised_by_every_call_on_every_thread(
+    cluster: SyncCluster,
+    client: SyncClient[bytes],
+    read: Callable[[SyncClient[Any]], Iterator[Any]],
+) -> None:
+    """All threads but one took the error for the end of the log, and a range for complete."""
+    for data in (b"not json", b"2"):
+        client.append(0, data)
+    with opened(cluster.connect(serializer=waltz.JsonSerializer())) as reader:
+        stream = read(reader)
+        threads = [in_thread(lambda: list(stream)) for _ in range(3)]
+        for thread, _ in threads:
+            thread.join(60)
+        raised = [result for _, results in threads for result in results]
+        assert [type(error) for error in raised] == [waltz.DataUnreadable] * 3
+        assert len({id(error) for error in raised}) == 3, "each thread has its own traceback"
+        with pytest.raises(waltz.DataUnreadable):
+            next(stream)
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """SIGINT raises KeyboardInterrupt also in a process that was started with SIGINT ignored."""

@@ -137,4 +137,15 @@ def test_error_during_an_interruption_is_raised_by_the_next_call(thread: EventLo
     )
     with pytest.raises(ZeroDivisionError):
         next(stream)
-    assert next(stream, None) is None
+
+
+def test_error_of_a_batch_stream_is_raised_by_every_call_with_its_traceback(
+    thread: EventLoopThread,
+) -> None:
+    stream, raised = SyncBatchStream(thread, FailingStream()), []
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError) as error:
+            next(stream)
+        raised.append(error)
+    assert raised[0].value is not raised[1].value
+    assert [each.traceback[-1].name for each in raised] == ["__aiter__"] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -249,3 +250,17 @@ class PermissionDenied(WaltzError):
         super().__init__(f"partition {partition}: the server refused the request: {reason}")
         self.partition = partition
         self.reason = reason
+
+
+def new_instance(error: Exception) -> Exception:
+    """Return a copy of ``error``, because one instance has the traceback of one call.
+
+    The copy has the cause and the traceback of ``error``. If its class does not allow copies, as
+    one that is not a `WaltzError` may, return ``error`` itself.
+    """
+    try:
+        new = copy.copy(error)
+    except Exception:
+        return error
+    new.__cause__ = error.__cause__
+    return new.with_traceback(error.__traceback__)

@@ -181,8 +181,10 @@ class CallbackClient(Generic[DataT]):
         """Wait until every context that was submitted before has ended.
 
         A context has ended when its transaction was applied, or when a callback has reported that
-        the transaction will not be applied. ``timeout`` is in seconds. Raises TimedOut, InCallback.
+        the transaction will not be applied. ``timeout`` is in seconds. Raises TimedOut, InCallback,
+        WrongProcess, WrongThread. After `close` it returns, because `close` ends every context.
         """
+        self._log.thread.check_caller()
         self._workers.check_outside("flush")
         check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -33,7 +33,7 @@ from waltz.sync.callbacks.core.context import TransactionBuilder, TransactionCon
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
 from waltz.sync.callbacks.open_contexts import OpenContexts
-from waltz.sync.callbacks.workers import Workers
+from waltz.sync.callbacks.workers import Workers, exceptions_only
 
 _BACKOFF = Backoff(0.05, 5.0)
 """The delays before a partition is mounted again after an error."""
@@ -360,9 +360,17 @@ class ActivePartition(Generic[DataT]):
         self._changed.set()
 
     def _call(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call a callback of a context, and report its error if it raises. Runs on any thread."""
+        """Call a callback of a context, and report its error if it raises. Runs on any thread.
+
+        On a worker thread it raises nothing, not even a SystemExit of the callback: otherwise the
+        caller would not end the context, and `flush` would wait for it forever. On a thread that
+        submits, errors such as KeyboardInterrupt are raised.
+        """
         try:
-            callback(*args)
+            if self._workers.in_callback:
+                exceptions_only(partial(callback, *args))
+            else:
+                callback(*args)
         except Exception as error:
             self._report(self.mark + 1, error)
 

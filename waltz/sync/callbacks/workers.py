@@ -57,13 +57,14 @@ class Workers:
 
     @staticmethod
     async def _run_on(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, _exceptions_only, work)
+        return await asyncio.get_running_loop().run_in_executor(pool, exceptions_only, work)
 
 
-def _exceptions_only(work: Callable[[], T]) -> T:
+def exceptions_only(work: Callable[[], T]) -> T:
     """Call ``work`` and return its result. Raise only errors that are an Exception.
 
-    Otherwise a SystemExit in a callback would end the event loop, which waits for the callback.
+    Otherwise a SystemExit in a callback would end the event loop, which waits for the callback. For
+    threads of the pools only: on other threads, a KeyboardInterrupt must reach the caller.
     """
     try:
         return work()
