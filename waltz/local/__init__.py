@@ -3,6 +3,7 @@
 * `core.plan`: the processes of a cluster and their settings (pure); `plan_file`: the plan in the
   directory of a cluster; `ports`: free ports
 * `zookeeper` and `child` run one process; `cluster` has `LocalCluster`, which runs all processes
+* `directory` locks the directory of a cluster and writes its description
 * `supervisor` runs a `LocalCluster` until a signal or a request stops it
 * `logs` reads the logs of the processes
 * `control` sends requests to a supervisor from another process
@@ -11,12 +12,7 @@
 """
 
 from waltz.local.child import ProcessFailed
-from waltz.local.cluster import (
-    ClusterRunning,
-    ClusterUnhealthy,
-    LocalCluster,
-    UnknownProcess,
-)
+from waltz.local.cluster import ClusterUnhealthy, LocalCluster, UnknownProcess
 from waltz.local.control import (
     Control,
     ControlFailed,
@@ -29,6 +25,7 @@ from waltz.local.control import (
     wait_until_down,
 )
 from waltz.local.core.plan import ClusterLayout, PlanError, Shape
+from waltz.local.directory import ClusterRunning
 from waltz.local.logs import last_lines, local_logs, new_lines, open_logs
 from waltz.local.plan_file import make_directory, wanted_shape
 from waltz.local.ports import NoFreePorts

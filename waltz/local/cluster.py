@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import json
-import os
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
 from waltz.admin import OrderExecutor, Synchronization, carry_out, inspect, verify
 from waltz.local.child import ChildProcess, ProcessFailed
-from waltz.local.control import NotRunning, read_description
 from waltz.local.core.plan import (
     CLUSTER_NAME,
     ROOT,
@@ -29,12 +24,11 @@ from waltz.local.core.plan import (
     ClusterLayout,
     LocalClusterPlan,
     Shape,
-    cluster_description,
-    end_times,
     server_settings,
     storage_settings,
 )
-from waltz.local.plan_file import make_directory, read_or_create_plan
+from waltz.local.directory import ClusterDirectory
+from waltz.local.plan_file import read_or_create_plan
 from waltz.local.ports import PortReservations
 from waltz.local.zookeeper import ZooKeeperProcess
 from waltz.metadata.cluster import Cluster
@@ -42,17 +36,12 @@ from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
-from waltz.runtime.cluster_file import local_command
 
 _READY_TIMEOUT_S = _HEALTHY_TIMEOUT_S = 60.0
 _HEALTHY_POLL_S = 0.1
 _ZOOKEEPER_SESSION_MS = 10_000
 
 OnProgress = Callable[[str], None]
-
-
-class ClusterRunning(RuntimeError):
-    """Another process is running the cluster of this directory."""
 
 
 class ClusterUnhealthy(RuntimeError):
@@ -99,12 +88,10 @@ class LocalCluster:
         self._shape = shape
         self._plan: LocalClusterPlan | None = None
         self._reservations = PortReservations()
-        self._lock: IO[str] | None = None
-        """The locked file of the directory, None while the cluster is stopped."""
+        self._directory = ClusterDirectory(self.layout)
+        """Locked from the start until the cluster is stopped."""
         self._zookeeper: ZooKeeperProcess | None = None
         self._children: dict[str, ChildProcess] = {}
-        self._ended_at: dict[str, float] = {}
-        """When each process that does not run was found to have ended, in seconds since 1970."""
 
     @property
     def plan(self) -> LocalClusterPlan:
@@ -142,7 +129,7 @@ class LocalCluster:
         ProcessFailed, ClusterUnhealthy, those of `sync`), all processes are stopped.
         """
         # Outside the `try`: a cluster that another process runs must not be stopped.
-        self._lock_directory()
+        self._directory.lock()
         try:
             self._prepare()
             await self._start_all()
@@ -158,10 +145,7 @@ class LocalCluster:
             await asyncio.gather(*(self._children[name].stop() for name in names))
         if self._zookeeper is not None:
             await asyncio.to_thread(self._zookeeper.stop)
-        if self._lock is not None:
-            self.layout.description.unlink(missing_ok=True)
-            self._lock.close()
-            self._lock = None
+        self._directory.unlock()
         self._reservations.release()
 
     async def start_one(self, name: str) -> None:
@@ -213,17 +197,8 @@ class LocalCluster:
 
         Call this after each start and each end of a process.
         """
-        if self._lock is None:
-            return
-        pids = {**self.pids(), "supervisor": os.getpid()}
-        self._ended_at = end_times(self._ended_at, pids, time.time())
-        description = cluster_description(
-            self.plan, self.layout, pids, self.control, self._ended_at
-        )
-        path = self.layout.description
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(description, indent=2) + "\n")
-        part.replace(path)
+        if self._directory.is_locked:
+            self._directory.describe(self.plan, self.pids(), self.control)
 
     async def wait_until_healthy(self, timeout_s: float = _HEALTHY_TIMEOUT_S) -> None:
         """Wait until every check of `waltz.admin.verify` passes.
@@ -258,33 +233,6 @@ class LocalCluster:
             yield Cluster(store, ROOT)
         finally:
             await store.close()
-
-    def _lock_directory(self) -> None:
-        """Lock the directory, so that no other process runs the same cluster at the same time."""
-        make_directory(self.layout.directory)
-        lock = self.layout.lock.open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as problem:
-            lock.close()
-            raise ClusterRunning(self._why_running()) from problem
-        self._lock = lock
-
-    def _why_running(self) -> str:
-        """Return the text of ClusterRunning; it names the processes that have ended, if any."""
-        directory, ended = self.layout.directory, list[str]()
-        with contextlib.suppress(NotRunning, ValueError):
-            processes = read_description(directory)["processes"]
-            ended = [name for name, process in processes.items() if process["pid"] is None]
-        # While the other process starts or stops the cluster, there may be no description.
-        if not ended:
-            stop = local_command(directory, "down")
-            return f"the cluster in {directory} is running already; stop it with: {stop}"
-        commands = " && ".join(local_command(directory, "start", name) for name in ended)
-        return (
-            f"the cluster in {directory} is running already, without {', '.join(ended)}; start "
-            f"what is missing with: {commands}"
-        )
 
     def _prepare(self) -> None:
         """Make the folders, the settings files and the objects of all processes."""
