@@ -176,6 +176,9 @@ def test_processes_of_killed_supervisor_are_ended(tmp_path: Path) -> None:
     dead = waltz(tmp_path, "local", "status")
     assert dead.returncode == 1
     assert "has ended" in dead.stderr
+    again = waltz(tmp_path, "local", "up")
+    assert again.returncode == 1
+    assert f"still run: {', '.join(pids)}; end them with: waltz local down\n" in again.stderr
     down = waltz(tmp_path, "local", "down")
     assert down.returncode == 0, down.stderr
     assert all(name in down.stderr for name in pids)

@@ -125,10 +125,11 @@ class LocalCluster:
     async def start(self) -> None:
         """Start all processes, wait until the cluster is healthy, and write ``cluster.json``.
 
-        Raises ClusterRunning. After the other errors (PlanError, NoFreePorts, ZooKeeperNotStarted,
-        ProcessFailed, ClusterUnhealthy, those of `sync`), all processes are stopped.
+        Raises the errors of `ClusterDirectory.lock` before it starts or stops anything. After the
+        other errors (PlanError, NoFreePorts, ZooKeeperNotStarted, ProcessFailed, ClusterUnhealthy,
+        those of `sync`), all processes are stopped.
         """
-        # Outside the `try`: a cluster that another process runs must not be stopped.
+        # Outside the `try`: a cluster that another process runs, or has left, must not be stopped.
         self._directory.lock()
         try:
             self._prepare()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import IO
 
-from waltz.local.control import NotRunning, read_description
+from waltz.local.control import NotRunning, find_left_over, read_description
 from waltz.local.core.plan import (
     ClusterLayout,
     LocalClusterPlan,
@@ -25,7 +25,7 @@ from waltz.runtime.cluster_file import local_command
 
 
 class ClusterRunning(RuntimeError):
-    """Another process is running the cluster of this directory."""
+    """Another process runs the cluster of this directory, or processes of it are left over."""
 
 
 class ClusterDirectory:
@@ -35,6 +35,8 @@ class ClusterDirectory:
         self._layout = layout
         self._lock: IO[str] | None = None
         """The locked file, None while this object has not locked the directory."""
+        self._is_described = False
+        """Whether this object has written the description."""
         self._ended_at: dict[str, float] = {}
         """When each process that does not run was found to have ended, in seconds since 1970."""
 
@@ -46,7 +48,8 @@ class ClusterDirectory:
     def lock(self) -> None:
         """Lock the directory, so that no other process runs the same cluster at the same time.
 
-        Raises ClusterRunning, PlanError.
+        Raises PlanError, the ControlFailed of `find_left_over`, and ClusterRunning also if a
+        supervisor has died and left processes: then the directory stays unlocked.
         """
         make_directory(self._layout.directory)
         lock = self._layout.lock.open("w")
@@ -56,12 +59,21 @@ class ClusterDirectory:
             lock.close()
             raise ClusterRunning(self._why_running()) from problem
         self._lock = lock
+        try:
+            self._refuse_left_over()
+        except BaseException:
+            self.unlock()
+            raise
 
     def unlock(self) -> None:
-        """Delete ``cluster.json`` and unlock the directory, if it is locked."""
+        """Delete the ``cluster.json`` of `describe` and unlock the directory, if it is locked."""
         if self._lock is None:
             return
-        self._layout.description.unlink(missing_ok=True)
+        # The file of a supervisor that has died may have the only record of processes that still
+        # run (test_start_beside_left_over_processes_is_refused_and_keeps_their_ids).
+        if self._is_described:
+            self._layout.description.unlink(missing_ok=True)
+            self._is_described = False
         self._lock.close()
         self._lock = None
 
@@ -76,6 +88,19 @@ class ClusterDirectory:
         part = path.with_suffix(".part")
         part.write_text(json.dumps(description, indent=2) + "\n")
         part.replace(path)
+        self._is_described = True
+
+    def _refuse_left_over(self) -> None:
+        """Raise ClusterRunning if a supervisor has died, and processes of its cluster still run."""
+        directory, left_over = self._layout.directory, dict[str, int]()
+        with contextlib.suppress(NotRunning):
+            left_over = find_left_over(directory)
+        if left_over:
+            raise ClusterRunning(
+                f"the supervisor of the cluster in {directory} has ended, but these processes "
+                f"still run: {', '.join(left_over)}; end them with: "
+                f"{local_command(directory, 'down')}"
+            )
 
     def _why_running(self) -> str:
         """Return the text of ClusterRunning; it names the processes that have ended, if any."""

@@ -13,25 +13,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.support.local_directories import started, write_description
 from waltz.cli.app import app
 from waltz.cli.local.commands import _is_controllable
 from waltz.local import (
     ClusterLayout,
     Control,
     ControlFailed,
-    Shape,
     command_lines,
     control,
     send_control,
 )
-from waltz.local.core.plan import LocalClusterPlan, cluster_description
 
 
 @pytest.fixture
@@ -50,28 +47,6 @@ def storage(described: ClusterLayout) -> Iterator[subprocess.Popen[bytes]]:
         write_description(described, {"storage/0": process.pid}, None)
         yield process
         process.kill()
-
-
-@contextmanager
-def started(argument: str, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process with ``argument`` in its command line; it runs until its input is closed.
-
-    It runs the program ``before`` first. The system shows the command line of a process only some
-    time after its start.
-    """
-    program = f"import sys\n{before}print('ready', flush=True)\nsys.stdin.read()"
-    command = [sys.executable, "-c", program, argument]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield process
-
-
-def write_description(layout: ClusterLayout, pids: dict[str, int], control: str | None) -> None:
-    plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
-    part = layout.description.with_suffix(".part")
-    part.write_text(json.dumps(cluster_description(plan, layout, pids, control)))
-    part.replace(layout.description)
 
 
 def status(layout: ClusterLayout) -> Result:

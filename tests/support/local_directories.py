@@ -1,0 +1,35 @@
+"""Descriptions of local clusters, and processes that count as their processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from waltz.local import ClusterLayout, Shape
+from waltz.local.core.plan import LocalClusterPlan, cluster_description
+
+
+@contextmanager
+def started(argument: str, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process with ``argument`` in its command line; it runs until its input is closed.
+
+    It runs the program ``before`` first. The system shows the command line of a process only some
+    time after its start.
+    """
+    program = f"import sys\n{before}print('ready', flush=True)\nsys.stdin.read()"
+    command = [sys.executable, "-c", program, argument]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+
+
+def write_description(layout: ClusterLayout, pids: dict[str, int], control: str | None) -> None:
+    plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
+    part = layout.description.with_suffix(".part")
+    part.write_text(json.dumps(cluster_description(plan, layout, pids, control)))
+    part.replace(layout.description)
