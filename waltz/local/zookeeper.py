@@ -13,6 +13,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,7 @@ class ZooKeeperProcess:
         self._tls = tls
         self._host = host
         self._process: subprocess.Popen[bytes] | None = None
+        self._start_lock = threading.Lock()
 
     @property
     def log_path(self) -> Path:
@@ -150,13 +152,21 @@ class ZooKeeperProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server and wait until it opens sessions.
+        """Start the server, if it does not run, and wait until it opens sessions.
 
-        Raises ZooKeeperNotStarted if Java is missing or too old, pyspark is missing, the port is in
-        use, or the server exits or does not answer in time.
+        Several threads may call this at the same time. Raises ZooKeeperNotStarted if Java is
+        missing or too old, pyspark is missing, the port is in use, or the server exits or does not
+        answer in time.
         """
-        if self.pid is not None:
-            return
+        # Without the lock, two threads that find no server would start one each. The second would
+        # fail at the port, and the first would run on as a process that this object has forgotten
+        # (test_simultaneous_starts_start_one_server).
+        with self._start_lock:
+            if self.pid is None:
+                self._start()
+
+    def _start(self) -> None:
+        """Do what `start` does; no server runs, and no other thread starts one."""
         if self._port:
             _check_free(self._host, self._port)
         java = find_java()
