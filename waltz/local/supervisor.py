@@ -28,8 +28,10 @@ async def supervise(
 
     A signal during the start stops the cluster, too. ``say`` is called with a line of text at each
     event, ``on_up`` once, when the cluster is up. A process that ends is reported, but not started
-    again. Raises the errors of `LocalCluster.start`.
+    again. Raises the errors of `LocalCluster.start`, and of ``on_up`` after the cluster has
+    stopped. An OSError of ``say`` is ignored.
     """
+    say = _ignoring_os_errors(say)
     stop = asyncio.Event()
     starting = asyncio.current_task()
     assert starting is not None
@@ -65,8 +67,25 @@ async def supervise(
             on_up()
             await _report_changes(cluster, stop, say)
     finally:
-        say("stopping")
-        await cluster.stop()
+        try:
+            say("stopping")
+        finally:
+            await cluster.stop()
+
+
+def _ignoring_os_errors(say: OnProgress) -> OnProgress:
+    """Return a function that calls ``say`` and ignores an OSError.
+
+    The terminal may be gone or the disk of the log full. That must neither stop a cluster that
+    works nor prevent its stop.
+    """
+
+    def say_if_possible(text: str) -> None:
+        """Call ``say``; without the line, the cluster goes on."""
+        with contextlib.suppress(OSError):
+            say(text)
+
+    return say_if_possible
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, react: Callable[[], object]) -> None:
@@ -78,6 +97,7 @@ def _on_signals(loop: asyncio.AbstractEventLoop, react: Callable[[], object]) ->
 async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnProgress) -> None:
     """Report processes that end or start, until ``stop`` is set."""
     known = cluster.pids()
+    is_described = True
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CHECK_SECONDS):
@@ -88,10 +108,15 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
                 command = local_command(cluster.layout.directory, "start", name)
                 say(f"{name} has ended; start it with: {command}")
                 # For a process that was started, `start_one` has already written the description.
-                cluster.write_description()
+                is_described = False
             elif pid != known[name]:
                 say(f"{name} runs as process {pid}")
         known = now
+        if not is_described:
+            # On a full disk, the next check tries again.
+            with contextlib.suppress(OSError):
+                cluster.write_description()
+                is_described = True
 
 
 @contextlib.asynccontextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import threading
 from collections.abc import Callable
@@ -80,6 +82,64 @@ async def test_supervisor_reports_once_that_the_cluster_is_up(
     cluster = cast(LocalCluster, Started())
     await supervisor.supervise(cluster, lambda _: None, on_up)
     assert events == ["start", "up", "stop"]
+
+
+async def test_description_that_cannot_be_written_is_written_by_a_later_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OnFullDisk(Cluster):
+        failures = 2
+
+        def write_description(self) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write_description()
+
+    monkeypatch.setattr(supervisor, "_CHECK_SECONDS", 0.001)
+    cluster, stop, said = OnFullDisk(), asyncio.Event(), list[str]()
+    reporting = asyncio.create_task(
+        supervisor._report_changes(cast(LocalCluster, cluster), stop, said.append)
+    )
+    await asyncio.sleep(0)
+    cluster.running["server/0"] = None
+    await eventually(lambda: cluster.described or reporting.done())
+    stop.set()
+    await reporting
+    assert cluster.described == [{"storage/0": 11, "server/0": None}]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "Input/output error"), BrokenPipeError(), RuntimeError()]
+)
+async def test_supervisor_that_cannot_print_stops_its_processes(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    class Started(Cluster):
+        control: str | None = None
+
+        async def start(self) -> None:
+            pass
+
+        async def stop(self) -> None:
+            events.append("stop")
+
+    def say(text: str) -> None:
+        if isinstance(error, OSError) or text == "stopping":
+            raise error
+
+    def on_up() -> None:
+        events.append("up")
+        on_signal[-1]()
+
+    events: list[str] = []
+    on_signal: list[Callable[[], object]] = []
+    monkeypatch.setattr(supervisor, "_on_signals", lambda _, react: on_signal.append(react))
+    ignored = isinstance(error, OSError)
+    with contextlib.nullcontext() if ignored else pytest.raises(RuntimeError):
+        await supervisor.supervise(cast(LocalCluster, Started()), say, on_up)
+    assert events == ["up", "stop"]
 
 
 async def test_process_that_is_not_running_is_not_killed() -> None:

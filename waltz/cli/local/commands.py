@@ -251,13 +251,25 @@ def _started(directory: Path) -> Change:
     return change("local up", str(directory), steps)
 
 
+class _ProgressConsole(Console):
+    """Standard error, which may be a pipe without a reader."""
+
+    def on_broken_pipe(self) -> None:
+        """Ignore it. The method of rich would end the supervisor, and leave its processes."""
+
+
 def _progress_printer() -> Callable[[str], None]:
-    """Return a function that prints a message with the seconds since this call."""
+    """Return a function that prints a message with the seconds since this call.
+
+    A message that cannot be printed is left out: the cluster does not depend on it.
+    """
     begun = time.monotonic()
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def say_elapsed(message: str) -> None:
-        console.print(Text.assemble((f"{time.monotonic() - begun:6.1f} s  ", "dim"), message))
+        line = Text.assemble((f"{time.monotonic() - begun:6.1f} s  ", "dim"), message)
+        # A console for each message, because a console keeps what it could not print.
+        with contextlib.suppress(OSError):
+            _ProgressConsole(stderr=True, highlight=False, soft_wrap=True).print(line)
 
     return say_elapsed
 
