@@ -1,4 +1,4 @@
-"""Descriptions of local clusters, and processes that count as their processes."""
+"""Descriptions of local clusters, and programs that count as their processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 from waltz.local import ClusterLayout, Shape
 from waltz.local.core.plan import LocalClusterPlan, cluster_description
@@ -33,3 +34,20 @@ def write_description(layout: ClusterLayout, pids: dict[str, int], control: str 
     part = layout.description.with_suffix(".part")
     part.write_text(json.dumps(cluster_description(plan, layout, pids, control)))
     part.replace(layout.description)
+
+
+_JAVA = """#!/bin/sh
+if [ "$1" = -version ]; then echo 'openjdk version "17.0.2"' >&2; else exec sleep 30; fi
+"""
+
+
+def write_java(home: Path) -> Path:
+    """Write a script that stands in for Java, and never answers as ZooKeeper; return its path.
+
+    It is found if ``home`` is the value of JAVA_HOME.
+    """
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(_JAVA)
+    java.chmod(0o755)
+    return java

@@ -123,7 +123,9 @@ class LocalCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Start all processes, wait until the cluster is healthy, and write ``cluster.json``.
+        """Start all processes, and wait until the cluster is healthy.
+
+        Meanwhile ``cluster.json`` has the processes that have been launched.
 
         Raises the errors of `ClusterDirectory.lock` before it starts or stops anything. After the
         other errors (PlanError, NoFreePorts, ZooKeeperNotStarted, ProcessFailed, ClusterUnhealthy,
@@ -157,8 +159,7 @@ class LocalCluster:
         """
         try:
             if name == ZOOKEEPER:
-                assert self._zookeeper is not None
-                await _run_to_completion(self._zookeeper.start)
+                await self._start_zookeeper()
             else:
                 child = self._child(name)
                 child.start(self._programs.get(name))
@@ -263,9 +264,11 @@ class LocalCluster:
         The storages hold their partitions before the servers start, which open sessions on them.
         """
         plan = self.plan
-        assert self._zookeeper is not None
+        # From here on, `waltz local down` finds the cluster. If the supervisor dies, the file has
+        # the ids of what it leaves, so it is written again whenever processes have been launched.
+        self.write_description()
         self._on_progress(f"starting ZooKeeper on {plan.zookeeper}")
-        await _run_to_completion(self._zookeeper.start)
+        await self._start_zookeeper()
         async with self.metadata() as cluster:
             if await cluster.store.get(ROOT) is None:
                 self._on_progress(f"creating the cluster at {ROOT}")
@@ -277,7 +280,17 @@ class LocalCluster:
         await self._start_children(plan.server_names)
         self._on_progress("waiting until every partition has recovered on every storage")
         await self.wait_until_healthy()
-        self.write_description()
+
+    async def _start_zookeeper(self) -> None:
+        """Start ZooKeeper, and write ``cluster.json`` before it is ready."""
+        assert self._zookeeper is not None
+        start, loop = self._zookeeper.start, asyncio.get_running_loop()
+
+        def describe() -> None:
+            """Let the loop write the file: another thread must not write it at the same time."""
+            loop.call_soon_threadsafe(self.write_description)
+
+        await _run_to_completion(lambda: start(describe))
 
     async def _create(self, cluster: Cluster) -> None:
         """Create the metadata of the cluster in ZooKeeper."""
@@ -299,6 +312,7 @@ class LocalCluster:
         children = [self._child(name) for name in names]
         for name, child in zip(names, children, strict=True):
             child.start(self._programs.get(name))
+        self.write_description()
         await asyncio.gather(*(child.wait_until_ready(_READY_TIMEOUT_S) for child in children))
 
     async def _sync(self, cluster: Cluster, index: int) -> None:

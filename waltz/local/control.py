@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -82,16 +82,32 @@ def _is_description(value: object) -> bool:
 
 
 def read_running(directory: Path) -> dict[str, Any]:
-    """Return the contents of ``cluster.json``. Raises NotRunning also if the supervisor is dead.
+    """Return the contents of ``cluster.json``, once the cluster has started.
 
-    A supervisor that was killed leaves the file, but not its lock of the directory.
+    Raises NotRunning also while the cluster starts, and if the supervisor is dead: a supervisor
+    that was killed leaves the file, but not its lock of the directory.
     """
     description = read_description(directory)
-    if _has_supervisor(directory):
-        return description
-    raise NotRunning(
-        f"the supervisor of the cluster in {directory} has ended; "
-        f"end its remaining processes with: {local_command(directory, 'down')}"
+    if not _has_supervisor(directory):
+        raise NotRunning(
+            f"the supervisor of the cluster in {directory} has ended; "
+            f"end its remaining processes with: {local_command(directory, 'down')}"
+        )
+    if _is_starting(description):
+        raise NotRunning(_starting_text(directory))
+    return description
+
+
+def _is_starting(description: Mapping[str, Any]) -> bool:
+    """Whether the supervisor that wrote ``description`` had not started its cluster yet."""
+    return description.get("control") is None
+
+
+def _starting_text(directory: Path) -> str:
+    """Return the error text for a command that needs a cluster that has started."""
+    return (
+        f"the cluster in {directory} is starting; run the same command again when it is up, or "
+        f"stop it with: {local_command(directory, 'down')}"
     )
 
 
@@ -100,11 +116,14 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
 
     ``name`` is the name of the process to kill or to start. Raises NotRunning, ControlFailed.
     """
-    socket_path = read_description(directory).get("control")
+    description = read_description(directory)
+    socket_path = description.get("control")
     try:
         # Without a socket the path is None; connecting to an empty path fails with an OSError.
         reader, writer = await asyncio.open_unix_connection(socket_path or "")
     except OSError as problem:
+        if _is_starting(description) and _has_supervisor(directory):
+            raise NotRunning(_starting_text(directory)) from problem
         raise NotRunning(
             f"the supervisor of the cluster in {directory} does not answer ({problem.strerror}); "
             f"end its remaining processes with: {local_command(directory, 'down')}"
@@ -133,7 +152,7 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
 def request_stop(directory: Path) -> bool:
     """Request the supervisor to stop; return False if it has died and left ``cluster.json``.
 
-    A supervisor has no socket at the end of its start and while it stops, but it holds the lock of
+    A supervisor has no socket while its cluster starts and while it stops, but it holds the lock of
     the directory. Then the request is repeated until the supervisor accepts it or the cluster is
     down. Raises NotRunning if the directory has no running cluster, ControlFailed if the supervisor
     accepts no request within `_DOWN_TIMEOUT_S`.

@@ -39,6 +39,8 @@ class ClusterDirectory:
         """Whether this object has written the description."""
         self._ended_at: dict[str, float] = {}
         """When each process that does not run was found to have ended, in seconds since 1970."""
+        self._have_run = set[str]()
+        """The names of the processes that ran at a call of `describe`."""
 
     @property
     def is_locked(self) -> bool:
@@ -59,6 +61,7 @@ class ClusterDirectory:
             lock.close()
             raise ClusterRunning(self._why_running()) from problem
         self._lock = lock
+        self._ended_at, self._have_run = {}, set()
         try:
             self._refuse_left_over()
         except BaseException:
@@ -80,9 +83,15 @@ class ClusterDirectory:
     def describe(
         self, plan: LocalClusterPlan, pids: Mapping[str, int | None], control: str | None
     ) -> None:
-        """Write ``cluster.json``; ``control`` is the path of the supervisor's socket."""
+        """Write ``cluster.json``.
+
+        ``control`` is the path of the supervisor's socket, None until the cluster has started.
+        """
         pids = {**pids, "supervisor": os.getpid()}
-        self._ended_at = end_times(self._ended_at, pids, time.time())
+        self._have_run.update(name for name, pid in pids.items() if pid is not None)
+        # While the cluster starts, a process that has not run yet has not ended either.
+        known = {name: pid for name, pid in pids.items() if name in self._have_run}
+        self._ended_at = end_times(self._ended_at, known, time.time())
         description = cluster_description(plan, self._layout, pids, control, self._ended_at)
         path = self._layout.description
         part = path.with_suffix(".part")
@@ -106,9 +115,12 @@ class ClusterDirectory:
         """Return the text of ClusterRunning; it names the processes that have ended, if any."""
         directory, ended = self._layout.directory, list[str]()
         with contextlib.suppress(NotRunning, ValueError):
-            processes = read_description(directory)["processes"]
-            ended = [name for name, process in processes.items() if process["pid"] is None]
-        # While the other process starts or stops the cluster, there may be no description.
+            description = read_description(directory)
+            # Without a socket, the supervisor still starts what does not run.
+            if description.get("control") is not None:
+                processes = description["processes"]
+                ended = [name for name, process in processes.items() if process["pid"] is None]
+        # While the other process locks or unlocks the directory, there may be no description.
         if not ended:
             stop = local_command(directory, "down")
             return f"the cluster in {directory} is running already; stop it with: {stop}"

@@ -151,10 +151,11 @@ class ZooKeeperProcess:
             return None
         return self._process.pid
 
-    def start(self) -> None:
+    def start(self, on_launch: Callable[[], None] = lambda: None) -> None:
         """Start the server, if it does not run, and wait until it opens sessions.
 
-        Several threads may call this at the same time. Raises ZooKeeperNotStarted if Java is
+        ``on_launch`` is called before that wait, when the process has its id. Several threads may
+        call this method at the same time. Raises ZooKeeperNotStarted if Java is
         missing or too old, pyspark is missing, the port is in use, or the server exits or does not
         answer in time.
         """
@@ -163,9 +164,9 @@ class ZooKeeperProcess:
         # (test_simultaneous_starts_start_one_server).
         with self._start_lock:
             if self.pid is None:
-                self._start()
+                self._start(on_launch)
 
-    def _start(self) -> None:
+    def _start(self, on_launch: Callable[[], None]) -> None:
         """Do what `start` does; no server runs, and no other thread starts one."""
         if self._port:
             _check_free(self._host, self._port)
@@ -191,6 +192,7 @@ class ZooKeeperProcess:
                 start_new_session=True,
             )
         try:
+            on_launch()
             self._await_answer(self._process, log_start)
         except BaseException:
             self.kill()

@@ -113,7 +113,7 @@ def layout(tmp_path: Path) -> ClusterLayout:
     layout = ClusterLayout(tmp_path)
     plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=2), count(20_000))
     pids = {"zookeeper": 1, "storage/0": 2, "server/0": 3}
-    layout.description.write_text(json.dumps(cluster_description(plan, layout, pids, None)))
+    layout.description.write_text(json.dumps(cluster_description(plan, layout, pids, "/s")))
     return layout
 
 

@@ -59,11 +59,27 @@ def down(layout: ClusterLayout) -> Result:
 
 
 def test_status_of_running_cluster_shows_its_processes(described: ClusterLayout) -> None:
+    write_description(described, {}, "/s")
     with described.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shown = status(described)
     assert shown.exit_code == 0
     assert list(json.loads(shown.stdout)["processes"]) == ["zookeeper", "storage/0", "server/0"]
+
+
+@pytest.mark.parametrize("command", ["status", "kill storage/0", "start storage/0"])
+def test_command_during_the_start_says_that_the_cluster_starts(
+    described: ClusterLayout, command: str
+) -> None:
+    with described.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        where = ["--dir", str(described.directory)]
+        refused = CliRunner().invoke(app, ["local", *command.split(), *where])
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        f"waltz: the cluster in {described.directory} is starting; run the same command again when "
+        f"it is up, or stop it with: waltz local down --dir {described.directory}\n"
+    )
 
 
 @pytest.mark.parametrize("lock_exists", [True, False])
@@ -220,7 +236,7 @@ def test_up_of_running_cluster_says_only_that_and_what_is_not_running(
     pids = {"zookeeper": 1, "storage/0": 2, "server/0": 3}
     if not is_complete:
         del pids["storage/0"]
-    write_description(described, pids, None)
+    write_description(described, pids, "/s")
     with described.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         printed = up_detached(described.directory)

@@ -1,8 +1,10 @@
-"""What a start does with the ``cluster.json`` that a supervisor left when it died."""
+"""The lock and the ``cluster.json`` of a directory, also those that a dead supervisor left."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,10 @@ from waltz.local import (
     PlanError,
     Shape,
     end_left_over,
+    read_description,
 )
+from waltz.local.core.plan import LocalClusterPlan
+from waltz.local.directory import ClusterDirectory
 
 
 def interrupt(_: str) -> None:
@@ -52,3 +57,33 @@ async def test_failed_start_keeps_the_description_of_another_supervisor(tmp_path
     with pytest.raises(PlanError):
         await LocalCluster(tmp_path, Shape(partitions=2), on_progress=interrupt).start()
     assert layout.description.exists()
+
+
+def test_start_beside_a_start_names_no_process_that_has_ended(tmp_path: Path) -> None:
+    layout = ClusterLayout(tmp_path)
+    write_description(layout, {"zookeeper": 1}, None)
+    with layout.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ClusterRunning) as refused:
+            ClusterDirectory(layout).lock()
+    assert str(refused.value) == (
+        f"the cluster in {tmp_path} is running already; stop it with: waltz local down "
+        f"--dir {tmp_path}"
+    )
+
+
+def test_process_that_has_not_run_yet_has_no_time_of_its_end(tmp_path: Path) -> None:
+    plan = LocalClusterPlan.of(Shape(partitions=1, storages=1, servers=1), count(20_000))
+    directory = ClusterDirectory(ClusterLayout(tmp_path))
+    directory.lock()
+
+    def end_of_storage(pid: int | None) -> float | None:
+        directory.describe(plan, {"storage/0": pid}, None)
+        ended_at: float | None = read_description(tmp_path)["processes"]["storage/0"]["ended_at"]
+        return ended_at
+
+    try:
+        assert [end_of_storage(pid) for pid in (None, 7)] == [None, None]
+        assert end_of_storage(None) is not None
+    finally:
+        directory.unlock()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import io
+import signal
+import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from waltz.cli.local import commands
+from waltz.local import Shape
 
 
 @pytest.mark.parametrize(
@@ -30,3 +35,32 @@ def test_progress_that_cannot_be_printed_is_left_out(
     say("printed")
     assert printed.getvalue().endswith("s  printed\n")
     assert printed.getvalue().count("\n") == 1
+
+
+def test_interrupted_start_in_the_background_ends_its_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexec sleep 30\n")
+    program.chmod(0o755)
+    supervisors: list[subprocess.Popen[bytes]] = []
+    launch = subprocess.Popen
+
+    def launch_supervisor(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        supervisors.append(launch(command, **options))
+        return supervisors[-1]
+
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(subprocess, "Popen", launch_supervisor)
+    monkeypatch.setattr(commands, "_is_controllable", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        commands._up_in_background(tmp_path, Shape(), 6000)
+    (supervisor,) = supervisors
+    try:
+        assert supervisor.wait(10) == -signal.SIGTERM
+    finally:
+        supervisor.kill()
+        supervisor.wait()

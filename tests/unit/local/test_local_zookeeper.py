@@ -10,27 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.local_directories import write_java
 from waltz.local import ZooKeeperNotStarted, zookeeper
 from waltz.local.zookeeper import ZooKeeperProcess
-
-_JAVA = """#!/bin/sh
-if [ "$1" = -version ]; then echo 'openjdk version "17.0.2"' >&2; else exec sleep 30; fi
-"""
-
-
-@pytest.fixture(autouse=True)
-def _java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a script be the program ``java``."""
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(_JAVA)
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
 
 def test_zookeeper_that_does_not_answer_in_time_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_java(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(zookeeper, "_START_TIMEOUT_S", 0.1)
     process = ZooKeeperProcess(tmp_path / "zk")
     try:
@@ -45,7 +34,7 @@ def test_simultaneous_starts_start_one_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers: list[subprocess.Popen[bytes]] = []
-    both_launch = threading.Barrier(2)
+    both_launch, java = threading.Barrier(2), str(write_java(tmp_path))
 
     def answer(_: ZooKeeperProcess, server: subprocess.Popen[bytes], __: int) -> None:
         servers.append(server)
@@ -54,7 +43,7 @@ def test_simultaneous_starts_start_one_server(
         """Wait a moment for the other thread, which gets here if it may launch a server, too."""
         with contextlib.suppress(threading.BrokenBarrierError):
             both_launch.wait(0.1)
-        return str(tmp_path / "bin" / "java")
+        return java
 
     monkeypatch.setattr(ZooKeeperProcess, "_await_answer", answer)
     monkeypatch.setattr(zookeeper, "find_java", find_java)

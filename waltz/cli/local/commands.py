@@ -278,7 +278,8 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     """Start a process, the supervisor, that runs the cluster; return when the cluster is up.
 
     If the supervisor ends and has printed why, the command ends with status 1. Raises Failed if the
-    supervisor ends without a reason, or the cluster is not up within `_UP_SECONDS`.
+    supervisor ends without a reason, or the cluster is not up within `_UP_SECONDS`. After these and
+    all other errors, such as KeyboardInterrupt, the supervisor stops its cluster.
     """
     layout = ClusterLayout(directory.absolute())
     log = layout.log("supervisor")
@@ -296,6 +297,22 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in this terminal must not stop the cluster.
         )
+    try:
+        _await_controllable(directory, supervisor, log, output_start)
+    except BaseException:
+        # Also after Ctrl-C: a command that has failed must leave no cluster that comes up later.
+        supervisor.terminate()
+        raise
+
+
+def _await_controllable(
+    directory: Path, supervisor: subprocess.Popen[bytes], log: Path, output_start: int
+) -> None:
+    """Wait until the cluster is up, and show what the supervisor appends to ``log`` meanwhile.
+
+    ``output_start`` is the size of the log before the start. Raises the errors of
+    `_up_in_background`.
+    """
     deadline = time.monotonic() + _UP_SECONDS
     with log.open() as supervisor_output:  # What the supervisor prints is shown to the user.
         supervisor_output.seek(output_start)
@@ -315,7 +332,6 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
             if has_ended:
                 raise Failed(f"the cluster did not start; see {log}")
             if time.monotonic() > deadline:
-                supervisor.terminate()
                 raise Failed(f"the cluster was not up within {_UP_SECONDS:g} s; see {log}")
             time.sleep(_POLL_SECONDS)
         sys.stderr.write(supervisor_output.read())
