@@ -24,7 +24,7 @@ _CHECK_SECONDS = 0.5
 async def supervise(
     cluster: LocalCluster, say: OnProgress, on_up: Callable[[], None] = lambda: None
 ) -> None:
-    """Start the cluster, run it until SIGTERM, SIGINT or a request to stop, then stop it.
+    """Start the cluster, run it until a signal of `_on_signals` or a request to stop, then stop it.
 
     A signal during the start stops the cluster, too. ``say`` is called with a line of text at each
     event, ``on_up`` once, when the cluster is up. A process that ends is reported, but not started
@@ -89,9 +89,14 @@ def _ignoring_os_errors(say: OnProgress) -> OnProgress:
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, react: Callable[[], object]) -> None:
-    """Call ``react`` at each SIGTERM and SIGINT."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, react)
+    """Call ``react`` at each SIGTERM, SIGINT and SIGHUP; at SIGHUP not if it is ignored.
+
+    The end of the terminal sends SIGHUP. It would end this process, but not those of the cluster,
+    which have sessions of their own. ``nohup`` lets the process ignore it.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, react)
 
 
 async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnProgress) -> None:

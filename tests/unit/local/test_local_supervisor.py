@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import errno
 import json
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -291,6 +292,34 @@ async def test_signal_at_the_end_of_the_start_stops_the_cluster_quietly(
     await supervisor.supervise(cast(LocalCluster, Started()), said.append)
     assert stopped == [True]
     assert said[-1] == "stopping"
+
+
+@pytest.fixture
+def _own_signals() -> Iterator[None]:
+    """Restore the reactions to signals after the test."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, reaction in before.items():
+        signal.signal(number, reaction)
+
+
+@pytest.mark.usefixtures("_own_signals")
+@pytest.mark.parametrize("is_ignored", [False, True])
+async def test_end_of_the_terminal_is_a_signal_to_stop_unless_it_is_ignored(
+    is_ignored: bool,
+) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else lambda *_: None)
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    supervisor._on_signals(loop, stop.set)
+    try:
+        assert (signal.getsignal(signal.SIGHUP) is signal.SIG_IGN) == is_ignored
+        signal.raise_signal(signal.SIGHUP)
+        if not is_ignored:
+            await asyncio.wait_for(stop.wait(), 5)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
 
 
 async def test_cancelled_start_of_zookeeper_ends_when_its_thread_ends() -> None:
