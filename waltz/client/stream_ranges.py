@@ -24,7 +24,8 @@ from waltz.client.core.errors import (
     PermissionDenied,
     ServerTooOld,
 )
-from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
+from waltz.client.core.read_values import Answer, AnswerKind, ReadRecords
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS
 from waltz.client.core.values import Transaction, TransactionRow, transactions_of
 from waltz.client.request_client import OnAnswer, RequestClient
 from waltz.protocol import RecordBatch, ReqId

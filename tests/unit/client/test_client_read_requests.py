@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
-from waltz.client.core.requests import (
-    DATA_TIMEOUT_SECONDS,
-    ERROR_BACKOFF,
-    AnswerKind,
-    PartitionRequests,
-    ReadRecords,
-)
+from waltz.client.core.read_values import AnswerKind, ReadRecords
+from waltz.client.core.requests import DATA_TIMEOUT_SECONDS, ERROR_BACKOFF, PartitionRequests
 from waltz.protocol.client_server import RecordsRequest, RecordsResponse
 from waltz.protocol.records import EMPTY_BATCH
 

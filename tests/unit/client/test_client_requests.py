@@ -10,19 +10,21 @@ import pytest
 from tests.support.served_partition import ServedPartition
 from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
-from waltz.client.core.requests import (
-    CHECKSUM_ATTEMPTS,
-    DATA_TIMEOUT_SECONDS,
-    ERROR_BACKOFF,
-    MARK_TIMEOUT_SECONDS,
+from waltz.client.core.read_values import (
     Answer,
     AnswerKind,
-    PartitionRequests,
     ReadData,
     ReadHeaders,
     ReadMark,
     ReadRecords,
     ReadRequest,
+)
+from waltz.client.core.requests import (
+    CHECKSUM_ATTEMPTS,
+    DATA_TIMEOUT_SECONDS,
+    ERROR_BACKOFF,
+    MARK_TIMEOUT_SECONDS,
+    PartitionRequests,
 )
 from waltz.protocol.client_server import (
     HighWaterMarkResponse,

@@ -9,11 +9,19 @@ not answer a request for the high-water mark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
+from waltz.client.core.read_values import (
+    Answer,
+    AnswerKind,
+    ReadData,
+    ReadHeaders,
+    ReadMark,
+    ReadRecords,
+    ReadRequest,
+)
 from waltz.client.core.stored_ranges import verified
 from waltz.net.core.backoff import Backoff
 from waltz.protocol.client_numbers import RANGES_SINCE, STORED_RANGES_SINCE
@@ -30,8 +38,7 @@ from waltz.protocol.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.protocol.records import NO_TRANSACTION, RecordBatch, RecordHeader, ReqId, checksum
-from waltz.protocol.stored import StoredBatch
+from waltz.protocol.records import NO_TRANSACTION, RecordBatch, ReqId, checksum
 
 MARK_TIMEOUT_SECONDS = 1.0
 """How long the answer with the high-water mark may take before the request is sent again."""
@@ -47,77 +54,6 @@ ERROR_BACKOFF = Backoff(0.01, 5.0)
 
 CHECKSUM_ATTEMPTS = 5
 """The number of wrong checksums after which a read fails."""
-
-
-class AnswerKind(Enum):
-    """The kinds of results of a read request."""
-
-    DATA = "the data of the transaction"
-    MARK = "the high-water mark"
-    RECORDS = "the records of a range, possibly none"
-    HEADERS = "the headers of a range, possibly none"
-    CORRUPT = "the data failed its checksum in every attempt"
-    AHEAD = "the log ends before the transaction that precedes the range"
-    UNSUPPORTED = "the protocol version of the server has no such request"
-    DENIED = "the client has no right to make the request"
-
-
-class Answer(NamedTuple):
-    """The result of a read request; ``token`` is the object that was passed with the request.
-
-    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. The records are
-    verified, in either form. ``mark`` is the high-water mark for MARK, RECORDS, HEADERS and AHEAD.
-    ``corrupt_id`` is the transaction of CORRUPT, ``version`` the server's protocol version for
-    UNSUPPORTED, ``denial`` the reason of DENIED.
-    """
-
-    token: object
-    kind: AnswerKind
-    data: bytes = b""
-    mark: int = NO_TRANSACTION
-    records: RecordBatch | StoredBatch | None = None
-    headers: tuple[RecordHeader, ...] = ()
-    corrupt_id: int = NO_TRANSACTION
-    version: int = 0
-    denial: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadData:
-    """Read the data of one transaction, which must be in the log."""
-
-    transaction_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadMark:
-    """Read the high-water mark."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRecords:
-    """Read records from ``first_id`` on. The server waits up to ``wait_ms`` for the first one.
-
-    ``first_id`` is at most the next id of the log; otherwise the kind of the answer is AHEAD. With
-    ``stored``, the answer may have a `StoredBatch`.
-    """
-
-    first_id: int
-    max_records: int
-    max_bytes: int
-    wait_ms: int = 0
-    stored: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReadHeaders:
-    """Read headers from ``first_id`` on."""
-
-    first_id: int
-    max_headers: int
-
-
-ReadRequest = ReadData | ReadMark | ReadRecords | ReadHeaders
 
 
 @dataclass(slots=True)
