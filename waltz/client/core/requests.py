@@ -4,6 +4,11 @@ Read requests need no mount, and answers may arrive in any order. A request is s
 is answered: on the next connection, after an error, and after a timeout (spec/behaviour.md section
 8). The timeout is necessary because a server of Waltz 0.13.2 that does not own the partition does
 not answer a request for the high-water mark.
+
+A timeout does not show that the answer is lost: on a slow connection it comes late, and behind the
+answers to all earlier requests. So a request that was repeated on the same connection also accepts
+the answers to its earlier ids, and the timeouts grow to the time that answers take. Otherwise every
+answer could come too late, and the answers to repetitions would take the place of all others.
 """
 
 from __future__ import annotations
@@ -40,14 +45,24 @@ from waltz.protocol.client_server import (
 )
 from waltz.protocol.records import NO_TRANSACTION, RecordBatch, ReqId, checksum
 
-MARK_TIMEOUT_SECONDS = 1.0
-"""How long the answer with the high-water mark may take before the request is sent again."""
+MARK_TIMEOUTS_SECONDS = Backoff(1.0, 8.0)
+"""How long the answer with the high-water mark may take before the request is sent again.
 
-DATA_TIMEOUT_SECONDS = 10.0
+Each repetition on a connection doubles the timeout. These answers are small, and one may never come
+(see above): so the longest timeout is short.
+"""
+
+DATA_TIMEOUTS_SECONDS = Backoff(10.0, 640.0)
 """How long any other answer may take before the request is sent again.
 
-For records, the wait of the server for the first record is added.
+Each repetition on a connection doubles the timeout. For records, the wait of the server for the
+first record is added. A repetition costs up to 64 MiB. If the longest timeout were shorter than the
+time in which a connection carries the open answers, each answer would follow more repetitions than
+the one before.
 """
+
+_MAX_IDS = 32
+"""An open request accepts the answers to this many of its last ids."""
 
 ERROR_BACKOFF = Backoff(0.01, 5.0)
 """The delays between an error answer and the next attempt."""
@@ -62,9 +77,16 @@ class _OpenRequest:
 
     token: object
     request: ReadRequest
+    seqs: tuple[int, ...] = ()
+    """The sequence numbers of the request ids whose answers are accepted, the last id last. All
+    belong to the present connection."""
     sent: bool = False
-    """Whether the request was sent with its present id. False during a backoff, and if there was no
+    """Whether the request was sent with its last id. False during a backoff, and if there was no
     connection when the request got this id."""
+    timeout_doublings: int = 0
+    """How often the timeout of the answer is doubled."""
+    timeout_seconds: float = 0.0
+    """How long the request waits for its answer, or for the end of its backoff."""
     waiting_since: float | None = None
     """The time of the first `PartitionRequests.tick` after the request was sent or the backoff
     began, None before this tick."""
@@ -95,7 +117,10 @@ class PartitionRequests:
         self.wrong_stored_ranges = 0
         """The number of unverified answers with wrong records."""
         self._open: dict[int, _OpenRequest] = {}
-        """The open requests, by the sequence number of their present request id."""
+        """The open requests, by the sequence number of each of their ids."""
+        self._timeout_doublings = 0
+        """How often the timeout of a new request is doubled: as often as that of a request whose
+        repetition proved needless on this connection."""
 
     @property
     def idle(self) -> bool:
@@ -106,6 +131,7 @@ class PartitionRequests:
         """Send all open requests on a new connection to the partition's server."""
         self._generation = generation
         self._version = version
+        self._timeout_doublings = 0
         for open_request in self._take_all():
             self._send(open_request)
 
@@ -127,16 +153,21 @@ class PartitionRequests:
 
     def cancel(self, token: object) -> None:
         """Drop the request of ``token``, if it is open."""
-        for seq, open_request in self._open.items():
+        for open_request in self._open.values():
             if open_request.token is token:
-                del self._open[seq]
+                self._forget_ids(open_request)
                 return
 
     def received(self, message: Message) -> None:
         """Handle an answer. Ignore the answer to a request that is not open."""
-        open_request = self._open.pop(message.req_id.seq, None)
+        seq = message.req_id.seq
+        open_request = self._open.get(seq)
         if open_request is None:
             return
+        if seq != open_request.seqs[-1]:
+            # The answer was not lost, only slow: the next requests must not be repeated as early.
+            self._timeout_doublings = max(self._timeout_doublings, open_request.timeout_doublings)
+        self._forget_ids(open_request)
         match open_request.request, message:
             case ReadData(), TransactionDataResponse():
                 self._data_received(open_request, message)
@@ -172,14 +203,16 @@ class PartitionRequests:
         """Send again the requests whose timeout or backoff has passed at ``now``."""
         if self._generation is None:
             return
-        due_seqs = []
-        for seq, open_request in self._open.items():
+        due = []
+        for open_request in self._open_requests():
             if open_request.waiting_since is None:
                 open_request.waiting_since = now
-            if now - open_request.waiting_since >= self._timeout_seconds(open_request):
-                due_seqs.append(seq)
-        for seq in due_seqs:
-            self._send(self._open.pop(seq))
+            if now - open_request.waiting_since >= open_request.timeout_seconds:
+                due.append(open_request)
+        for open_request in due:
+            if not open_request.sent:
+                self._forget_ids(open_request)
+            self._send(open_request)
 
     def close(self) -> list[object]:
         """Drop all open requests and return their tokens."""
@@ -261,7 +294,7 @@ class PartitionRequests:
     def _send(self, open_request: _OpenRequest) -> None:
         """Send a request, or only register it if there is no connection.
 
-        The request gets a new id, so that a late answer to its old id is ignored. If the server
+        The request gets a new id, and keeps those that `_forget_ids` has not removed. If the server
         does not support the request, the request ends with UNSUPPORTED.
         """
         open_request.waiting_since = None
@@ -275,6 +308,13 @@ class PartitionRequests:
                 Answer(open_request.token, AnswerKind.UNSUPPORTED, version=self._version)
             )
             return
+        if open_request.seqs:
+            open_request.timeout_doublings += 1
+        else:
+            open_request.timeout_doublings = self._timeout_doublings
+        open_request.timeout_seconds = _timeout_seconds(
+            open_request.request, open_request.timeout_doublings
+        )
         req_id = self._register(open_request)
         if open_request.sent:
             unverified = open_request.trusts_disks and self._version >= STORED_RANGES_SINCE
@@ -287,34 +327,46 @@ class PartitionRequests:
         open_request.trusts_disks = False
         open_request.sent = False
         open_request.waiting_since = None
+        open_request.timeout_seconds = ERROR_BACKOFF.delay(open_request.errors - 1)
 
     def _register(self, open_request: _OpenRequest) -> ReqId:
         """Give a request a new id. Without a connection it is never sent with this id."""
+        if len(open_request.seqs) == _MAX_IDS:
+            del self._open[open_request.seqs[0]]
+            open_request.seqs = open_request.seqs[1:]
         req_id = self._ids.next(self._generation or 0)
         assert req_id.seq not in self._open, "request ids are unique among open requests"
         self._open[req_id.seq] = open_request
+        open_request.seqs += (req_id.seq,)
         return req_id
 
-    def _timeout_seconds(self, open_request: _OpenRequest) -> float:
-        """Return how long a request waits for its answer, or for the end of its backoff."""
-        if not open_request.sent:
-            # This is a backoff after an error. The only other reason for a request that is not sent
-            # is a missing connection. `tick` calls this method only with a connection, and `attach`
-            # sends all requests on a new connection.
-            return ERROR_BACKOFF.delay(open_request.errors - 1)
-        match open_request.request:
-            case ReadMark():
-                return MARK_TIMEOUT_SECONDS
-            case ReadRecords(wait_ms=wait_ms):
-                return DATA_TIMEOUT_SECONDS + wait_ms / 1000
-            case ReadData() | ReadHeaders():
-                return DATA_TIMEOUT_SECONDS
+    def _forget_ids(self, open_request: _OpenRequest) -> None:
+        """Ignore the answers to all ids of a request. Without a new id it is not open any more."""
+        for seq in open_request.seqs:
+            del self._open[seq]
+        open_request.seqs = ()
+
+    def _open_requests(self) -> list[_OpenRequest]:
+        """Return each open request once."""
+        return [each for seq, each in self._open.items() if seq == each.seqs[-1]]
 
     def _take_all(self) -> list[_OpenRequest]:
         """Remove and return all open requests."""
-        open_requests = list(self._open.values())
-        self._open.clear()
+        open_requests = self._open_requests()
+        for open_request in open_requests:
+            self._forget_ids(open_request)
         return open_requests
+
+
+def _timeout_seconds(request: ReadRequest, doublings: int) -> float:
+    """Return how long the answer may take if the timeout is doubled ``doublings`` times."""
+    match request:
+        case ReadMark():
+            return MARK_TIMEOUTS_SECONDS.delay(doublings)
+        case ReadRecords(wait_ms=wait_ms):
+            return DATA_TIMEOUTS_SECONDS.delay(doublings) + wait_ms / 1000
+        case ReadData() | ReadHeaders():
+            return DATA_TIMEOUTS_SECONDS.delay(doublings)
 
 
 def _message(req_id: ReqId, request: ReadRequest, unverified: bool) -> Message:
