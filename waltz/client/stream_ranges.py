@@ -40,8 +40,7 @@ _UNCONFIRMED_WAIT_MS = 500
 
 This wait is shorter, because the stream raises ClientAhead only after several empty answers
 (`mount.AHEAD_CONFIRMATIONS`), and the application must not wait long for its error
-(test_stream_position_beyond_the_log_soon_raises_client_ahead). Without any wait, a server that has
-not noticed yet that it lost the partition could send all these answers from an old log.
+(test_stream_position_beyond_the_log_soon_raises_client_ahead).
 """
 
 _ROW_HEAD = struct.Struct(">q16siI")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from waltz.client.core.effects import Effects
-from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
+from waltz.client.core.mount import AHEAD_CONFIRMATIONS, NOT_READY_BACKOFF_SECONDS, RequestIds
 from waltz.client.core.read_values import (
     Answer,
     AnswerKind,
@@ -81,21 +81,21 @@ class _OpenRequest:
     """The sequence numbers of the request ids whose answers are accepted, the last id last. All
     belong to the present connection."""
     sent: bool = False
-    """Whether the request was sent with its last id. False during a backoff, and if there was no
+    """Whether the request was sent with its last id. False during a pause, and if there was no
     connection when the request got this id."""
     timeout_doublings: int = 0
     """How often the timeout of the answer is doubled."""
     timeout_seconds: float = 0.0
-    """How long the request waits for its answer, or for the end of its backoff."""
+    """How long the request waits for its answer, or for the end of its pause."""
     waiting_since: float | None = None
-    """The time of the first `PartitionRequests.tick` after the request was sent or the backoff
+    """The time of the first `PartitionRequests.tick` after the request was sent or the pause
     began, None before this tick."""
     errors: int = 0
-    """The number of answers after which the request backed off."""
+    """The number of error answers."""
     mismatches: int = 0
     """The number of answers with wrong checksums."""
     num_ahead: int = 0
-    """The number of answers that the log ends before the range."""
+    """The number of consecutive answers that the log ends before the range."""
     trusts_disks: bool = True
     """Whether records may be answered as they lie on a disk. False after an answer that ``errors``
     counts, and after wrong records in this form. Then a storage and the server verify the records,
@@ -133,6 +133,7 @@ class PartitionRequests:
         self._version = version
         self._timeout_doublings = 0
         for open_request in self._take_all():
+            open_request.num_ahead = 0
             self._send(open_request)
 
     def detach(self) -> None:
@@ -200,7 +201,7 @@ class PartitionRequests:
                 self._back_off(open_request)
 
     def tick(self, now: float) -> None:
-        """Send again the requests whose timeout or backoff has passed at ``now``."""
+        """Send again the requests whose timeout or pause has passed at ``now``."""
         if self._generation is None:
             return
         due = []
@@ -256,11 +257,13 @@ class PartitionRequests:
             )
         else:
             self.wrong_stored_ranges += 1
+            open_request.num_ahead = 0
             open_request.trusts_disks = False
             self._send(open_request)
 
     def _handle_mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
         """Send a request again after a wrong checksum, or end it as CORRUPT after too many."""
+        open_request.num_ahead = 0
         open_request.mismatches += 1
         if open_request.mismatches >= CHECKSUM_ATTEMPTS:
             self.effects.results.append(
@@ -276,7 +279,7 @@ class PartitionRequests:
 
         A server that has lost the partition to another server, and has not read the new assignment
         yet, answers with an old end of the log. So the log counts as too short only after
-        `AHEAD_CONFIRMATIONS` answers.
+        `AHEAD_CONFIRMATIONS` consecutive answers, with time between them for the assignment.
         """
         assert isinstance(open_request.request, ReadRecords | ReadHeaders)
         if error is not None:
@@ -285,7 +288,7 @@ class PartitionRequests:
         if count == 0 and mark < open_request.request.first_id - 1:
             open_request.num_ahead += 1
             if open_request.num_ahead < AHEAD_CONFIRMATIONS:
-                self._back_off(open_request)
+                self._pause(open_request, NOT_READY_BACKOFF_SECONDS)
             else:
                 self.effects.results.append(Answer(open_request.token, AnswerKind.AHEAD, mark=mark))
             return False
@@ -321,13 +324,18 @@ class PartitionRequests:
             self.effects.messages.append(_message(req_id, open_request.request, unverified))
 
     def _back_off(self, open_request: _OpenRequest) -> None:
-        """Keep the request open without sending it. `tick` sends it after the backoff."""
-        self._register(open_request)
+        """Keep the request open after an error answer. `tick` sends it after a backoff."""
+        self._pause(open_request, ERROR_BACKOFF.delay(open_request.errors))
         open_request.errors += 1
+        open_request.num_ahead = 0
         open_request.trusts_disks = False
+
+    def _pause(self, open_request: _OpenRequest, seconds: float) -> None:
+        """Keep the request open without sending it. `tick` sends it after ``seconds``."""
+        self._register(open_request)
         open_request.sent = False
         open_request.waiting_since = None
-        open_request.timeout_seconds = ERROR_BACKOFF.delay(open_request.errors - 1)
+        open_request.timeout_seconds = seconds
 
     def _register(self, open_request: _OpenRequest) -> ReqId:
         """Give a request a new id. Without a connection it is never sent with this id."""
