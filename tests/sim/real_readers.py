@@ -9,7 +9,7 @@ from tests.sim.checker import Checker
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.real_clients import UNSUPPORTED_SECONDS, ClientEnvironment, SimClient
 from waltz.client import ClientAhead, ServerTooOld
-from waltz.client.core.requests import ReadRecords
+from waltz.client.core.read_values import ReadRecords
 from waltz.protocol.client_numbers import STORED_RANGES_SINCE
 
 _RANGE_PAUSE_SECONDS = 0.03

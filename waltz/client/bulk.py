@@ -9,7 +9,7 @@ from typing_extensions import override
 from waltz.client.appender import Appender
 from waltz.client.core.append_values import Append
 from waltz.client.core.batches import BatchOutcome
-from waltz.client.core.requests import ReadHeaders, ReadRecords
+from waltz.client.core.read_values import ReadHeaders, ReadRecords
 from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
 from waltz.client.membership_state import MembershipState
 from waltz.client.options import ClientOptions

@@ -22,7 +22,7 @@ from waltz.client.core.arguments import (
 )
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.errors import DataTooLarge
-from waltz.client.core.requests import ReadHeaders, ReadRecords
+from waltz.client.core.read_values import ReadHeaders, ReadRecords
 from waltz.client.core.serializers import append_of
 from waltz.client.core.values import MAX_DATA_BYTES, Draft, Serializer
 from waltz.client.deadlines import in_time

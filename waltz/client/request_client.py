@@ -21,17 +21,16 @@ from waltz.client.core.errors import (
     ServerTooOld,
 )
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, NOT_READY_BACKOFF_SECONDS, RequestIds
-from waltz.client.core.requests import (
-    CHECKSUM_ATTEMPTS,
+from waltz.client.core.read_values import (
     Answer,
     AnswerKind,
-    PartitionRequests,
     ReadData,
     ReadHeaders,
     ReadMark,
     ReadRecords,
     ReadRequest,
 )
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS, PartitionRequests
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.ticker import Ticker

@@ -14,7 +14,8 @@ from waltz.client.core.codec import FEED_PARTITION, FEED_TRANSACTION_ID, FeedRec
 from waltz.client.core.deserializing import SKIPPED, Deserializer
 from waltz.client.core.errors import DataCorrupt, PermissionDenied
 from waltz.client.core.read_ahead import ReadAhead
-from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
+from waltz.client.core.read_values import Answer, AnswerKind, ReadData
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS
 from waltz.client.core.values import Transaction
 from waltz.client.request_client import RequestClient
 from waltz.client.stream_ranges import fed_transaction

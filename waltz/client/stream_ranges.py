@@ -24,7 +24,8 @@ from waltz.client.core.errors import (
     PermissionDenied,
     ServerTooOld,
 )
-from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
+from waltz.client.core.read_values import Answer, AnswerKind, ReadRecords
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS
 from waltz.client.core.values import Transaction, TransactionRow, transactions_of
 from waltz.client.request_client import OnAnswer, RequestClient
 from waltz.protocol import RecordBatch, ReqId
@@ -39,8 +40,7 @@ _UNCONFIRMED_WAIT_MS = 500
 
 This wait is shorter, because the stream raises ClientAhead only after several empty answers
 (`mount.AHEAD_CONFIRMATIONS`), and the application must not wait long for its error
-(test_stream_position_beyond_the_log_soon_raises_client_ahead). Without any wait, a server that has
-not noticed yet that it lost the partition could send all these answers from an old log.
+(test_stream_position_beyond_the_log_soon_raises_client_ahead).
 """
 
 _ROW_HEAD = struct.Struct(">q16siI")

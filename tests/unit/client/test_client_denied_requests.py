@@ -12,14 +12,8 @@ from waltz.client.core.append_values import Append, Outcome
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.mount import NOT_READY_BACKOFF_SECONDS, Phase, RequestIds
-from waltz.client.core.requests import (
-    AnswerKind,
-    PartitionRequests,
-    ReadData,
-    ReadHeaders,
-    ReadMark,
-    ReadRecords,
-)
+from waltz.client.core.read_values import AnswerKind, ReadData, ReadHeaders, ReadMark, ReadRecords
+from waltz.client.core.requests import PartitionRequests
 from waltz.metadata.core.access_rules import AccessRules
 from waltz.protocol.client_server import (
     AppendBatchRequest,

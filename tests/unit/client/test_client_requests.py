@@ -10,19 +10,21 @@ import pytest
 from tests.support.served_partition import ServedPartition
 from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
-from waltz.client.core.requests import (
-    CHECKSUM_ATTEMPTS,
-    DATA_TIMEOUT_SECONDS,
-    ERROR_BACKOFF,
-    MARK_TIMEOUT_SECONDS,
+from waltz.client.core.read_values import (
     Answer,
     AnswerKind,
-    PartitionRequests,
     ReadData,
     ReadHeaders,
     ReadMark,
     ReadRecords,
     ReadRequest,
+)
+from waltz.client.core.requests import (
+    CHECKSUM_ATTEMPTS,
+    DATA_TIMEOUTS_SECONDS,
+    ERROR_BACKOFF,
+    MARK_TIMEOUTS_SECONDS,
+    PartitionRequests,
 )
 from waltz.protocol.client_server import (
     HighWaterMarkResponse,
@@ -172,9 +174,9 @@ def test_unanswered_mark_request_is_sent_again(hindrance: str) -> None:
     else:
         wire.refusals = 10**6
     wire.requests.add("mark", ReadMark())
-    assert wire.wait(MARK_TIMEOUT_SECONDS * 1.5) == []
+    assert wire.wait(MARK_TIMEOUTS_SECONDS.first_seconds * 1.5) == []
     wire.refusals = 0
-    assert [answer.mark for answer in wire.wait(MARK_TIMEOUT_SECONDS * 2)] == [2]
+    assert [answer.mark for answer in wire.wait(MARK_TIMEOUTS_SECONDS.first_seconds * 2)] == [2]
 
 
 def test_unanswered_data_request_is_sent_again() -> None:
@@ -184,7 +186,7 @@ def test_unanswered_data_request_is_sent_again() -> None:
     wire.requests.add("data", ReadData(0))
     wire.exchange()
     assert wire.lost_answers == 0
-    assert len(wire.wait(DATA_TIMEOUT_SECONDS + 0.1)) == 1
+    assert len(wire.wait(DATA_TIMEOUTS_SECONDS.first_seconds + 0.1)) == 1
 
 
 def test_cancelled_request_gets_no_answer() -> None:

@@ -19,7 +19,8 @@ from waltz.client import ColumnBatch
 from waltz.client.core import equal_records, stored_ranges
 from waltz.client.core.deserializing import Deserializer
 from waltz.client.core.mount import RequestIds
-from waltz.client.core.requests import Answer, AnswerKind, PartitionRequests, ReadRecords
+from waltz.client.core.read_values import Answer, AnswerKind, ReadRecords
+from waltz.client.core.requests import PartitionRequests
 from waltz.client.core.stored_ranges import verified
 from waltz.client.stream_ranges import decode_transactions
 from waltz.protocol.client_server import (

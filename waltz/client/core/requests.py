@@ -4,16 +4,29 @@ Read requests need no mount, and answers may arrive in any order. A request is s
 is answered: on the next connection, after an error, and after a timeout (spec/behaviour.md section
 8). The timeout is necessary because a server of Waltz 0.13.2 that does not own the partition does
 not answer a request for the high-water mark.
+
+A timeout does not show that the answer is lost: on a slow connection it comes late, and behind the
+answers to all earlier requests. So a request that was repeated on the same connection also accepts
+the answers to its earlier ids, and the timeouts grow to the time that answers take. Otherwise every
+answer could come too late, and the answers to repetitions would take the place of all others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from waltz.client.core.effects import Effects
-from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
+from waltz.client.core.mount import AHEAD_CONFIRMATIONS, NOT_READY_BACKOFF_SECONDS, RequestIds
+from waltz.client.core.read_values import (
+    Answer,
+    AnswerKind,
+    ReadData,
+    ReadHeaders,
+    ReadMark,
+    ReadRecords,
+    ReadRequest,
+)
 from waltz.client.core.stored_ranges import verified
 from waltz.net.core.backoff import Backoff
 from waltz.protocol.client_numbers import RANGES_SINCE, STORED_RANGES_SINCE
@@ -30,17 +43,26 @@ from waltz.protocol.client_server import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.protocol.records import NO_TRANSACTION, RecordBatch, RecordHeader, ReqId, checksum
-from waltz.protocol.stored import StoredBatch
+from waltz.protocol.records import NO_TRANSACTION, RecordBatch, ReqId, checksum
 
-MARK_TIMEOUT_SECONDS = 1.0
-"""How long the answer with the high-water mark may take before the request is sent again."""
+MARK_TIMEOUTS_SECONDS = Backoff(1.0, 8.0)
+"""How long the answer with the high-water mark may take before the request is sent again.
 
-DATA_TIMEOUT_SECONDS = 10.0
+Each repetition on a connection doubles the timeout. These answers are small, and one may never come
+(see above): so the longest timeout is short.
+"""
+
+DATA_TIMEOUTS_SECONDS = Backoff(10.0, 640.0)
 """How long any other answer may take before the request is sent again.
 
-For records, the wait of the server for the first record is added.
+Each repetition on a connection doubles the timeout. For records, the wait of the server for the
+first record is added. A repetition costs up to 64 MiB. If the longest timeout were shorter than the
+time in which a connection carries the open answers, each answer would follow more repetitions than
+the one before.
 """
+
+_MAX_IDS = 32
+"""An open request accepts the answers to this many of its last ids."""
 
 ERROR_BACKOFF = Backoff(0.01, 5.0)
 """The delays between an error answer and the next attempt."""
@@ -49,95 +71,31 @@ CHECKSUM_ATTEMPTS = 5
 """The number of wrong checksums after which a read fails."""
 
 
-class AnswerKind(Enum):
-    """The kinds of results of a read request."""
-
-    DATA = "the data of the transaction"
-    MARK = "the high-water mark"
-    RECORDS = "the records of a range, possibly none"
-    HEADERS = "the headers of a range, possibly none"
-    CORRUPT = "the data failed its checksum in every attempt"
-    AHEAD = "the log ends before the transaction that precedes the range"
-    UNSUPPORTED = "the protocol version of the server has no such request"
-    DENIED = "the client has no right to make the request"
-
-
-class Answer(NamedTuple):
-    """The result of a read request; ``token`` is the object that was passed with the request.
-
-    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. The records are
-    verified, in either form. ``mark`` is the high-water mark for MARK, RECORDS, HEADERS and AHEAD.
-    ``corrupt_id`` is the transaction of CORRUPT, ``version`` the server's protocol version for
-    UNSUPPORTED, ``denial`` the reason of DENIED.
-    """
-
-    token: object
-    kind: AnswerKind
-    data: bytes = b""
-    mark: int = NO_TRANSACTION
-    records: RecordBatch | StoredBatch | None = None
-    headers: tuple[RecordHeader, ...] = ()
-    corrupt_id: int = NO_TRANSACTION
-    version: int = 0
-    denial: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadData:
-    """Read the data of one transaction, which must be in the log."""
-
-    transaction_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadMark:
-    """Read the high-water mark."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRecords:
-    """Read records from ``first_id`` on. The server waits up to ``wait_ms`` for the first one.
-
-    ``first_id`` is at most the next id of the log; otherwise the kind of the answer is AHEAD. With
-    ``stored``, the answer may have a `StoredBatch`.
-    """
-
-    first_id: int
-    max_records: int
-    max_bytes: int
-    wait_ms: int = 0
-    stored: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReadHeaders:
-    """Read headers from ``first_id`` on."""
-
-    first_id: int
-    max_headers: int
-
-
-ReadRequest = ReadData | ReadMark | ReadRecords | ReadHeaders
-
-
 @dataclass(slots=True)
 class _OpenRequest:
     """A read request without a result."""
 
     token: object
     request: ReadRequest
+    seqs: tuple[int, ...] = ()
+    """The sequence numbers of the request ids whose answers are accepted, the last id last. All
+    belong to the present connection."""
     sent: bool = False
-    """Whether the request was sent with its present id. False during a backoff, and if there was no
+    """Whether the request was sent with its last id. False during a pause, and if there was no
     connection when the request got this id."""
+    timeout_doublings: int = 0
+    """How often the timeout of the answer is doubled."""
+    timeout_seconds: float = 0.0
+    """How long the request waits for its answer, or for the end of its pause."""
     waiting_since: float | None = None
-    """The time of the first `PartitionRequests.tick` after the request was sent or the backoff
+    """The time of the first `PartitionRequests.tick` after the request was sent or the pause
     began, None before this tick."""
     errors: int = 0
-    """The number of answers after which the request backed off."""
+    """The number of error answers."""
     mismatches: int = 0
     """The number of answers with wrong checksums."""
     num_ahead: int = 0
-    """The number of answers that the log ends before the range."""
+    """The number of consecutive answers that the log ends before the range."""
     trusts_disks: bool = True
     """Whether records may be answered as they lie on a disk. False after an answer that ``errors``
     counts, and after wrong records in this form. Then a storage and the server verify the records,
@@ -159,7 +117,10 @@ class PartitionRequests:
         self.wrong_stored_ranges = 0
         """The number of unverified answers with wrong records."""
         self._open: dict[int, _OpenRequest] = {}
-        """The open requests, by the sequence number of their present request id."""
+        """The open requests, by the sequence number of each of their ids."""
+        self._timeout_doublings = 0
+        """How often the timeout of a new request is doubled: as often as that of a request whose
+        repetition proved needless on this connection."""
 
     @property
     def idle(self) -> bool:
@@ -170,7 +131,9 @@ class PartitionRequests:
         """Send all open requests on a new connection to the partition's server."""
         self._generation = generation
         self._version = version
+        self._timeout_doublings = 0
         for open_request in self._take_all():
+            open_request.num_ahead = 0
             self._send(open_request)
 
     def detach(self) -> None:
@@ -191,16 +154,21 @@ class PartitionRequests:
 
     def cancel(self, token: object) -> None:
         """Drop the request of ``token``, if it is open."""
-        for seq, open_request in self._open.items():
+        for open_request in self._open.values():
             if open_request.token is token:
-                del self._open[seq]
+                self._forget_ids(open_request)
                 return
 
     def received(self, message: Message) -> None:
         """Handle an answer. Ignore the answer to a request that is not open."""
-        open_request = self._open.pop(message.req_id.seq, None)
+        seq = message.req_id.seq
+        open_request = self._open.get(seq)
         if open_request is None:
             return
+        if seq != open_request.seqs[-1]:
+            # The answer was not lost, only slow: the next requests must not be repeated as early.
+            self._timeout_doublings = max(self._timeout_doublings, open_request.timeout_doublings)
+        self._forget_ids(open_request)
         match open_request.request, message:
             case ReadData(), TransactionDataResponse():
                 self._data_received(open_request, message)
@@ -233,17 +201,19 @@ class PartitionRequests:
                 self._back_off(open_request)
 
     def tick(self, now: float) -> None:
-        """Send again the requests whose timeout or backoff has passed at ``now``."""
+        """Send again the requests whose timeout or pause has passed at ``now``."""
         if self._generation is None:
             return
-        due_seqs = []
-        for seq, open_request in self._open.items():
+        due = []
+        for open_request in self._open_requests():
             if open_request.waiting_since is None:
                 open_request.waiting_since = now
-            if now - open_request.waiting_since >= self._timeout_seconds(open_request):
-                due_seqs.append(seq)
-        for seq in due_seqs:
-            self._send(self._open.pop(seq))
+            if now - open_request.waiting_since >= open_request.timeout_seconds:
+                due.append(open_request)
+        for open_request in due:
+            if not open_request.sent:
+                self._forget_ids(open_request)
+            self._send(open_request)
 
     def close(self) -> list[object]:
         """Drop all open requests and return their tokens."""
@@ -287,11 +257,13 @@ class PartitionRequests:
             )
         else:
             self.wrong_stored_ranges += 1
+            open_request.num_ahead = 0
             open_request.trusts_disks = False
             self._send(open_request)
 
     def _handle_mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
         """Send a request again after a wrong checksum, or end it as CORRUPT after too many."""
+        open_request.num_ahead = 0
         open_request.mismatches += 1
         if open_request.mismatches >= CHECKSUM_ATTEMPTS:
             self.effects.results.append(
@@ -307,7 +279,7 @@ class PartitionRequests:
 
         A server that has lost the partition to another server, and has not read the new assignment
         yet, answers with an old end of the log. So the log counts as too short only after
-        `AHEAD_CONFIRMATIONS` answers.
+        `AHEAD_CONFIRMATIONS` consecutive answers, with time between them for the assignment.
         """
         assert isinstance(open_request.request, ReadRecords | ReadHeaders)
         if error is not None:
@@ -316,7 +288,7 @@ class PartitionRequests:
         if count == 0 and mark < open_request.request.first_id - 1:
             open_request.num_ahead += 1
             if open_request.num_ahead < AHEAD_CONFIRMATIONS:
-                self._back_off(open_request)
+                self._pause(open_request, NOT_READY_BACKOFF_SECONDS)
             else:
                 self.effects.results.append(Answer(open_request.token, AnswerKind.AHEAD, mark=mark))
             return False
@@ -325,7 +297,7 @@ class PartitionRequests:
     def _send(self, open_request: _OpenRequest) -> None:
         """Send a request, or only register it if there is no connection.
 
-        The request gets a new id, so that a late answer to its old id is ignored. If the server
+        The request gets a new id, and keeps those that `_forget_ids` has not removed. If the server
         does not support the request, the request ends with UNSUPPORTED.
         """
         open_request.waiting_since = None
@@ -339,46 +311,70 @@ class PartitionRequests:
                 Answer(open_request.token, AnswerKind.UNSUPPORTED, version=self._version)
             )
             return
+        if open_request.seqs:
+            open_request.timeout_doublings += 1
+        else:
+            open_request.timeout_doublings = self._timeout_doublings
+        open_request.timeout_seconds = _timeout_seconds(
+            open_request.request, open_request.timeout_doublings
+        )
         req_id = self._register(open_request)
         if open_request.sent:
             unverified = open_request.trusts_disks and self._version >= STORED_RANGES_SINCE
             self.effects.messages.append(_message(req_id, open_request.request, unverified))
 
     def _back_off(self, open_request: _OpenRequest) -> None:
-        """Keep the request open without sending it. `tick` sends it after the backoff."""
-        self._register(open_request)
+        """Keep the request open after an error answer. `tick` sends it after a backoff."""
+        self._pause(open_request, ERROR_BACKOFF.delay(open_request.errors))
         open_request.errors += 1
+        open_request.num_ahead = 0
         open_request.trusts_disks = False
+
+    def _pause(self, open_request: _OpenRequest, seconds: float) -> None:
+        """Keep the request open without sending it. `tick` sends it after ``seconds``."""
+        self._register(open_request)
         open_request.sent = False
         open_request.waiting_since = None
+        open_request.timeout_seconds = seconds
 
     def _register(self, open_request: _OpenRequest) -> ReqId:
         """Give a request a new id. Without a connection it is never sent with this id."""
+        if len(open_request.seqs) == _MAX_IDS:
+            del self._open[open_request.seqs[0]]
+            open_request.seqs = open_request.seqs[1:]
         req_id = self._ids.next(self._generation or 0)
         assert req_id.seq not in self._open, "request ids are unique among open requests"
         self._open[req_id.seq] = open_request
+        open_request.seqs += (req_id.seq,)
         return req_id
 
-    def _timeout_seconds(self, open_request: _OpenRequest) -> float:
-        """Return how long a request waits for its answer, or for the end of its backoff."""
-        if not open_request.sent:
-            # This is a backoff after an error. The only other reason for a request that is not sent
-            # is a missing connection. `tick` calls this method only with a connection, and `attach`
-            # sends all requests on a new connection.
-            return ERROR_BACKOFF.delay(open_request.errors - 1)
-        match open_request.request:
-            case ReadMark():
-                return MARK_TIMEOUT_SECONDS
-            case ReadRecords(wait_ms=wait_ms):
-                return DATA_TIMEOUT_SECONDS + wait_ms / 1000
-            case ReadData() | ReadHeaders():
-                return DATA_TIMEOUT_SECONDS
+    def _forget_ids(self, open_request: _OpenRequest) -> None:
+        """Ignore the answers to all ids of a request. Without a new id it is not open any more."""
+        for seq in open_request.seqs:
+            del self._open[seq]
+        open_request.seqs = ()
+
+    def _open_requests(self) -> list[_OpenRequest]:
+        """Return each open request once."""
+        return [each for seq, each in self._open.items() if seq == each.seqs[-1]]
 
     def _take_all(self) -> list[_OpenRequest]:
         """Remove and return all open requests."""
-        open_requests = list(self._open.values())
-        self._open.clear()
+        open_requests = self._open_requests()
+        for open_request in open_requests:
+            self._forget_ids(open_request)
         return open_requests
+
+
+def _timeout_seconds(request: ReadRequest, doublings: int) -> float:
+    """Return how long the answer may take if the timeout is doubled ``doublings`` times."""
+    match request:
+        case ReadMark():
+            return MARK_TIMEOUTS_SECONDS.delay(doublings)
+        case ReadRecords(wait_ms=wait_ms):
+            return DATA_TIMEOUTS_SECONDS.delay(doublings) + wait_ms / 1000
+        case ReadData() | ReadHeaders():
+            return DATA_TIMEOUTS_SECONDS.delay(doublings)
 
 
 def _message(req_id: ReqId, request: ReadRequest, unverified: bool) -> Message:
