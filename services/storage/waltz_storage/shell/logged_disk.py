@@ -117,7 +117,7 @@ class LoggedDisk:
 
         When the transaction is applied, the file with the old name is removed, and the content is
         written to the new file, while no other change can take the space. A crash before that may
-        leave the file with the old name; the opening of the partition removes it.
+        leave the file with the old name; `start_log` removes it before the replay.
         """
         file = file_of(new)
         if file is None:

@@ -12,7 +12,7 @@ the same object if the log has no directory of its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from waltz_storage.core.disk import Disk
@@ -20,7 +20,7 @@ from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
 from waltz_storage.core.wal.catalogue import CatalogueDamaged, CatalogueRow, present
 from waltz_storage.core.wal.checksums import DEFAULT
 from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
-from waltz_storage.core.wal.logged_file_state import file_of, path_of
+from waltz_storage.core.wal.logged_file_state import file_of, is_new_segment, path_of
 from waltz_storage.core.wal.logged_files import LoggedFiles
 from waltz_storage.core.wal.operations import Check
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE, RegionFiles, create_catalogue
@@ -75,6 +75,7 @@ def start_log(
     for place, name in ((home, WAL_FILE), (disk, CATALOGUE_FILE)):
         if not place.exists(name):
             raise DirectoryRefused(f"the file {name} is missing. {_REMEDY}")
+    _release_space(disk)
     with ExitStack() as opened:
         # The catalogue is in the directory of the segments.
         files = RegionFiles(disk, disk)
@@ -92,6 +93,19 @@ def start_log(
         opened.pop_all()
     logged = LoggedFiles(replayed.writer, files, replayed.checksum, MOST_OPEN_FILES)
     return logged, replayed.result
+
+
+def _release_space(disk: Disk) -> None:
+    """Remove the files that took the space for new segments when the last process ended.
+
+    They hold no records (see `LoggedDisk.rename`). If the transaction that creates the segment is
+    durable, the replay needs their space: on a full disk it would fail at each start.
+    """
+    for directory, names in _partition_directories(disk):
+        for name in names:
+            path = f"{directory}/{name}"
+            if is_new_segment(path):
+                disk.remove(path)
 
 
 def _damaged_partitions(
@@ -192,9 +206,15 @@ def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
     The last process, which used no log, may have been killed before it flushed a directory.
     """
     rows: list[CatalogueRow] = []
+    for directory, names in _partition_directories(disk):
+        disk.flush_directory(directory)
+        files = [file_of(f"{directory}/{name}") for name in names]
+        rows += [present(file) for file in files if file is not None]
+    return rows
+
+
+def _partition_directories(disk: Disk) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each directory of a partition, and the sorted names in it."""
     for directory in sorted(disk.names("")):
         if directory.isascii() and directory.isdecimal():
-            disk.flush_directory(directory)
-            paths = [f"{directory}/{name}" for name in sorted(disk.names(directory))]
-            rows += [present(file) for file in map(file_of, paths) if file is not None]
-    return rows
+            yield directory, sorted(disk.names(directory))
