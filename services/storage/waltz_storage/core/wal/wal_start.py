@@ -101,8 +101,8 @@ def _release_space(disk: Disk) -> None:
     They hold no records (see `LoggedDisk.rename`). If the transaction that creates the segment is
     durable, the replay needs their space: on a full disk it would fail at each start.
     """
-    for directory, names in _partition_directories(disk):
-        for name in names:
+    for directory, names in partition_directories(disk):
+        for name in names or ():
             path = f"{directory}/{name}"
             if is_new_segment(path):
                 disk.remove(path)
@@ -203,18 +203,28 @@ def _not_empty(why: str) -> str:
 def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
     """Make the name of each segment file durable, and return a row for each of these files.
 
-    The last process, which used no log, may have been killed before it flushed a directory.
+    The last process, which used no log, may have been killed before it flushed a directory. A
+    directory that cannot be listed is left out: `LoggedDisk` refuses its partition.
     """
     rows: list[CatalogueRow] = []
-    for directory, names in _partition_directories(disk):
+    for directory, names in partition_directories(disk):
+        if names is None:
+            continue
         disk.flush_directory(directory)
         files = [file_of(f"{directory}/{name}") for name in names]
         rows += [present(file) for file in files if file is not None]
     return rows
 
 
-def _partition_directories(disk: Disk) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each directory of a partition, and the sorted names in it."""
+def partition_directories(disk: Disk) -> Iterator[tuple[str, list[str] | None]]:
+    """Yield each directory of a partition and the sorted names in it, None if they are unknown.
+
+    Raises OSError if the storage directory itself cannot be listed.
+    """
     for directory in sorted(disk.names("")):
         if directory.isascii() and directory.isdecimal():
-            yield directory, sorted(disk.names(directory))
+            try:
+                names = sorted(disk.names(directory))
+            except OSError:
+                names = None
+            yield directory, names
