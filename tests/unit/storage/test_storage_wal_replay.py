@@ -313,16 +313,36 @@ def test_damaged_row_is_refused_only_if_the_log_needs_it() -> None:
             assert reopened(disk).state[A] == b"data"
 
 
-def test_damaged_row_that_the_log_writes_is_replaced() -> None:
+@pytest.mark.parametrize("loss", ["damaged", "zeros", "cut off"])
+def test_lost_row_that_the_log_writes_is_replaced(loss: str) -> None:
     world, a, b = with_files(Random(3))
     world.logged.commit([write_data(b, 0, b"data")])
     world.logged.commit([write_row(b, present(B, 2))])
     disk = world.disk.restarted()
-    disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
+    if loss == "damaged":
+        disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
+    elif loss == "zeros":
+        disk.damage(CATALOGUE_FILE, b * ROW_BYTES, bytes(ROW_BYTES))
+    else:
+        disk.open(CATALOGUE_FILE).truncate(b * ROW_BYTES)
     opened = reopened(disk)
     assert opened.state == {A: b"", B: b"da"}
     assert not opened.logged.files.catalogue.damaged
     assert a in opened.logged.files.catalogue.rows
+
+
+def test_damaged_row_that_a_dropped_transaction_writes_is_not_replaced() -> None:
+    """Its row never reaches the disk: later transactions would need a row that is still damaged."""
+    world, a, b = with_files(Random(3))
+    check = world.logged.write_directly(Address(a, 0), b"d" * 2000)
+    assert check is not None
+    world.logged.write([write_row(b, present(B, 0)), check])
+    world.logged.writer.flush()
+    disk = next(disk for disk in world.disk.every_crash() if not disk.content(PATH_A))
+    disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
+    opened = reopened(disk)
+    assert opened.replayed.torn
+    assert b in opened.logged.files.catalogue.damaged
 
 
 def test_replay_of_a_full_log_reports_its_progress() -> None:
