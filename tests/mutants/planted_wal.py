@@ -39,6 +39,18 @@ WAL_BUGS = (
         nodes(f"{_ENGINE}test_full_log_delays_appends_and_fails_none"),
     ),
     Planted(
+        "position written before the changes that it covers are flushed",
+        Package.STORAGE,
+        "with self._unlocked():\n    for flush in flushes:\n        flush()\n"
+        "flush_position = self.logged.write_position()\n",
+        "flush_position = self.logged.write_position()\n"
+        "with self._unlocked():\n    for flush in flushes:\n        flush()\n",
+        "A snapshot of the data volume passes for one of the end of the checkpoint.",
+        nodes(
+            f"{_DIRECTORY}test_copy_of_the_data_volume_within_a_checkpoint_is_refused_or_has_all_records"
+        ),
+    ),
+    Planted(
         "space of the log used before the header is durable",
         Package.STORAGE,
         "write_wal_header(self._file, header)\nself._header = header\n",

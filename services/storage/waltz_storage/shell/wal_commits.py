@@ -325,6 +325,9 @@ class WalCommits:
             with self._unlocked():
                 for flush in flushes:
                     flush()
+            flush_position = self.logged.write_position()
+            with self._unlocked():
+                flush_position()
             self.logged.end_checkpoint()
             self._lag.checkpoint_ended()
         finally:
