@@ -11,6 +11,7 @@ _FULL = "unit/storage/test_storage_wal_full_disk.py::"
 _DIRECTORY = "unit/storage/test_storage_wal_directory.py::"
 _HAZARDS = "unit/storage/test_storage_wal_hazards.py::"
 _FLATTENING = "unit/storage/test_storage_flattening.py::"
+_LOST_ROWS = "unit/storage/test_storage_wal_lost_rows.py::"
 _REPLAY = "unit/storage/test_storage_wal_replay.py::"
 
 WAL_BUGS = (
@@ -49,6 +50,14 @@ WAL_BUGS = (
         nodes(
             f"{_DIRECTORY}test_copy_of_the_data_volume_within_a_checkpoint_is_refused_or_has_all_records"
         ),
+    ),
+    Planted(
+        "new catalogue that fits a log from before its replay",
+        Package.STORAGE,
+        "lost_rows = _renew_catalogue(disk, files.catalogue, replayed.writer.following)\n",
+        "lost_rows = _renew_catalogue(disk, files.catalogue, replayed.writer.checkpoint)\n",
+        "A restored log is replayed into other files than it means.",
+        nodes(f"{_LOST_ROWS}test_log_from_before_its_replay_is_refused_beside_a_new_catalogue"),
     ),
     Planted(
         "space of the log used before the header is durable",

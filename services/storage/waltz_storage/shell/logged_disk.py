@@ -84,7 +84,7 @@ class LoggedDisk:
                 directory,
                 "the write-ahead log does not know all its files: this directory, or a row of the "
                 "catalogue, could not be read when this storage started",
-                "make sure that the directory can be read",
+                "make sure that the directory can be read and that its volume has space",
                 "stop this storage node cleanly and start it again",
             )
         names = {name for name in on_disk if file_of(prefix + name) is None}

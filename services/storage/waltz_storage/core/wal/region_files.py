@@ -25,6 +25,7 @@ from functools import partial
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk, DiskFile, changing
+from waltz_storage.core.errors import NoSpace
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
 from waltz_storage.core.wal.catalogue import (
     CATALOGUE_REGION,
@@ -56,7 +57,8 @@ Flush = Callable[[], None]
 def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: TransactionId) -> None:
     """Create the catalogue's file for an empty log that begins at ``position``.
 
-    The file gets its name when its content is durable. Raises NoSpace, DiskFailed.
+    The file gets its name when its content is durable. Raises DiskFailed, or NoSpace after it has
+    removed what it has written.
     """
     offset, position_row = Catalogue().move_position(position)
     raw = bytearray(FIRST_REGION * ROW_BYTES)
@@ -70,6 +72,9 @@ def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: Transac
         file.flush()
         meta.rename(_NEW_FILE, CATALOGUE_FILE)
         meta.flush_directory("")
+    except NoSpace:
+        meta.remove(_NEW_FILE)
+        raise
     finally:
         file.close()
 
