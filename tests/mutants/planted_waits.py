@@ -253,7 +253,9 @@ WAIT_BUGS = (
     Planted(
         "a mark that is written during a flush is forgotten",
         Package.STORAGE,
-        "self._marks_written.clear()\ntry:\n    self.engine.directory.flush_marks()\n",
+        "self._marks_written.clear()\nif self._marks_stopped.is_set():\n    return\n"
+        "try:\n    self.engine.directory.flush_marks()\n",
+        "if self._marks_stopped.is_set():\n    return\n"
         "try:\n    self.engine.directory.flush_marks()\n    self._marks_written.clear()\n",
         "The mark is not durable before the next append, however late that comes.",
         nodes(

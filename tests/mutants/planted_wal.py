@@ -11,6 +11,7 @@ _FULL = "unit/storage/test_storage_wal_full_disk.py::"
 _DIRECTORY = "unit/storage/test_storage_wal_directory.py::"
 _HAZARDS = "unit/storage/test_storage_wal_hazards.py::"
 _FLATTENING = "unit/storage/test_storage_flattening.py::"
+_LOST_ROWS = "unit/storage/test_storage_wal_lost_rows.py::"
 _REPLAY = "unit/storage/test_storage_wal_replay.py::"
 
 WAL_BUGS = (
@@ -37,6 +38,26 @@ WAL_BUGS = (
         "pass\n",
         "A loss of power removes records whose transactions were given up.",
         nodes(f"{_ENGINE}test_full_log_delays_appends_and_fails_none"),
+    ),
+    Planted(
+        "position written before the changes that it covers are flushed",
+        Package.STORAGE,
+        "with self._unlocked():\n    for flush in flushes:\n        flush()\n"
+        "flush_position = self.logged.write_position()\n",
+        "flush_position = self.logged.write_position()\n"
+        "with self._unlocked():\n    for flush in flushes:\n        flush()\n",
+        "A snapshot of the data volume passes for one of the end of the checkpoint.",
+        nodes(
+            f"{_DIRECTORY}test_copy_of_the_data_volume_within_a_checkpoint_is_refused_or_has_all_records"
+        ),
+    ),
+    Planted(
+        "new catalogue that fits a log from before its replay",
+        Package.STORAGE,
+        "lost_rows = _renew_catalogue(disk, files.catalogue, replayed.writer.following)\n",
+        "lost_rows = _renew_catalogue(disk, files.catalogue, replayed.writer.checkpoint)\n",
+        "A restored log is replayed into other files than it means.",
+        nodes(f"{_LOST_ROWS}test_log_from_before_its_replay_is_refused_beside_a_new_catalogue"),
     ),
     Planted(
         "space of the log used before the header is durable",

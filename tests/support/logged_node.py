@@ -65,9 +65,11 @@ class LoggedNode:
         self.commits: WalCommits = wal.commits
 
     @staticmethod
-    def opened(disk: MemoryDisk, blocks: int = 32) -> StorageDirectory:
+    def opened(
+        disk: MemoryDisk, blocks: int = 32, wal_disk: MemoryDisk | None = None
+    ) -> StorageDirectory:
         """Open the directory on ``disk``, which an earlier process has used; assign nothing."""
-        wal = WalEngine(WalOptions(blocks * BLOCK_BYTES, lambda: 0.0))
+        wal = WalEngine(WalOptions(blocks * BLOCK_BYTES, lambda: 0.0, directory=wal_disk))
         return StorageDirectory(disk, KEY, PARTITIONS, OPTIONS, wal=wal)
 
     def append(self, partition: int, size: int = 200) -> Any:

@@ -223,6 +223,7 @@ class LoggedWorld:
             for flush in self._flushes:
                 flush()
             self._flushes = None
+            self.logged.write_position()()
             self.logged.end_checkpoint()
         if self.logged.header_pending:
             self.logged.flush_header()

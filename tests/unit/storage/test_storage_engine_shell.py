@@ -98,6 +98,22 @@ class FirstDurableOnOtherThread:
             self._writer.commit(parts, durable)
 
 
+class PausedCheck(threading.Event):
+    """An event that was found unset once, on a thread that goes on only after ``may_go_on``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found_unset = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def is_set(self) -> bool:
+        if not super().is_set() and not self.found_unset.is_set():
+            self.found_unset.set()
+            assert self.may_go_on.wait(60)
+            return False
+        return super().is_set()
+
+
 @pytest.fixture
 def scene() -> Scene:
     return Scene()
@@ -182,6 +198,26 @@ async def test_stop_closes_the_directory_and_ends_all_threads(scene: Scene) -> N
     assert not scene.engine._thread.is_alive()
     assert not scene.engine._marks_thread.is_alive()
     close()
+
+
+async def test_stop_after_the_marks_thread_found_itself_needed_ends_that_thread(
+    scene: Scene,
+) -> None:
+    engine = scene.engine
+    stopped = engine._marks_stopped = PausedCheck()
+    engine.start()
+    scene.append(0)
+    await scene.answered(1)
+    assert await asyncio.to_thread(stopped.found_unset.wait, 60)
+    stopping = asyncio.create_task(engine.stop())
+    try:
+        await eventually(lambda: threading.Event.is_set(stopped) and engine._marks_written.is_set())
+        stopped.may_go_on.set()
+        await asyncio.wait_for(asyncio.shield(stopping), 10)
+    finally:
+        engine._marks_written.set()  # A thread that waits forever would keep the tests from ending.
+        await stopping
+    assert scene.failures == []
 
 
 async def test_failed_close_of_the_directory_is_reported(scene: Scene) -> None:

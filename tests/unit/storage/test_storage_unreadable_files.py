@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import MemoryDisk, MemoryFile
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
@@ -16,7 +17,9 @@ from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, PartitionUnopened
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.shell.posix_disk import PosixDisk
+from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 
 
 class UnreadableFile(MemoryFile):
@@ -29,12 +32,18 @@ class UnreadableFile(MemoryFile):
 class ClosedDisk(MemoryDisk):
     """A disk on which opening one path, or listing one directory, fails with an error number.
 
-    ``unreadable`` is a path that can be opened, but whose size cannot be read.
+    What is below the directory that cannot be listed cannot be found, either. ``unreadable`` is a
+    path that can be opened, but whose size cannot be read.
     """
 
     refused: tuple[str, int] | None = None
     refused_listing: tuple[str, int] | None = None
     unreadable: str | None = None
+
+    def exists(self, path: str) -> bool:
+        if self.refused_listing is not None and path.startswith(f"{self.refused_listing[0]}/"):
+            raise OSError(self.refused_listing[1], os.strerror(self.refused_listing[1]))
+        return super().exists(path)
 
     def names(self, directory: str) -> list[str]:
         if self.refused_listing is not None and directory == self.refused_listing[0]:
@@ -49,8 +58,9 @@ class ClosedDisk(MemoryDisk):
         return super().open(path)
 
 
-def directory_on(disk: Disk) -> StorageDirectory:
-    return StorageDirectory(disk, uuid.UUID(int=5), 2, LogOptions(lambda: 1, 1000))
+def directory_on(disk: Disk, engine: str = "files") -> StorageDirectory:
+    wal = WalEngine(WalOptions(32 * BLOCK_BYTES, lambda: 0.0)) if engine == "wal" else None
+    return StorageDirectory(disk, uuid.UUID(int=5), 2, LogOptions(lambda: 1, 1000), wal=wal)
 
 
 @pytest.fixture
@@ -122,19 +132,51 @@ def test_index_without_data_file_that_cannot_be_opened_refuses_its_partition_onl
     ("number", "kind"), [(errno.EIO, PartitionDamaged), (errno.EMFILE, PartitionUnopened)]
 )
 @pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("start", ["files", "wal", "wal after a crash"])
 def test_directory_that_cannot_be_listed_refuses_its_partition_only(
-    disk: ClosedDisk, number: int, kind: type[Exception], known: bool
+    disk: ClosedDisk, number: int, kind: type[Exception], known: bool, start: str
 ) -> None:
-    directory = directory_on(disk)
+    engine = start.partition(" ")[0]
+    directory = directory_on(disk, engine)
     directory.assign(1)
-    directory.close()
+    if start.endswith("crash"):
+        directory._abandon()
+    else:
+        directory.close()
     if not known:
         disk.remove(FLUSHED_FILE)
     disk.refused_listing = ("0", number)
-    directory = directory_on(disk)
+    directory = directory_on(disk, engine)
     assert isinstance(directory.refused[0], kind)
     assert f"{os.strerror(number)} (0" in str(directory.refused[0])
     assert 1 in directory.partitions
+
+
+@pytest.mark.parametrize("assigned", [True, False])
+def test_files_that_the_log_could_not_list_are_kept_until_a_start_after_a_clean_stop(
+    disk: ClosedDisk, assigned: bool
+) -> None:
+    """To take them for missing would create the first segment anew, over the records."""
+    directory = directory_on(disk, "wal")
+    record = Record(0, ReqId(1, 2, 0, 0), 0, b"data", 7)
+    directory.partition(0).log.append(RecordBatch.of([record]))
+    if not assigned:
+        directory.unassign(0, delete_files=False)
+    directory.close()
+    disk.refused_listing = ("0", errno.EACCES)
+    directory = directory_on(disk, "wal")
+    disk.refused_listing = None
+    remedy = "stop this storage node cleanly and start it again"
+    with pytest.raises(PartitionUnopened, match=remedy):
+        directory.assign(0)
+    with pytest.raises(PartitionUnopened, match=remedy):
+        directory.unassign(0, delete_files=True)
+    with pytest.raises(PartitionUnopened, match=remedy):
+        directory.assign(0)
+    directory.close()
+    directory = directory_on(disk, "wal")
+    directory.assign(0)
+    assert list(directory.partition(0).log.read_batch(0, 9, 999)) == [record]
 
 
 def test_index_without_data_file_whose_size_is_unreadable_is_damage(disk: ClosedDisk) -> None:

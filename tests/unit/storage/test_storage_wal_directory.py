@@ -105,6 +105,29 @@ def test_older_copy_of_the_wal_volume_is_refused() -> None:
         LoggedNode(node.disk.restarted(), wal_disk=copy)
 
 
+def test_copy_of_the_data_volume_within_a_checkpoint_is_refused_or_has_all_records() -> None:
+    """The log gives up all that a checkpoint has flushed, and the copy may lack some of it."""
+    node, home = used_node()
+    for partition in (0, 0, 1, 2):
+        node.append(partition, 30_000)
+    wanted = node.lengths()
+    copies: list[MemoryDisk] = []
+    node.disk.observer = lambda: copies.extend(
+        [node.disk.restarted(), *(node.disk.crashed(Random(n)) for n in range(4))]
+    )
+    node.commits.checkpoint()
+    node.disk.observer = None
+    opened = 0
+    for copy in copies:
+        try:
+            again = LoggedNode.opened(copy, wal_disk=home.restarted())
+        except DirectoryRefused:
+            continue
+        opened += 1
+        assert lengths(again) == wanted
+    assert 0 < opened < len(copies)
+
+
 def test_interrupted_first_start_is_repeated() -> None:
     """Each crash leaves a directory that the same settings open again."""
     data, home = MemoryDisk(), MemoryDisk()

@@ -6,15 +6,16 @@ from random import Random
 
 import pytest
 
-from tests.support.logged_node import LoggedNode, used
+from tests.support.logged_node import LoggedNode, lengths, used
 from waltz.protocol import storage
 from waltz.testing.disk import UNLIMITED, MemoryDisk
-from waltz_storage.core.log.segment_format import HEADER_BYTES
+from waltz_storage.core.log.segment_format import ENTRY_BYTES, HEADER_BYTES
 from waltz_storage.core.wal.catalogue import ROW_BYTES
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 
 FULL_SEGMENT = 41_000
 """The size of a record that fills a segment."""
+SECOND_SEGMENT = "0/0000000000000000001.seg"
 
 
 def node_with_full_segment() -> LoggedNode:
@@ -120,3 +121,26 @@ def test_crash_at_the_creation_of_a_segment_leaves_an_open_partition() -> None:
         assert again.lengths()[0] in (1, 2)
         assert not _temporary_files(disk)
     assert left > 0
+
+
+def test_start_on_a_full_disk_after_a_crash_at_the_creation_of_a_segment_creates_it() -> None:
+    """The file that takes the space may be left: the replay needs just that space."""
+    node = node_with_full_segment()
+    # Space for the index entry of the full segment, and for the headers of the new one.
+    node.disk.space = space = used(node.disk) + ENTRY_BYTES + 2 * HEADER_BYTES
+    crashes: list[MemoryDisk] = []
+    node.disk.observer = lambda: crashes.extend(
+        [node.disk.restarted(), *(node.disk.crashed(Random(n)) for n in range(3))]
+    )
+    node.append(0)
+    node.disk.observer = None
+    needing = 0
+    for disk in crashes:
+        temporary = _temporary_files(disk)
+        disk.space = space
+        again = LoggedNode.opened(disk, 64)
+        assert again.refused == {}
+        assert lengths(again)[0] in (1, 2)
+        assert not _temporary_files(disk)
+        needing += bool(temporary) and disk.exists(SECOND_SEGMENT)
+    assert needing > 0

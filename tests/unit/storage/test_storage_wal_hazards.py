@@ -40,6 +40,7 @@ def flush_files(world: LoggedWorld) -> None:
     """Make the files durable as a checkpoint does, and crash before its header is written."""
     for flush in world.logged.begin_checkpoint():
         flush()
+    world.logged.write_position()()
 
 
 def test_replay_of_overlapping_move_does_not_move_twice() -> None:
@@ -80,6 +81,7 @@ def test_region_of_a_removed_file_is_not_used_before_the_checkpoint_is_durable()
     world.logged.commit([write_row(a, removed(A))])
     for flush in earlier:
         flush()
+    world.logged.write_position()()
     world.logged.end_checkpoint()
     world.logged.flush_header()
     other = catalogue.new_region()

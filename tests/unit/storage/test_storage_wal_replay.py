@@ -257,6 +257,7 @@ def test_damage_of_the_last_applied_transaction_refuses_the_log() -> None:
     block = world.logged.writer.following.block - 1
     for flush in world.logged.begin_checkpoint():
         flush()
+    world.logged.write_position()()
     disk = world.disk.restarted()
     disk.damage(WAL_FILE, block * BLOCK_BYTES + 30, b"?")
     with pytest.raises(VolumesDiffer, match="the write-ahead log is older than the catalogue"):
@@ -299,6 +300,38 @@ def test_older_copy_of_the_log_or_the_catalogue_is_refused(older: str) -> None:
         reopened(disk)
 
 
+def test_data_volume_of_a_moment_within_a_checkpoint_is_refused_or_complete() -> None:
+    """The log of a later moment has its own volume and gives up what the checkpoint has flushed."""
+    world, a, _ = with_files(Random(3))
+    new, catalogue = FileName(FileKind.DATA, 0, 1), world.logged.files.catalogue
+    # Its row is in another sector than the position: a crash may leave one without the other.
+    while (c := catalogue.new_region()) < 40:
+        pass
+    world.logged.commit([write_data(a, 0, b"data")])
+    world.logged.commit([write_row(c, present(new)), write_data(c, 0, b"more")])
+    moments: list[MemoryDisk] = []
+    world.disk.observer = lambda: moments.extend(
+        [
+            world.disk.restarted(),
+            *every_crash(world.disk),
+            *(world.disk.crashed(Random(n)) for n in range(20)),
+        ]
+    )
+    world.logged.checkpoint()
+    world.disk.observer = None
+    complete = 0
+    for disk in moments:
+        disk.damage(WAL_FILE, 0, world.disk.content(WAL_FILE))
+        try:
+            opened = reopened(disk)
+        except VolumesDiffer:
+            continue
+        complete += 1
+        assert opened.state == {A: b"data", B: b"", new: b"more"}
+        assert opened.logged.files.catalogue.region_of(new) == c
+    assert 0 < complete < len(moments)
+
+
 def test_damaged_row_is_refused_only_if_the_log_needs_it() -> None:
     world, a, b = with_files(Random(3))
     assert (a, b) == (FIRST_REGION, FIRST_REGION + 1)
@@ -313,16 +346,36 @@ def test_damaged_row_is_refused_only_if_the_log_needs_it() -> None:
             assert reopened(disk).state[A] == b"data"
 
 
-def test_damaged_row_that_the_log_writes_is_replaced() -> None:
+@pytest.mark.parametrize("loss", ["damaged", "zeros", "cut off"])
+def test_lost_row_that_the_log_writes_is_replaced(loss: str) -> None:
     world, a, b = with_files(Random(3))
     world.logged.commit([write_data(b, 0, b"data")])
     world.logged.commit([write_row(b, present(B, 2))])
     disk = world.disk.restarted()
-    disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
+    if loss == "damaged":
+        disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
+    elif loss == "zeros":
+        disk.damage(CATALOGUE_FILE, b * ROW_BYTES, bytes(ROW_BYTES))
+    else:
+        disk.open(CATALOGUE_FILE).truncate(b * ROW_BYTES)
     opened = reopened(disk)
     assert opened.state == {A: b"", B: b"da"}
     assert not opened.logged.files.catalogue.damaged
     assert a in opened.logged.files.catalogue.rows
+
+
+def test_damaged_row_that_a_dropped_transaction_writes_is_not_replaced() -> None:
+    """Its row never reaches the disk: later transactions would need a row that is still damaged."""
+    world, a, b = with_files(Random(3))
+    check = world.logged.write_directly(Address(a, 0), b"d" * 2000)
+    assert check is not None
+    world.logged.write([write_row(b, present(B, 0)), check])
+    world.logged.writer.flush()
+    disk = next(disk for disk in world.disk.every_crash() if not disk.content(PATH_A))
+    disk.damage(CATALOGUE_FILE, b * ROW_BYTES + 3, b"?")
+    opened = reopened(disk)
+    assert opened.replayed.torn
+    assert b in opened.logged.files.catalogue.damaged
 
 
 def test_replay_of_a_full_log_reports_its_progress() -> None:

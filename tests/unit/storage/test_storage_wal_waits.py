@@ -92,6 +92,40 @@ def test_checkpoint_that_was_asked_for_is_made_once(monkeypatch: pytest.MonkeyPa
         node.commits.end_thread()
 
 
+class _EndBeforeClear(threading.Event):
+    """An event before whose first `clear` another thread ends the thread of ``commits``."""
+
+    def __init__(self, commits: WalCommits) -> None:
+        super().__init__()
+        self.ending = threading.Thread(target=commits.end_thread, daemon=True)
+        self._was_set = threading.Event()
+
+    def set(self) -> None:
+        super().set()
+        self._was_set.set()
+
+    def clear(self) -> None:
+        if self.ending.ident is None:
+            self._was_set.clear()
+            self.ending.start()
+            assert self._was_set.wait(_SECONDS)
+        super().clear()
+
+
+def test_end_that_is_asked_for_before_a_checkpoint_does_not_wait_for_its_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("waltz_storage.shell.wal_commits.pause_after", lambda _: 2 * _SECONDS)
+    node = LoggedNode(MemoryDisk())
+    wake = node.commits._wake = _EndBeforeClear(node.commits)
+    wake.set()
+    node.commits.start(node.failures.put)
+    while wake.ending.ident is None:
+        threading.Event().wait(0.001)
+    wake.ending.join(_SECONDS)
+    assert not wake.ending.is_alive()
+
+
 class _SlowCheckpointDisk(MemoryDisk):
     """A disk whose flushes wait for ``may_flush`` on the thread of the checkpoint."""
 

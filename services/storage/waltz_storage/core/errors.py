@@ -109,10 +109,17 @@ class PartitionUnopened(RequestRefused):
     ``file`` is relative to the storage directory.
     """
 
-    def __init__(self, partition: int, file: str, why: str, advice: str) -> None:
+    def __init__(
+        self,
+        partition: int,
+        file: str,
+        why: str,
+        advice: str,
+        then: str = "assign it again or restart this storage node",
+    ) -> None:
         super().__init__(
             f"partition {partition} cannot be opened: {why} ({file}); it is not served and its "
-            f"files are unchanged: {advice}, then assign it again or restart this storage node"
+            f"files are unchanged: {advice}, then {then}"
         )
         self.file = file
         self.why = why

@@ -204,9 +204,11 @@ class EngineThread:
         """Make the flushed marks durable from time to time, while rounds write them."""
         while True:
             self._marks_written.wait()
+            # `_stop` sets `_marks_stopped` before `_marks_written`: to clear the latter after the
+            # check could lose the wake-up of `_stop`, which would then wait forever.
+            self._marks_written.clear()
             if self._marks_stopped.is_set():
                 return
-            self._marks_written.clear()
             try:
                 self.engine.directory.flush_marks()
             except Exception as error:

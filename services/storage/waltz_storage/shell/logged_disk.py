@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from waltz_storage.core.disk import Disk, DiskFile
-from waltz_storage.core.errors import NoSpace
+from waltz_storage.core.errors import NoSpace, PartitionUnopened
 from waltz_storage.core.wal.catalogue import FileName, RowState, present, removed, write_row
 from waltz_storage.core.wal.logged_file_state import (
     LoggedFileState,
@@ -28,6 +29,7 @@ from waltz_storage.core.wal.logged_file_state import (
     path_of,
 )
 from waltz_storage.core.wal.operations import Address, WriteData
+from waltz_storage.core.wal.wal_start import partition_directories
 from waltz_storage.shell.wal_commits import OnApplied, WalCommits
 
 _WRITE_BYTES = 1 << 20
@@ -51,8 +53,14 @@ class LoggedDisk:
         """The state of each segment file, by its path, also of one that is being created."""
         for region, row in commits.logged.files.catalogue.rows.items():
             path = path_of(row.file)
-            if row.state is RowState.PRESENT and disk.exists(path):
+            if row.state is RowState.PRESENT and self._may_exist(path):
                 self._states[path] = LoggedFileState(region, row.file, loaded=False, inherited=True)
+        self._incomplete = {
+            directory
+            for directory, names in partition_directories(disk)
+            if names is None or self._without_row(directory, names)
+        }
+        """The directories that may have segment files of which the catalogue has no row."""
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""
@@ -62,9 +70,24 @@ class LoggedDisk:
         return path in self._states or self._disk.exists(path)
 
     def names(self, directory: str) -> list[str]:
-        """See `Disk`."""
+        """See `Disk`.
+
+        Raises PartitionUnopened if the directory has segment files of which the catalogue has no
+        row. They cannot be changed by way of the log, and must not be taken for missing: a new file
+        with such a name would be written over the records.
+        """
         prefix = f"{directory}/" if directory else ""
-        names = {name for name in self._disk.names(directory) if file_of(prefix + name) is None}
+        on_disk = self._disk.names(directory)
+        if directory in self._incomplete and self._without_row(directory, on_disk):
+            raise PartitionUnopened(
+                int(directory),
+                directory,
+                "the write-ahead log does not know all its files: this directory, or a row of the "
+                "catalogue, could not be read when this storage started",
+                "make sure that the directory can be read and that its volume has space",
+                "stop this storage node cleanly and start it again",
+            )
+        names = {name for name in on_disk if file_of(prefix + name) is None}
         if directory:
             with self.commits.locked():
                 paths = list(self._states)
@@ -117,7 +140,7 @@ class LoggedDisk:
 
         When the transaction is applied, the file with the old name is removed, and the content is
         written to the new file, while no other change can take the space. A crash before that may
-        leave the file with the old name; the opening of the partition removes it.
+        leave the file with the old name; `start_log` removes it before the replay.
         """
         file = file_of(new)
         if file is None:
@@ -159,6 +182,21 @@ class LoggedDisk:
         self.commits.commit_all()
         if not path:
             self._disk.flush_directory(path)
+
+    def _may_exist(self, path: str) -> bool:
+        """Return whether a file exists, or whether that cannot be found out.
+
+        In the latter case its opening fails later, which refuses only its own partition.
+        """
+        try:
+            return self._disk.exists(path)
+        except OSError:
+            return True
+
+    def _without_row(self, directory: str, names: Iterable[str]) -> bool:
+        """Return whether one of the ``names`` on the disk is a segment file without a state."""
+        paths = [f"{directory}/{name}" for name in names]
+        return any(file_of(path) is not None and path not in self._states for path in paths)
 
     def _take_space(self, path: str, size: int) -> None:
         """Create a file of ``size`` zeros; raises NoSpace after it has removed the file."""

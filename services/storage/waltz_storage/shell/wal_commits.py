@@ -241,9 +241,11 @@ class WalCommits:
         pause = _LEAST_PAUSE_SECONDS
         while True:
             self._wake.wait(pause)
+            # `end_thread` sets `_closed` before `_wake`: to clear the latter after the check could
+            # lose that wake-up, and the end would wait for the whole pause.
+            self._wake.clear()
             if self._closed:
                 return
-            self._wake.clear()
             begun = self._clock()
             try:
                 with self._changed:
@@ -323,6 +325,9 @@ class WalCommits:
             with self._unlocked():
                 for flush in flushes:
                     flush()
+            flush_position = self.logged.write_position()
+            with self._unlocked():
+                flush_position()
             self.logged.end_checkpoint()
             self._lag.checkpoint_ended()
         finally:

@@ -15,13 +15,17 @@ from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.engine.rounds import RoundPart
 from waltz_storage.core.partitions.storage_directory import WalFigures
 from waltz_storage.core.wal.log_directory import lock_log_directory, untie_log_directory
+from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_replay import Progress, ReplayResult
-from waltz_storage.core.wal.wal_start import Refuse, prepare_log, start_log
+from waltz_storage.core.wal.wal_start import LostRows, Refuse, prepare_log, start_log
 from waltz_storage.shell.logged_disk import LoggedDisk
 from waltz_storage.shell.wal_commits import DIRECT_BYTES, Fail, WalCommits
 
 log = logging.getLogger(__name__)
+
+_MOST_NAMED = 5
+"""A warning names at most this many files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class WalEngine:
             prepare_log(disk, home, key, options.wal_bytes)
             control.mark_logged()
         begun = options.clock()
-        logged, result = start_log(disk, home, _log_progress, refuse)
+        started = start_log(disk, home, _log_progress, refuse)
+        result = started.result
         self._replay_seconds, self._replayed = options.clock() - begun, result
         if result.transactions:
             log.info(
@@ -107,7 +112,8 @@ class WalEngine:
                 self._replay_seconds,
                 "; an interrupted transaction at its end was dropped" if result.torn else "",
             )
-        commits = self._commits = WalCommits(logged, options.clock, options.direct_bytes)
+        _log_lost_rows(started.lost_rows)
+        commits = self._commits = WalCommits(started.logged, options.clock, options.direct_bytes)
         logged_disk = LoggedDisk(disk, commits)
         if options.fail is not None:
             commits.start(options.fail)
@@ -151,6 +157,22 @@ def _log_progress(progress: Progress) -> None:
         "replaying the write-ahead log: %d of %d KiB",
         progress.blocks * BLOCK_BYTES // 1024,
         progress.all_blocks * BLOCK_BYTES // 1024,
+    )
+
+
+def _log_lost_rows(lost: LostRows | None) -> None:
+    if lost is None:
+        return
+    log.warning(
+        "%s lacks the rows of %d segment files (%s; %s); %s",
+        CATALOGUE_FILE,
+        len(lost.files),
+        "; ".join(lost.damaged) or "no row is damaged",
+        ", ".join(lost.files[:_MOST_NAMED]) or "no file",
+        "it was made anew from the segment files, and nothing is lost. Check the volume"
+        if lost.renewed
+        else "the volume is full, so their partitions are not served: free space on it, stop this "
+        "storage node cleanly and start it again",
     )
 
 

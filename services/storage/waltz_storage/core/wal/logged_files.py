@@ -2,9 +2,9 @@
 
 `LoggedFiles` keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four
 steps, so that the caller can do the flushes on other threads: `write_large_directly`, `write`, the
-flushes of `flushes`, and `complete`. A checkpoint has three: `begin_checkpoint`, its flushes, and
-`end_checkpoint`. Commits and checkpoints may overlap. Only one thread at a time may call the
-methods.
+flushes of `flushes`, and `complete`. A checkpoint has five: `begin_checkpoint`, its flushes,
+`write_position`, its flush, and `end_checkpoint`. Commits and checkpoints may overlap. Only one
+thread at a time may call the methods.
 
 *Direct data* are written to their file before the transaction is written. In the log, the
 transaction has only a `Check` of them: their place and checksum. A *region* is the number of a file
@@ -193,15 +193,24 @@ class LoggedFiles:
         )
         self._checkpoint = self.writer.following
         self._removed.append((self._checkpoint, self.files.catalogue.take_removed()))
-        return self.files.begin_flush(self._checkpoint)
+        return self.files.begin_flush()
+
+    def write_position(self) -> Flush:
+        """Write the position of the checkpoint, whose flushes must have returned without an error.
+
+        Return the flush of the position. Raises NoSpace, DiskFailed.
+        """
+        assert self._checkpoint is not None, "a checkpoint has begun"
+        return self.files.write_position(self._checkpoint)
 
     def end_checkpoint(self) -> None:
-        """Write the header of the checkpoint; its flushes must have returned without an error.
+        """Write the header of the checkpoint; the flush of its position must have returned.
 
         The header becomes durable with the next transaction, or by `flush_header` if none comes.
         Raises DiskFailed.
         """
         assert self._checkpoint is not None, "a checkpoint has begun"
+        assert self.files.catalogue.position == self._checkpoint, "the position is durable first"
         self.writer.advance(self._checkpoint)
         self._checkpoint = None
         # Close no file while a transaction is written: a flush of its direct data may be using it.
@@ -223,6 +232,7 @@ class LoggedFiles:
         """Do a whole checkpoint on this thread; raises NoSpace, DiskFailed."""
         for flush in self.begin_checkpoint():
             flush()
+        self.write_position()()
         self.end_checkpoint()
         self.flush_header()
 

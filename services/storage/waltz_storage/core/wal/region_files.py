@@ -1,8 +1,8 @@
 """Pure. The files of the regions: operations are applied to them, then flushed by a checkpoint.
 
 A region is one file. Its row in the catalogue names the file, and creates, cuts or removes it when
-an operation writes the row. The catalogue also has the position up to which a checkpoint has begun
-(`catalogue`).
+an operation writes the row. The catalogue also has the position up to which a checkpoint has
+flushed all changes (`catalogue`).
 
 Operations are applied in the order of the log. When a replay applies an operation, its file may
 already have the changes of this operation, and of later ones, from the process that crashed. The
@@ -13,7 +13,8 @@ file: otherwise bytes beyond the end would become a part of the file, and after 
 can have any content.
 
 Files are used only through the `Disk` objects that the caller passes. Only one thread at a time may
-use the files; the flushes that `begin_flush` returns may run on other threads meanwhile.
+use the files; the flushes that `begin_flush` and `write_position` return may run on other threads
+meanwhile.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from functools import partial
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.disk import Disk, DiskFile, changing
+from waltz_storage.core.errors import NoSpace
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
 from waltz_storage.core.wal.catalogue import (
     CATALOGUE_REGION,
@@ -55,7 +57,8 @@ Flush = Callable[[], None]
 def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: TransactionId) -> None:
     """Create the catalogue's file for an empty log that begins at ``position``.
 
-    The file gets its name when its content is durable. Raises NoSpace, DiskFailed.
+    The file gets its name when its content is durable. Raises DiskFailed, or NoSpace after it has
+    removed what it has written.
     """
     offset, position_row = Catalogue().move_position(position)
     raw = bytearray(FIRST_REGION * ROW_BYTES)
@@ -69,6 +72,9 @@ def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: Transac
         file.flush()
         meta.rename(_NEW_FILE, CATALOGUE_FILE)
         meta.flush_directory("")
+    except NoSpace:
+        meta.remove(_NEW_FILE)
+        raise
     finally:
         file.close()
 
@@ -99,6 +105,8 @@ class RegionFiles:
         self._open: dict[int, Buffer] = {}
         self._dirty: set[int] = set()
         """The regions that were changed since the last `begin_flush`."""
+        self._rows_changed = False
+        """Whether a row was written since the last `begin_flush`."""
         self._changed_names: dict[tuple[int, str], tuple[Disk, str]] = {}
         """The directories in which names were changed since the last `begin_flush`, each once."""
         self._retired: list[DiskFile] = []
@@ -199,11 +207,10 @@ class RegionFiles:
         assert buffer is not None, "only a file that exists is shortened"
         buffer.file.truncate(end)
 
-    def begin_flush(self, position: TransactionId) -> list[Flush]:
+    def begin_flush(self) -> list[Flush]:
         """Write out all changes; return the flushes that make them durable, in any order.
 
-        All transactions before ``position`` must have been applied. Call `end_flush` after the
-        flushes. Raises NoSpace, DiskFailed.
+        Call `write_position` and `end_flush` after the flushes. Raises NoSpace, DiskFailed.
         """
         flushes: list[Flush] = []
         for region in sorted(self._dirty):
@@ -212,15 +219,28 @@ class RegionFiles:
             flushes.append(_flush_of(buffer.file))
         for disk, directory in self._changed_names.values():
             flushes.append(partial(disk.flush_directory, directory))
-        # The position is durable before the checkpoint in the header. It may be durable before
-        # the changes: a replay begins at the checkpoint, not at the position.
+        if self._rows_changed:
+            self._catalogue_buffer.write_out()
+            flushes.append(_flush_of(self._catalogue_file))
+        self._dirty.clear()
+        self._rows_changed = False
+        self._changed_names.clear()
+        return flushes
+
+    def write_position(self, position: TransactionId) -> Flush:
+        """Write the position; return the flush that makes it durable. Raises NoSpace, DiskFailed.
+
+        The flushes of a `begin_flush` must have returned, before which all transactions before
+        ``position`` were applied. Otherwise a snapshot of the volume could have the position
+        without these changes. With a log whose checkpoint is at the position, the snapshot would
+        pass the check of the positions, and the changes would be lost.
+
+        The position is durable before the checkpoint in the header.
+        """
         offset, position_row = self.catalogue.move_position(position)
         self._catalogue_buffer.write(offset, position_row)
         self._catalogue_buffer.write_out()
-        flushes.append(_flush_of(self._catalogue_file))
-        self._dirty.clear()
-        self._changed_names.clear()
-        return flushes
+        return _flush_of(self._catalogue_file)
 
     def end_flush(self, most_open: int) -> None:
         """Close files that nothing uses; keep at most ``most_open`` unchanged files open."""
@@ -233,8 +253,9 @@ class RegionFiles:
 
     def flush(self, position: TransactionId) -> None:
         """Do a whole flush on this thread; raises NoSpace, DiskFailed."""
-        for flush_file in self.begin_flush(position):
+        for flush_file in self.begin_flush():
             flush_file()
+        self.write_position(position)()
         self.end_flush(len(self._open))
 
     def release(self) -> None:
@@ -280,6 +301,7 @@ class RegionFiles:
             raise CatalogueDamaged(f"row {region} would get another file, but its file exists")
         self.catalogue.write(region, row)
         self._catalogue_buffer.write(region * ROW_BYTES, row.encode(region))
+        self._rows_changed = True
         if row.state is RowState.PRESENT:
             buffer = self._buffer_to_change(region)
             assert buffer is not None, "the row is present"

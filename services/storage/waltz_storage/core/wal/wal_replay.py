@@ -89,12 +89,24 @@ class _Survey:
     transactions: int = 0
     blocks: int = 0
     last: Transaction | None = None
-    """The last of the transactions."""
+    """The last of the transactions, which ``rows`` and ``named`` lack until it is `note`d."""
     rows: dict[int, CatalogueRow] = field(default_factory=dict)
     """For each region, the row that the log writes first."""
     named: set[int] = field(default_factory=set)
     """The regions that operations read, change or check. A write of a row counts as a change of the
     row's region, not of the catalogue (`changed_range`)."""
+
+    def note(self, transaction: Transaction) -> None:
+        """Add the rows and regions of a transaction that will be applied.
+
+        Raises CatalogueDamaged if it changes the catalogue otherwise than by rows.
+        """
+        for region, row in written_rows(transaction.operations):
+            self.rows.setdefault(region, row)
+        for operation in transaction.operations:
+            self.named.add(changed_range(operation).region)
+            if isinstance(operation, Move):
+                self.named.add(operation.source.region)
 
 
 def replay_log(
@@ -117,7 +129,6 @@ def replay_log(
     header = recover_wal_header(file)
     reader = BlockReader(file)
     survey, end = _survey_log(header, reader)
-    _complete_rows(files, survey)
     last = survey.last
     if last is not None and not _direct_data_are_whole(last, files, header.checksum):
         # The last transaction was interrupted and never answered: drop it.
@@ -125,6 +136,10 @@ def replay_log(
         survey.transactions -= 1
         survey.blocks -= last.blocks
         last = None
+    if last is not None:
+        survey.note(last)
+    # A dropped transaction must not be noted: its rows would be in memory and never on the disk.
+    _complete_rows(files, survey)
     _check_position(header, end, files)
     if last is not None:
         _write_last_again(file, files, header, last)
@@ -145,30 +160,27 @@ def _survey_log(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd
     for scanned in scan_transactions(header, reader.read_block):
         if isinstance(scanned, LogEnd):
             return survey, scanned
+        if survey.last is not None:
+            survey.note(survey.last)
         survey.transactions += 1
         survey.blocks += scanned.blocks
         survey.last = scanned
-        for region, row in written_rows(scanned.operations):
-            survey.rows.setdefault(region, row)
-        for operation in scanned.operations:
-            survey.named.add(changed_range(operation).region)
-            if isinstance(operation, Move):
-                survey.named.add(operation.source.region)
     raise AssertionError("a scan ends with the end of the log")
 
 
 def _complete_rows(files: RegionFiles, survey: _Survey) -> None:
-    """Replace damaged rows of the catalogue, in memory, by the rows in the log.
+    """Replace damaged and missing rows of the catalogue, in memory, by the rows in the log.
 
     A crash may have torn a row that the log writes. Operations in the log before that write need
-    the row as it was before, which is lost. The row that the log writes first can take its place:
+    the row as it was before, which is lost. It is missing if zeros took its place, or if the end of
+    the catalogue was cut off. The row that the log writes first can take its place:
     it names the same file (docs/decisions/write-ahead-log.md, invariant 5). A later row may say
     that the file is removed: with that one, operations before the removal would be left out. Raises
     CatalogueDamaged if an operation needs a row that neither the catalogue nor the log has.
     """
     catalogue = files.catalogue
     for region, row in survey.rows.items():
-        if region in catalogue.damaged:
+        if region not in catalogue.rows:  # It is damaged, missing, or of a new file.
             catalogue.write(region, row)
     regions_with_row = survey.rows.keys() | catalogue.rows.keys()
     for region in sorted(survey.named - regions_with_row):

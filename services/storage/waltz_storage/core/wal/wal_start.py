@@ -12,15 +12,22 @@ the same object if the log has no directory of its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from waltz_storage.core.disk import Disk
-from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
-from waltz_storage.core.wal.catalogue import CatalogueDamaged, CatalogueRow, present
+from waltz_storage.core.errors import DirectoryRefused, NoSpace, PartitionDamaged
+from waltz_storage.core.wal.catalogue import (
+    Catalogue,
+    CatalogueDamaged,
+    CatalogueRow,
+    RowState,
+    present,
+)
 from waltz_storage.core.wal.checksums import DEFAULT
 from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
-from waltz_storage.core.wal.logged_file_state import file_of, path_of
+from waltz_storage.core.wal.logged_file_state import file_of, is_new_segment, path_of
 from waltz_storage.core.wal.logged_files import LoggedFiles
 from waltz_storage.core.wal.operations import Check
 from waltz_storage.core.wal.region_files import CATALOGUE_FILE, RegionFiles, create_catalogue
@@ -46,6 +53,33 @@ _REMEDY = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class LostRows:
+    """Rows that the catalogue had lost after a replay, which needed none of them.
+
+    ``damaged`` says what is wrong with each damaged row, and ``files`` has the paths of the segment
+    files without a row. If ``renewed``, the catalogue was made anew and has a row of each file that
+    could be listed. Otherwise the volume is full, and `LoggedDisk` refuses the partitions of the
+    files.
+    """
+
+    damaged: tuple[str, ...]
+    files: tuple[str, ...]
+    renewed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartedLog:
+    """An open log with its files, and what the replay has done.
+
+    ``lost_rows`` is None if the catalogue had lost no row.
+    """
+
+    logged: LoggedFiles
+    result: ReplayResult
+    lost_rows: LostRows | None
+
+
 def prepare_log(disk: Disk, home: Disk, key: uuid.UUID, wal_bytes: int) -> None:
     """Make an empty log in ``home``, and the catalogue of the plain directory ``disk``.
 
@@ -63,11 +97,11 @@ def prepare_log(disk: Disk, home: Disk, key: uuid.UUID, wal_bytes: int) -> None:
 
 def start_log(
     disk: Disk, home: Disk, progress: Callable[[Progress], None], refuse: Refuse
-) -> tuple[LoggedFiles, ReplayResult]:
-    """Replay the log in ``home`` of the directory ``disk``.
+) -> StartedLog:
+    """Replay the log in ``home`` of the directory ``disk``, and make a damaged catalogue anew.
 
-    ``refuse`` is called before the log forgets which partitions have damaged records. Return the
-    files, which are changed by way of the log from now on, and what the replay has done.
+    ``refuse`` is called before the log forgets which partitions have damaged records. The returned
+    files are changed by way of the log from now on.
 
     Raises DirectoryRefused if the log is missing or damaged (see `replay_log` for the files that it
     may have changed before). Raises OSError, NoSpace, DiskFailed.
@@ -75,6 +109,7 @@ def start_log(
     for place, name in ((home, WAL_FILE), (disk, CATALOGUE_FILE)):
         if not place.exists(name):
             raise DirectoryRefused(f"the file {name} is missing. {_REMEDY}")
+    _release_space(disk)
     with ExitStack() as opened:
         # The catalogue is in the directory of the segments.
         files = RegionFiles(disk, disk)
@@ -89,9 +124,60 @@ def start_log(
             raise DirectoryRefused(
                 f"the write-ahead log {WAL_FILE} cannot be replayed: {error}. {_REMEDY}"
             ) from error
+        lost_rows = _renew_catalogue(disk, files.catalogue, replayed.writer.following)
+        if lost_rows is not None and lost_rows.renewed:
+            old, files = files, RegionFiles(disk, disk)
+            old.release()
         opened.pop_all()
     logged = LoggedFiles(replayed.writer, files, replayed.checksum, MOST_OPEN_FILES)
-    return logged, replayed.result
+    return StartedLog(logged, replayed.result, lost_rows)
+
+
+def _renew_catalogue(disk: Disk, catalogue: Catalogue, end: TransactionId) -> LostRows | None:
+    """Make the catalogue anew if rows are lost; return the lost rows, None if there are none.
+
+    Without its row, a file would be hidden from its partition. The new rows have other regions.
+    That is correct because the log is empty after its replay, apart from a transaction without
+    operations: nothing in it names a region. The new catalogue takes the place of the old one by a
+    renaming. So a crash leaves one of them, and the log fits both.
+
+    The new position is ``end``, the end of the log, after that transaction. A copy of the log from
+    before the replay ends earlier, so it is refused beside the new catalogue, whose regions it does
+    not mean.
+
+    The rows of a directory that cannot be listed are kept. Raises OSError, DiskFailed.
+    """
+    directories = list(partition_directories(disk))
+    paths = [f"{directory}/{name}" for directory, names in directories for name in names or ()]
+    files = [(path, file) for path in paths if (file := file_of(path)) is not None]
+    without_row = tuple(path for path, file in files if catalogue.region_of(file) is None)
+    damaged = tuple(catalogue.damaged.values())
+    if not without_row and not damaged:
+        return None
+    unlisted = {directory for directory, names in directories if names is None}
+    kept = [
+        row
+        for row in catalogue.rows.values()
+        if row.state is RowState.PRESENT and str(row.file.partition) in unlisted
+    ]
+    try:
+        create_catalogue(disk, [*_rows_of_segments(disk), *kept], end)
+    except NoSpace:
+        return LostRows(damaged, without_row, renewed=False)
+    return LostRows(damaged, without_row, renewed=True)
+
+
+def _release_space(disk: Disk) -> None:
+    """Remove the files that took the space for new segments when the last process ended.
+
+    They hold no records (see `LoggedDisk.rename`). If the transaction that creates the segment is
+    durable, the replay needs their space: on a full disk it would fail at each start.
+    """
+    for directory, names in partition_directories(disk):
+        for name in names or ():
+            path = f"{directory}/{name}"
+            if is_new_segment(path):
+                disk.remove(path)
 
 
 def _damaged_partitions(
@@ -189,12 +275,28 @@ def _not_empty(why: str) -> str:
 def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
     """Make the name of each segment file durable, and return a row for each of these files.
 
-    The last process, which used no log, may have been killed before it flushed a directory.
+    The last process, which used no log, may have been killed before it flushed a directory. A
+    directory that cannot be listed is left out: `LoggedDisk` refuses its partition.
     """
     rows: list[CatalogueRow] = []
+    for directory, names in partition_directories(disk):
+        if names is None:
+            continue
+        disk.flush_directory(directory)
+        files = [file_of(f"{directory}/{name}") for name in names]
+        rows += [present(file) for file in files if file is not None]
+    return rows
+
+
+def partition_directories(disk: Disk) -> Iterator[tuple[str, list[str] | None]]:
+    """Yield each directory of a partition and the sorted names in it, None if they are unknown.
+
+    Raises OSError if the storage directory itself cannot be listed.
+    """
     for directory in sorted(disk.names("")):
         if directory.isascii() and directory.isdecimal():
-            disk.flush_directory(directory)
-            paths = [f"{directory}/{name}" for name in sorted(disk.names(directory))]
-            rows += [present(file) for file in map(file_of, paths) if file is not None]
-    return rows
+            try:
+                names = sorted(disk.names(directory))
+            except OSError:
+                names = None
+            yield directory, names
