@@ -119,6 +119,8 @@ RANGE_BUGS = (
 )
 
 _STORED = "unit/client/test_client_stored_ranges.py::"
+_LATE = "unit/client/test_client_late_answers.py::"
+_READS = "unit/client/test_client_read_requests.py::"
 _PASSED_ON = "unit/server/test_server_stored_ranges.py::"
 
 STORED_BUGS = (
@@ -183,6 +185,22 @@ STORED_BUGS = (
         "self.wrong_stored_ranges += 1\n",
         "A reader requests a damaged range for ever, and no storage is asked to verify it.",
         nodes(_STORED + "test_wrong_stored_range_is_requested_again_in_the_verified_form"),
+    ),
+    Planted(
+        "an answer that arrives after the timeout is thrown away",
+        Package.CLIENT,
+        "if not open_request.sent:\n    self._forget_ids(open_request)\nself._send(open_request)\n",
+        "self._forget_ids(open_request)\nself._send(open_request)\n",
+        "On a slow connection every answer comes too late, and no read ends.",
+        nodes(_LATE + "test_first_answer_to_any_id_of_a_repeated_request_is_its_only_result"),
+    ),
+    Planted(
+        "the answers of a server that has lost the partition confirm each other at once",
+        Package.CLIENT,
+        "self._pause(open_request, NOT_READY_BACKOFF_SECONDS)\n",
+        "self._pause(open_request, 0.01)\n",
+        "A read of a range raises ClientAhead for a position that is in the log.",
+        nodes(_READS + "test_confirmations_of_a_short_log_are_apart"),
     ),
     Planted(
         "a stored range beyond the mark of its answer is accepted",

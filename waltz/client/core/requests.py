@@ -257,8 +257,8 @@ class PartitionRequests:
             )
         else:
             self.wrong_stored_ranges += 1
-            open_request.num_ahead = 0
             open_request.trusts_disks = False
+            open_request.num_ahead = 0
             self._send(open_request)
 
     def _handle_mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
