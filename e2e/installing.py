@@ -35,9 +35,9 @@ def install(**values: str) -> None:
     run("helm", "upgrade", "--install", RELEASE, str(resources.CHART), *arguments)
 
 
-def install_in(kubectl: Kubectl, replicas: int = 1) -> None:
+def install_in(kubectl: Kubectl) -> None:
     """Install an operator into one namespace, which is the only one that it watches."""
-    values = f"watchNamespace={kubectl.namespace},crds.install=false,replicas={replicas}"
+    values = f"watchNamespace={kubectl.namespace},crds.install=false,replicas=1"
     chart = str(resources.CHART)
     run("helm", "install", RELEASE, chart, "-n", kubectl.namespace, "--set", values)
 

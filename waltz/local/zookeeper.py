@@ -155,9 +155,8 @@ class ZooKeeperProcess:
         """Start the server, if it does not run, and wait until it opens sessions.
 
         ``on_launch`` is called before that wait, when the process has its id. Several threads may
-        call this method at the same time. Raises ZooKeeperNotStarted if Java is
-        missing or too old, pyspark is missing, the port is in use, or the server exits or does not
-        answer in time.
+        call this method at the same time. Raises ZooKeeperNotStarted if Java is missing or too old,
+        pyspark is missing, the port is in use, or the server exits or does not answer in time.
         """
         # Without the lock, two threads that find no server would start one each. The second would
         # fail at the port, and the first would run on as a process that this object has forgotten

@@ -104,17 +104,22 @@ def test_space_reservation_file_is_removed_after_segment_creation() -> None:
     assert not _temporary_files(node.disk)
 
 
-def test_crash_at_the_creation_of_a_segment_leaves_an_open_partition() -> None:
-    """The file that takes the space may be left; it has no record, and an opening removes it."""
-    node = node_with_full_segment()
+def _crashes_within_an_append(node: LoggedNode) -> list[MemoryDisk]:
+    """Append to partition 0; return the disks that a kill or a power loss would leave meanwhile."""
     crashes: list[MemoryDisk] = []
     node.disk.observer = lambda: crashes.extend(
         [node.disk.restarted(), *(node.disk.crashed(Random(n)) for n in range(3))]
     )
     node.append(0)
     node.disk.observer = None
+    return crashes
+
+
+def test_crash_at_the_creation_of_a_segment_leaves_an_open_partition() -> None:
+    """The file that takes the space may be left; it has no record, and an opening removes it."""
+    node = node_with_full_segment()
     left = 0
-    for disk in crashes:
+    for disk in _crashes_within_an_append(node):
         left += bool(_temporary_files(disk))
         again = LoggedNode(disk, 64)
         assert again.directory.refused == {}
@@ -128,14 +133,8 @@ def test_start_on_a_full_disk_after_a_crash_at_the_creation_of_a_segment_creates
     node = node_with_full_segment()
     # Space for the index entry of the full segment, and for the headers of the new one.
     node.disk.space = space = used(node.disk) + ENTRY_BYTES + 2 * HEADER_BYTES
-    crashes: list[MemoryDisk] = []
-    node.disk.observer = lambda: crashes.extend(
-        [node.disk.restarted(), *(node.disk.crashed(Random(n)) for n in range(3))]
-    )
-    node.append(0)
-    node.disk.observer = None
     needing = 0
-    for disk in crashes:
+    for disk in _crashes_within_an_append(node):
         temporary = _temporary_files(disk)
         disk.space = space
         again = LoggedNode.opened(disk, 64)
