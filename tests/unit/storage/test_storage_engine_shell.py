@@ -200,7 +200,7 @@ async def test_stop_closes_the_directory_and_ends_all_threads(scene: Scene) -> N
     close()
 
 
-async def test_stop_after_the_marks_thread_found_itself_needed_ends_that_thread(
+async def test_stop_between_the_check_and_the_wait_of_the_marks_thread_ends_it(
     scene: Scene,
 ) -> None:
     engine = scene.engine
