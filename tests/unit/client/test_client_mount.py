@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from waltz.client.core.feed import PartitionFeed
-from waltz.client.core.mount import AHEAD_CONFIRMATIONS, MOUNT_TIMEOUT_SECONDS, RequestIds
+from waltz.client.core.mount import (
+    AHEAD_CONFIRMATIONS,
+    MOUNT_TIMEOUT_SECONDS,
+    Phase,
+    RequestIds,
+)
 from waltz.protocol.client_server import (
     FeedRequest,
     FeedSuspended,
@@ -107,20 +112,32 @@ def test_mount_that_feeds_transactions_does_not_time_out(scene: Scene) -> None:
     assert len(scene.sent(MountRequest)) == 1
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"), [(4, [5, 16, 37, 78, 119]), (5, [5, 11, 17, 23, 29])]
-)
-def test_unanswered_mount_is_repeated_after_growing_times_only_at_servers_of_0_13_2(
-    scene: Scene, version: int, expected: list[int]
-) -> None:
-    """Each repetition takes a place in the queue of the partition, which has 100 places."""
+@pytest.mark.parametrize("version", [4, 5])
+def test_unanswered_mount_is_repeated_after_growing_times(scene: Scene, version: int) -> None:
+    """At a server of 0.13.2 each repetition takes one of the 100 places of the partition's queue.
+
+    On a slow connection an answer must come before the next request.
+    """
     scene.feed.attach(GENERATION, 1, version)
     scene.sent(MountRequest)
-    assert repetitions(scene, 0, 120)[:5] == expected
+    assert repetitions(scene, 0, 120)[:5] == [5, 16, 37, 78, 119]
     session = scene.feed.mount.request_id
     assert session is not None
     scene.feed.received(MountResponse(session, MountState.NOT_READY))
     assert repetitions(scene, 200, 208)[:2] == [201, 207], "an answer ends the growth"
+
+
+def test_mount_whose_answers_are_late_is_mounted_by_one_of_them(scene: Scene) -> None:
+    """An answer arrives 12 s after its request, for example behind a long answer."""
+    scene.feed.attach(GENERATION, 1, 6)
+    answers: dict[int, ReqId] = {}
+    for second in range(60):
+        for request in scene.sent(MountRequest):
+            answers[second + 12] = request.req_id
+        if (answered := answers.get(second)) is not None:
+            scene.feed.received(MountResponse(answered, MountState.READY))
+        scene.feed.tick(float(second))
+    assert scene.feed.mount.phase is Phase.MOUNTED
 
 
 def repetitions(scene: Scene, begin: int, end: int) -> list[int]:

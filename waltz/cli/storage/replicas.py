@@ -20,6 +20,7 @@ from waltz.admin import (
     UnknownPartition,
     compare_replicas,
 )
+from waltz.cli.admin_access import STORAGE_ANSWER_SECONDS
 from waltz.cli.changes import Change, RecoveryChange, change, recovery_change, show_change
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.fields import ResultForm, prints
@@ -314,6 +315,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
                 cluster,
                 await tls_of(where, cluster),
                 partition,
+                observation_seconds=STORAGE_ANSWER_SECONDS,
                 metadata_seconds=CONNECT_SECONDS,
                 # Ids start at 0, so id + 1 is the number of compared transactions.
                 on_compared=lambda at, last: advance(at + 1, last + 1),

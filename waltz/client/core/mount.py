@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from waltz.client.core.effects import Effects
-from waltz.protocol.client_numbers import CLIENT_AHEAD_SINCE, RANGES_SINCE
+from waltz.protocol.client_numbers import CLIENT_AHEAD_SINCE
 from waltz.protocol.client_server import (
     HighWaterMarkRequest,
     HighWaterMarkResponse,
@@ -30,9 +30,11 @@ MOUNT_TIMEOUT_SECONDS = 5.0
 """A mount request is sent again if no answer and no feed arrives for this long."""
 
 _LONGEST_MOUNT_TIMEOUT_SECONDS = 40.0
-"""The timeout of a mount request to a server of Waltz 0.13.2 doubles up to this value.
+"""The timeout of a mount request doubles up to this value while no answer arrives.
 
-Such a server queues a mount while the partition has no open session. When the queue is full, the
+Only the answer to the last request counts, so requests that follow each other faster than the
+answers arrive would never mount: on a slow connection, or behind a long answer. And a server of
+Waltz 0.13.2 queues a mount while the partition has no open session. When the queue is full, the
 connection waits, with its requests to other partitions (spec/behaviour.md section 3).
 """
 
@@ -230,7 +232,7 @@ class Mount:
             self._waiting_since = now
         if now - self._waiting_since < limit:
             return
-        if self.phase is Phase.MOUNTING and self.version < RANGES_SINCE:
+        if self.phase is Phase.MOUNTING:
             self._timeout_seconds = min(2 * limit, _LONGEST_MOUNT_TIMEOUT_SECONDS)
         self._request()
 

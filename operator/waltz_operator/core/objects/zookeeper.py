@@ -146,12 +146,10 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
                     {"name": "data", "mountPath": "/data", "subPath": "zookeeper"},
                     {"name": "switch", "mountPath": "/etc/zookeeper", "readOnly": True},
                 ],
-                readinessProbe={
-                    "exec": {"command": ["/opt/zookeeper/ready"]},
-                    "timeoutSeconds": 5,
-                    "periodSeconds": 2,
-                    "failureThreshold": 3,
-                },
+                # Each probe starts a process in the container: often only until the member is ready
+                # for the first time. A member that waits for a quorum is not restarted for an hour.
+                startupProbe=_ready_probe(period=2, failures=1800),
+                readinessProbe=_ready_probe(period=5, failures=2),
                 livenessProbe={
                     "tcpSocket": {"port": ZOOKEEPER_CLIENT_PORT},
                     "initialDelaySeconds": 30,
@@ -160,6 +158,16 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
                 },
             )
         ],
+    }
+
+
+def _ready_probe(*, period: int, failures: int) -> dict[str, Any]:
+    """Return a probe every ``period`` seconds that succeeds while the member serves clients."""
+    return {
+        "exec": {"command": ["/opt/zookeeper/ready"]},
+        "timeoutSeconds": 5,
+        "periodSeconds": period,
+        "failureThreshold": failures,
     }
 
 
