@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import typer
 
 from waltz.cli.options import examples
-from waltz.runtime.extras import needs_extra
+from waltz.runtime.extras import import_quickly, needs_extra
 from waltz.runtime.one_line import OneLineGroup
 from waltz.runtime.service import Version
 
@@ -54,7 +53,7 @@ class _Commands(Mapping[str, Any]):
 def _command(name: str) -> Any:
     """Import the folder ``name`` and return its command. Raises ExtraMissing."""
     with needs_extra("waltz: the command", "cli"):
-        commands = import_module(f"waltz.cli.{name}.commands")
+        commands = import_quickly(f"waltz.cli.{name}.commands")
     parent = typer.Typer(add_completion=False)
     # Without a name, typer adds the verbs of an app to the parent itself: ``waltz top``.
     parent.add_typer(commands.app, name=name if name in _GROUPS else None)

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Iterable
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
 from waltz.client import Client, LogStream, Transaction, connect
-from waltz.client.core.ranges import format_partitions
 from waltz.client.opening import Opening
+from waltz.protocol.notation import format_partitions
 
 ANSWER_SECONDS = 30.0
 """The time limit of an append, and the default of other limits for answers of servers."""

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from waltz.client.core.ranges import parse_partitions
+from waltz.protocol.notation import parse_partitions
 
 T = TypeVar("T")
 

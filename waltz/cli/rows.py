@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, get_type_hints
 from uuid import UUID
 
-from waltz.client.core.ranges import format_partitions
+from waltz.protocol.notation import format_partitions
 
 
 @dataclass(frozen=True, slots=True)

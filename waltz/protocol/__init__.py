@@ -17,6 +17,7 @@ admin port.
   of a partition
 * `locks`: lock ids and their hashes
 * `checksums`: the CRC-32 of records, messages and files
+* `notation`: partitions, transaction ids and locks in commands and messages
 
 Source of every rule: spec/wire.md sections 1 to 13.
 """

@@ -17,7 +17,7 @@ from waltz.admin.core.problem_times import UNKNOWN_PERIOD, Period
 from waltz.admin.core.replica_states import PartitionState, PartitionStatus, ReplicaState
 from waltz.admin.core.sample import Sample
 from waltz.admin.core.verification import Check, Finding
-from waltz.client.core.ranges import format_partitions
+from waltz.protocol.notation import format_partitions
 
 MIN_DISK_FREE = 20.0
 """A disk with a smaller percentage of free space is reported, as by the Helm chart's alert."""

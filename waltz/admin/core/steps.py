@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
-from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import ReplicaChange
+from waltz.protocol.notation import format_partitions
 
 
 class SwitchKind(StrEnum):

@@ -32,8 +32,8 @@ from waltz.admin.core.steps import (
     Wait,
     partitions_text,
 )
-from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import ChangeRefused, ReplicaChange, unassign_partitions
+from waltz.protocol.notation import format_partitions
 
 Views = tuple[PartitionView, ...]
 """The partitions of an order, as they were observed."""

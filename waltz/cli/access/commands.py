@@ -14,9 +14,9 @@ from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import AnyPartitions, DryRun, Yes, confirm, examples, partitions_of
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.running import Failed, open_cluster, run
-from waltz.client.core.ranges import format_partitions
 from waltz.metadata.access import change_access_rules, delete_access_rules, read_access_rules
 from waltz.metadata.core.access_rules import AccessRules, Grant, Right
+from waltz.protocol.notation import format_partitions
 
 app = typer.Typer(
     no_args_is_help=True, help="Grant, revoke and list what each client may do with partitions."

@@ -26,8 +26,8 @@ from waltz.cli.output import Format, Output, OutputFormat, show
 from waltz.cli.progress import progress
 from waltz.cli.rows import Rendering
 from waltz.cli.running import run
-from waltz.client.core.ranges import parse_partitions
 from waltz.protocol import NO_TRANSACTION
+from waltz.protocol.notation import parse_partitions
 
 app = typer.Typer()
 

@@ -40,8 +40,8 @@ from waltz.cli.progress import progress
 from waltz.cli.rows import Rendering
 from waltz.cli.running import Failed, run
 from waltz.client import Attempt, Client, Draft
-from waltz.client.core.ranges import parse_partitions
 from waltz.protocol import NO_TRANSACTION, Lock
+from waltz.protocol.notation import parse_partitions
 
 app = typer.Typer(
     no_args_is_help=True,

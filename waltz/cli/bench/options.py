@@ -8,7 +8,7 @@ import typer
 
 from waltz.cli.cluster_options import Target
 from waltz.cli.options import confirm
-from waltz.client.core.ranges import format_partitions
+from waltz.protocol.notation import format_partitions
 
 Transactions = Annotated[
     int, typer.Option("--transactions", "-n", min=1, help="Number of transactions of each client.")

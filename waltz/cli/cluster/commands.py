@@ -33,11 +33,11 @@ from waltz.cli.running import (
     run,
     tls_of,
 )
-from waltz.client.core.ranges import MOST_PARTITIONS
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
+from waltz.protocol.notation import MOST_PARTITIONS
 
 app = typer.Typer(
     no_args_is_help=True, help="Create, show, verify, back up, rescue and delete clusters."

@@ -34,7 +34,6 @@ from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, OutputFormat, say, show
 from waltz.cli.running import Failed, open_cluster, run, tls_of
 from waltz.cli.suggested import suggested
-from waltz.client.core.ranges import format_partitions
 from waltz.client.outside import network_for
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
@@ -43,6 +42,7 @@ from waltz.metadata.core.outside_addresses import OutsideAddresses, storage_addr
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.transport import tls_as_declared
 from waltz.net import Network, TlsConfig
+from waltz.protocol.notation import format_partitions
 
 app = typer.Typer()
 

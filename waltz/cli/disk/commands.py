@@ -22,7 +22,7 @@ from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import examples, parse_argument, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed
-from waltz.client.core.ranges import parse_ids
+from waltz.protocol.notation import parse_ids
 from waltz_storage.inspect.completeness import check_complete
 from waltz_storage.inspect.control_reading import read_control
 from waltz_storage.inspect.places import segments_at

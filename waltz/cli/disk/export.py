@@ -20,7 +20,7 @@ from waltz.cli.output import Format, Output, OutputFormat, say, show_line
 from waltz.cli.running import Failed
 from waltz.cli.transactions import as_line
 from waltz.client import Transaction
-from waltz.client.core.ranges import format_partitions
+from waltz.protocol.notation import format_partitions
 from waltz_storage.inspect.completeness import check_complete
 from waltz_storage.inspect.places import Place
 from waltz_storage.inspect.segment_reading import Gap, read_partition

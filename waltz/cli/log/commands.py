@@ -35,9 +35,9 @@ from waltz.cli.output import Format, Output, OutputFormat, check_template, say, 
 from waltz.cli.running import Failed, run
 from waltz.cli.transactions import TransactionValue, as_line, as_value
 from waltz.client import Absent, Appended, LogStream
-from waltz.client.core.ranges import parse_ids, parse_lock
 from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol.locks import Lock
+from waltz.protocol.notation import parse_ids, parse_lock
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 app.add_typer(log_export.app)

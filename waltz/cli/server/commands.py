@@ -24,9 +24,9 @@ from waltz.cli.running import (
     tls_of,
 )
 from waltz.cli.server import rows as server_rows
-from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.core.membership_steps import Membership
 from waltz.net import split_address
+from waltz.protocol.notation import format_partitions, parse_partitions
 
 app = typer.Typer(no_args_is_help=True, help="List servers, and set their preferred partitions.")
 

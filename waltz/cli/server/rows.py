@@ -9,8 +9,8 @@ from typing import Annotated
 from waltz.admin import ServerReport
 from waltz.cli.local_names import LocalNames
 from waltz.cli.rows import Rendering, blank, column, listing, nested
-from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
+from waltz.protocol.notation import format_partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,10 @@ from waltz.cli.storage.orders import (
 )
 from waltz.cli.storage.rows import SyncedStorage, render_synced
 from waltz.cli.suggested import complete
-from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.retry import answered_within
 from waltz.protocol import UnsupportedByPeer
+from waltz.protocol.notation import format_partitions, parse_partitions
 
 app = typer.Typer()
 

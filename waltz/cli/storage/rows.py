@@ -9,9 +9,9 @@ from typing import Annotated
 from waltz.admin import ComparisonResult, HeldPartition, PortProblems
 from waltz.admin.core.sample import damaged_records
 from waltz.cli.rows import Rendering, blank, column, listing, nested, record
-from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.protocol.notation import format_partitions
 
 
 @dataclass(frozen=True, slots=True)

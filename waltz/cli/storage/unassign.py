@@ -22,7 +22,7 @@ from waltz.cli.options import DryRun, Partitions, Storage, Yes, confirm, example
 from waltz.cli.output import Format, Output
 from waltz.cli.running import Failed, network_of, open_cluster, run, tls_of
 from waltz.cli.storage.orders import Only, StepRecorder, Steps, print_forecast
-from waltz.client.core.ranges import format_partitions, parse_partitions
+from waltz.protocol.notation import format_partitions, parse_partitions
 
 app = typer.Typer()
 

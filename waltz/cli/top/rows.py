@@ -9,7 +9,7 @@ from typing import Annotated
 from waltz.admin.core.sample import Sample, rate, sessions_since
 from waltz.cli.local_names import NO_NAMES, LocalNames
 from waltz.cli.rows import Rendering, Rows, as_cell, as_value, column, nested, nested_tables
-from waltz.client.core.ranges import format_partitions
+from waltz.protocol.notation import format_partitions
 
 _RATE_DIGITS = 1
 """The decimal places of a rate."""

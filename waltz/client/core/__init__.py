@@ -15,5 +15,4 @@
 * `stored_ranges`, `equal_records`: verify records in their form on disk
 * `column_batch`, `arrow_records`, `many_checksums`: thousands of records at once, as columns
 * `serializers`, `values`, `log_stream`, `errors`, `metrics`: parts of the public API
-* `ranges`: parses partitions, transaction ids and locks of a command line
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from waltz.client.core.ranges import format_partitions
+from waltz.protocol.notation import format_partitions
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import CLUSTER_KEY, cluster_key_in
 from waltz.spark.core.slices import OtherCluster, PositionMissing, Sample, Span

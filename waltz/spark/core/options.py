@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from waltz.client.core.ranges import parse_partitions
+from waltz.protocol.notation import parse_partitions
 from waltz.runtime.core.value_types import one_of, positive
 from waltz.spark.core.option_values import (
     CLUSTER_OPTIONS,

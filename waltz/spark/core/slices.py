@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from waltz.client.core.ranges import format_partitions
+from waltz.protocol.notation import format_partitions
 from waltz.spark.core.filters import RowFilter
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import Edge, Positions, ReadOptions

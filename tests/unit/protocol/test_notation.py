@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.core.ranges import (
+from waltz.protocol import Lock
+from waltz.protocol.notation import (
     format_partitions,
     parse_ids,
     parse_lock,
     parse_partitions,
     parse_range,
 )
-from waltz.protocol import Lock
 
 
 def test_ranges_and_single_partitions_are_merged() -> None:

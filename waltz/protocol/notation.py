@@ -1,11 +1,11 @@
-"""Parse ranges of partitions and transactions, and locks, of a command line. Pure."""
+"""The notation of partitions, transaction ids and locks in commands and messages. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from waltz.protocol import Lock
+from waltz.protocol.locks import Lock
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _OPEN_RANGE = re.compile(r"(\d+)-", re.ASCII)
