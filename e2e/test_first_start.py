@@ -39,15 +39,12 @@ def test_kubectl_get_shows_readiness_and_counts_in_columns(log: Kubectl) -> None
 
 
 def test_conditions_of_a_started_cluster_are_true_for_the_current_generation(log: Kubectl) -> None:
+    # A pod that is slow on a busy machine may be unready for a moment after the cluster was ready.
+    for condition in ("Ready", "Healthy", "Reconciled"):
+        log.await_condition("waltzcluster/log", condition, 60)
     cluster = log.get("waltzcluster", "log")
     assert cluster is not None
-    conditions = {each["type"]: each for each in cluster["status"]["conditions"]}
-    assert {kind: conditions[kind]["status"] for kind in ("Ready", "Healthy", "Reconciled")} == {
-        "Ready": "True",
-        "Healthy": "True",
-        "Reconciled": "True",
-    }
-    for each in conditions.values():
+    for each in cluster["status"]["conditions"]:
         assert each["observedGeneration"] == cluster["metadata"]["generation"]
 
 
