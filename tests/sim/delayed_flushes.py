@@ -21,6 +21,8 @@ class DelayedFlushes:
     and is ``busy`` until everything is durable.
     """
 
+    flushes_once = False
+
     def __init__(self, later: Later, history: History) -> None:
         self._later = later
         self._history = history

@@ -18,7 +18,7 @@ from waltz_storage.core.engine.engine import Arrival
 from waltz_storage.core.engine.rounds import AppendJob, RoundPart, RoundWriter
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.engine_thread import EngineThread
+from waltz_storage.shell.engine_thread import _SHORT_ROUND_BYTES, EngineThread
 
 PARTITIONS = 4
 
@@ -39,12 +39,12 @@ class Scene:
         self.answers: list[Any] = []
         self.engine = EngineThread(self.directory, self.failures.append, lambda: 0.0)
 
-    def append(self, *partitions: int, transaction: int = 0) -> None:
+    def append(self, *partitions: int, transaction: int = 0, data: bytes = b"x") -> None:
         """Submit an append to each partition, all of them together."""
-        self.engine.submit([self._arrival(each, transaction) for each in partitions])
+        self.engine.submit([self._arrival(each, transaction, data) for each in partitions])
 
-    def _arrival(self, partition: int, transaction: int) -> Arrival:
-        records = RecordBatch.of([Record(transaction, ReqId(1, 1, partition, 0), 0, b"x", 7)])
+    def _arrival(self, partition: int, transaction: int, data: bytes) -> Arrival:
+        records = RecordBatch.of([Record(transaction, ReqId(1, 1, partition, 0), 0, data, 7)])
         request = storage.AppendRequest(1, transaction, partition, records)
         return Arrival(partition, AppendJob(request, 1, self.answers.append, 0.0))
 
@@ -56,6 +56,7 @@ class SlowRounds:
     """Commits rounds when the test lets it; implements `RoundWriter`."""
 
     flushes = 0
+    flushes_once = False
 
     def __init__(self, writer: RoundWriter) -> None:
         self._writer = writer
@@ -78,6 +79,7 @@ class FirstDurableOnOtherThread:
     """
 
     flushes = 0
+    flushes_once = False
 
     def __init__(self, writer: RoundWriter, arrive: Callable[[], None]) -> None:
         self._writer = writer
@@ -96,6 +98,21 @@ class FirstDurableOnOtherThread:
             self._writer.commit(parts, durable_on_other_thread)
         else:
             self._writer.commit(parts, durable)
+
+
+class RoundsOnThreads:
+    """Notes the thread and the number of parts of each round; implements `RoundWriter`."""
+
+    flushes = 0
+
+    def __init__(self, writer: RoundWriter, *, flushes_once: bool) -> None:
+        self._writer = writer
+        self.flushes_once = flushes_once
+        self.rounds: list[tuple[str, int]] = []
+
+    def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
+        self.rounds.append((threading.current_thread().name.partition("_")[0], len(parts)))
+        self._writer.commit(parts, durable)
 
 
 class PausedCheck(threading.Event):
@@ -135,6 +152,24 @@ async def test_round_gets_everything_that_arrives_during_the_round_before(scene:
     await scene.answered(4)
     assert slow.rounds == [[0, 1], [2, 3]]
     await scene.engine.stop()
+    assert scene.failures == []
+
+
+@pytest.mark.parametrize(
+    ("flushes_once", "size", "expected"),
+    [(True, 1, "engine"), (True, _SHORT_ROUND_BYTES // 2, "writer"), (False, 1, "writer")],
+)
+async def test_round_of_several_partitions_is_committed_by_the_thread(
+    scene: Scene, flushes_once: bool, size: int, expected: str
+) -> None:
+    engine = scene.engine
+    noting = RoundsOnThreads(engine._round_writer, flushes_once=flushes_once)
+    engine._round_writer = noting
+    engine.start()
+    scene.append(0, 1, data=bytes(size))
+    await scene.answered(2)
+    await engine.stop()
+    assert noting.rounds == [(expected, 2)]
     assert scene.failures == []
 
 

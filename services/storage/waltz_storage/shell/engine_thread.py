@@ -6,11 +6,12 @@ waits, and servers get no answers. The process still answers administrators and 
 because these use the main event loop.
 
 A *round* is the appends, of one or more partitions, that are written and flushed together (see
-`core.engine`). A round of one partition stays on the thread of the engine. A larger round is
-written and flushed by another thread, the writer, so that the answers of each partition leave as
-soon as it is durable. A few threads flush (see `parallel_flushes`). A few others do tasks (reads,
-truncations, sessions, assignments). Another thread makes the flushed marks durable, which say how
-far each log is flushed. Touches threads, and the disk through the engine.
+`core.engine`). A round of one partition stays on the thread of the engine, and so does a short
+round that one flush makes durable. Any other round is written and flushed by another thread, the
+writer, so that the answers of each partition leave as soon as it is durable. A few threads flush
+(see `parallel_flushes`). A few others do tasks (reads, truncations, sessions, assignments). Another
+thread makes the flushed marks durable, which say how far each log is flushed. Touches threads, and
+the disk through the engine.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _FLUSH_THREADS = 4
 """How many threads flush the segment files of a round."""
 _TASK_THREADS = 4
 """How many threads do tasks."""
+_SHORT_ROUND_BYTES = 1 << 20
+"""A round of several partitions stays on the thread of the engine up to this size."""
 _MARKS_SECONDS = 0.1
 """The flushed marks are made durable at most this often. After a loss of power they may lag behind
 their logs by the appends of this time."""
@@ -172,12 +175,24 @@ class EngineThread:
         self._deliver(ready.answers)
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
-        if len(ready.parts) == 1:
-            # To pass a single part to the writer would take longer than its flush on a fast disk.
+        if not ready.parts:
+            return
+        if self._is_short(ready.parts):
             self._round_writer.commit(ready.parts, self._settle)
-        elif ready.parts:
+        else:
             self._committing = True
             self._writer.submit(self._commit, ready.parts)
+
+    def _is_short(self, parts: Sequence[RoundPart]) -> bool:
+        """Whether a round has one flush and few bytes.
+
+        To pass such a round to the writer, and the answers of its parts back, would take longer
+        than its flush on a fast disk.
+        """
+        if len(parts) == 1:
+            return True
+        size = sum(part.staged.size for part in parts)
+        return self._round_writer.flushes_once and size <= _SHORT_ROUND_BYTES
 
     def _commit(self, parts: Sequence[RoundPart]) -> None:
         """Commit a round on the writer's thread."""

@@ -25,6 +25,11 @@ class ParallelFlushes:
         """How many flushes of data and index files rounds have begun so far."""
         return self._begun
 
+    @property
+    def flushes_once(self) -> bool:
+        """See `RoundWriter`: each part has its own files."""
+        return False
+
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write one part after the other; flush each part while the next part is written.
 

@@ -187,6 +187,11 @@ class LoggedRounds:
         """How many transactions were flushed."""
         return self._commits.transactions
 
+    @property
+    def flushes_once(self) -> bool:
+        """See `RoundWriter`."""
+        return True
+
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write all parts, then flush them (see `RoundWriter`).
 

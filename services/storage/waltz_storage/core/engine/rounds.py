@@ -57,6 +57,10 @@ class RoundWriter(Protocol):
     def flushes(self) -> int:
         """How many flushes of files the rounds have begun so far."""
 
+    @property
+    def flushes_once(self) -> bool:
+        """Whether one flush makes all parts of a round durable, however many there are."""
+
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write and flush all parts; raises DiskFailed.
 
