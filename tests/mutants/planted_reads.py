@@ -59,7 +59,7 @@ READ_BUGS = (
     Planted(
         "a replica that failed in an open session stays a copy source",
         Package.SERVER,
-        "self.recovery.unreadable.drop(r.storage)\n",
+        "self.recovery.unreadable.drop(replica.storage)\n",
         "pass\n",
         "Each copy from a storage that hangs waits until its time limit.",
         nodes(_SOURCES + "test_replica_that_failed_in_an_open_session_is_no_source"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from waltz_server.core.effects import BackoffOver, Ready, ResetFailures, StartTimer
 
 _RESET_SECONDS = 60.0
-"""How long after its pause a storage must not fail, so that its failure count is reset."""
+"""The failure count of a storage is reset if it has not failed for this time after its pause."""
 
 
 @dataclass(slots=True)
