@@ -99,7 +99,7 @@ LIFECYCLE_BUGS = (
     Planted(
         "a client with a long queue of reads is read on",
         Package.SERVER,
-        "if self._peer.has_long_queue:\n    self._host.pause_client(self._connected())\n",
+        "if self._peer.has_long_queue:\n    self._host.pause_client(self._ready_connection())\n",
         "pass\n",
         "The queue of one client grows without a bound.",
         nodes(_UNREAD + "test_client_with_a_long_queue_of_reads_is_not_read"),

@@ -218,7 +218,7 @@ READ_BUGS = (
     Planted(
         "a connection with a long queue of reads is read",
         Package.SERVER,
-        "if self._peer.has_long_queue:\n    self._host.pause_client(self._connected())\n",
+        "if self._peer.has_long_queue:\n    self._host.pause_client(self._ready_connection())\n",
         "",
         "Requests fill the memory of the server.",
         nodes(_CONGESTION + "test_chunk_of_requests_for_a_megabyte_queues_few_answers"),
