@@ -1,8 +1,8 @@
 """Bound the connections of each client, and the bytes that it appends per second. Pure.
 
-A connection beyond the limit of its client is refused. No append is refused because of its size:
-the caller stops reading the connection of a client that appends too fast. TCP then makes the client
-wait, and its mean rate falls to the limit. The caller passes the time ``now``, in seconds.
+A connection beyond the limit of its client is refused. No append is refused: the caller stops
+reading the connection of a client that appends too fast. TCP then makes the client wait, and its
+mean rate falls to the limit. The caller passes the time ``now``, in seconds.
 """
 
 from __future__ import annotations

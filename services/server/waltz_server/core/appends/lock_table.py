@@ -1,4 +1,4 @@
-"""The optimistic lock table of one partition. Pure.
+"""The optimistic lock table of one partition, by which `append_queue` checks locks. Pure.
 
 Source: spec/behaviour.md section 4, spec/wire.md section 5.
 

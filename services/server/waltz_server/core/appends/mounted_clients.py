@@ -30,9 +30,9 @@ class _Registration:
     peer: Peer
     generation: int
     seq_num: int
-    waiting: Barrier | None = None
+    mount_barrier: Barrier | None = None
     """The client's last mount; None once it is answered, or the client has appended after it."""
-    flush: Barrier | None = None
+    flush_barrier: Barrier | None = None
     """The client's last flush; None once it is answered, or the client has appended or mounted
     after it."""
 
@@ -60,7 +60,7 @@ class MountedClients:
         waiting: Barrier | None = None
         known = self._clients.get(client_id)
         if known is not None and known.peer is peer:
-            waiting = known.waiting
+            waiting = known.mount_barrier
         elif known is not None:
             is_newer = (generation, mount.seq_num) > (known.generation, known.seq_num)
             if not is_newer:
@@ -82,10 +82,10 @@ class MountedClients:
         if not self.is_current(peer, client_id):
             return Barrier(peer, request)
         registered = self._clients[client_id]
-        if registered.flush is not None:
-            registered.flush.more_flushes += request.req_id.encode()
+        if registered.flush_barrier is not None:
+            registered.flush_barrier.more_flushes += request.req_id.encode()
             return None
-        registered.flush = barrier = Barrier(peer, request)
+        registered.flush_barrier = barrier = Barrier(peer, request)
         return barrier
 
     def note_append(self, peer: Peer, client_id: int) -> bool:
@@ -97,7 +97,7 @@ class MountedClients:
         if not self.is_current(peer, client_id):
             return False
         registered = self._clients[client_id]
-        registered.waiting = registered.flush = None
+        registered.mount_barrier = registered.flush_barrier = None
         return True
 
     def barrier_passed(self, barrier: Barrier) -> bool:
@@ -106,10 +106,10 @@ class MountedClients:
         if not self.is_current(barrier.peer, client_id):
             return False
         registered = self._clients[client_id]
-        if registered.waiting is barrier:
-            registered.waiting = None
-        if registered.flush is barrier:
-            registered.flush = None
+        if registered.mount_barrier is barrier:
+            registered.mount_barrier = None
+        if registered.flush_barrier is barrier:
+            registered.flush_barrier = None
         return True
 
     def is_current(self, peer: Peer, client_id: int) -> bool:

@@ -1,8 +1,8 @@
 """Cache the data of transactions that clients have read, bounded in bytes. Pure.
 
-An entry has the record tail of a transaction (`appends.append`): header, data length, data and
-checksum, as they arrived in the append. An answer to a client has the same bytes, so nothing is
-decoded or encoded.
+The partitions of a server share one cache; `data_reads` answers from it. An entry has the record
+tail of a transaction (`appends.append`): header, data length, data and checksum, as they arrived in
+the append. An answer to a client has the same bytes, so nothing is decoded or encoded.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A *frame* is one encoded FeedData message: the request id, id and header of one transaction. It is
 the same for all clients, and for all protocol versions except for its version field. So a committed
-batch is encoded once, and serving a feed only slices and joins frames.
+batch is encoded once, and serving a feed only slices and joins frames. `feed_delivery` serves feeds
+from the cache, and `range_reads` serves requests for headers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Keep the end of one partition's log in memory, as encoded records, bounded in bytes. Pure.
 
 `RecentRecords` keeps the committed batches in the encoding in which they were sent to the replicas.
-A client that follows the log gets whole batches, without work for each record.
+A client that follows the log gets whole batches, without work for each record. `range_reads` and
+`data_reads` answer from these batches.
 """
 
 from __future__ import annotations

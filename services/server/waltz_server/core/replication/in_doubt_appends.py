@@ -1,6 +1,7 @@
 """Find the outcomes of appends whose session ended before a quorum acknowledged them. Pure.
 
-Such appends are *in doubt* until the next store session opens.
+Such appends are *in doubt* until the next store session opens. Then `store_partition` calls
+`outcomes`.
 
 If the next session is of the same generation, no other server has written in between. Then the mark
 of the next session shows which appends are committed. The server never sends an append in doubt

@@ -1,4 +1,4 @@
-"""Form the batches of a store session, and keep the last ones in memory. Pure.
+"""Form the batches of a store session (`store_session`), and keep the last in memory. Pure.
 
 All uncommitted batches are kept. Committed batches that an active replica may still lack are kept
 up to a bound in bytes. A replica that lags further copies from another replica.

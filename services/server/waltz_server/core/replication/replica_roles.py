@@ -125,8 +125,8 @@ def classify(
 ) -> Classification:
     """Classify ``replica`` by the metadata and by what its disk has.
 
-    ``entries`` are the replica states in the metadata. ``session`` is the id of the replica's last
-    session, and ``low_water_mark`` the mark: both are on its disk.
+    ``entries`` are the replica states in the metadata. ``session`` and ``low_water_mark`` are on
+    the replica's disk: the id of its last session, and the mark of that session.
     """
     entry = entries.get(replica)
     role, case, cut_at = _rule_for(entry, entries, session, low_water_mark)

@@ -130,7 +130,10 @@ class SessionRecovery:
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
     ) -> None:
-        """Classify ``replica`` by the session and the marks on its disk, and the metadata."""
+        """Classify ``replica`` by the metadata, and by the session and the marks on its disk.
+
+        Set ``contradiction`` if the disk does not fit the metadata.
+        """
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
@@ -237,9 +240,11 @@ class SessionRecovery:
 
     def take_steps(self) -> list[tuple[str, Step]]:
         """Take the next steps: for each replica at most one, until that step is reported."""
+        if self.contradiction is not None:
+            return []
         due = []
         for name, state in self._replicas.items():
-            if not state.busy and not state.recovered and self.contradiction is None:
+            if not state.busy and not state.recovered:
                 step = self._next_step(state)
                 if step is not None:
                     state.busy = True
@@ -354,9 +359,9 @@ class SessionRecovery:
     def _step_to(self, mark: int, state: RecoveringReplica, position: int) -> Step | None:
         """Return the next step of ``state`` towards the resolved mark."""
         state.interim_mark = None  # the resolved mark replaces it
-        # A storage accepts no mark while its log ends below its local mark: then copies come first.
-        # They end at ``mark``. If ``mark`` is below the local mark, the storage refuses the `Mark`
-        # that follows, and the replica fails.
+        # A marked replica needs only copies. A storage accepts no mark while its log ends below its
+        # local mark: then copies come first. They end at ``mark``. If ``mark`` is below the local
+        # mark, the storage refuses the `Mark` that follows, and the replica fails.
         if state.marked or position < min(state.local_mark, mark):
             return self._copy(position, mark)
         if position >= mark and not state.cut_sent:
@@ -370,7 +375,7 @@ class SessionRecovery:
         return Mark(mark)
 
     def _copy(self, position: int, bound: int | None) -> Copy | None:
-        """Return the next copy for a replica at ``position``, None if no replica is its source.
+        """Return the next copy for a replica at ``position``, None if no replica can be its source.
 
         The copy ends at ``bound`` at the latest, which is above ``position``; None: no bound. The
         source is the replica whose log ends nearest above ``position``, of those with the fewest
@@ -380,9 +385,9 @@ class SessionRecovery:
         ends = {name: end for end, name in self._counted() if end > position}
         if self.mark is not None:
             # Recovered replicas that did not vote are sources, too: otherwise a replica would wait
-            # although they hold all that it lacks. This is safe, because each of them was cut to
-            # its own mark or to R, had copies up to R only, and has the session on its disk. So it
-            # holds the log up to R. What it gets later is above R, where copies end.
+            # although one of them has all that it lacks. This is safe: a recovered replica was cut
+            # to its own mark or to R, had copies up to R only, and has the session on its disk. So
+            # its log is right up to R. What it gets later is above R, where copies end.
             ends |= dict.fromkeys(self.recovered(), self.mark)
         preferred = self.unreadable.preferred(position + 1, ends)
         if not preferred:

@@ -1,7 +1,8 @@
 """Keep which storages of a partition are connected, and which back off after a failure. Pure.
 
-A storage that failed in a store session is kept out of sessions for a pause, which grows with the
-number of failures. The failure count is reset when the storage has not failed for a while.
+A storage that failed in a store session *backs off*: `store_partition` keeps it out of sessions for
+a pause, which grows with the number of failures. The failure count is reset when the storage has
+not failed for a while.
 """
 
 from __future__ import annotations

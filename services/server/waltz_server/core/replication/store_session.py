@@ -112,10 +112,10 @@ class StoreSession:
         replica.info_requested = False
         # The storage may have restarted, and so lost the fence in its memory. The former server
         # could then commit appends that the vote has not seen (restart_of_counted_replica.txt).
-        relied_on = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
+        was_relied_on = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
         if replica.stage is not ReplicaStage.CONNECTING:
             self._fail(replica, f"connection to {storage} lost")
-        if relied_on:
+        if was_relied_on:
             self.close(f"{storage}, whose position was counted, may have lost its fence")
 
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
@@ -258,7 +258,7 @@ class StoreSession:
     def _admit(self) -> None:
         """Make recovered replicas active if the metadata name them; open the session with a quorum.
 
-        The next vote counts only named replicas: it could miss what others had acknowledged.
+        The next vote counts only named replicas. It could miss appends that others acknowledged.
         """
         mark = self.recovery.mark
         assert mark is not None
