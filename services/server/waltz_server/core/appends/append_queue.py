@@ -218,7 +218,11 @@ class AppendQueue:
         granted: list[Append],
         refused: list[RefusedAppend],
     ) -> None:
-        """Grant or refuse an append that has just arrived, or let it wait."""
+        """Grant or refuse an append that has just arrived, or let it wait.
+
+        Like other methods with the parameters ``granted`` and ``refused``, add the append to one of
+        these lists when it is decided.
+        """
         peer, append = single
         # Only clients that know LOG_MARK and AHEAD send appends that have an ``answer_to``.
         if append.answer_to is not None:

@@ -96,7 +96,7 @@ class FeedCache:
             number, index_in_block = divmod(transaction, BLOCK_TRANSACTIONS)
             size = min(end - position, (BLOCK_TRANSACTIONS - index_in_block) * FRAME_BYTES)
             block = self._blocks.get(number)
-            if block is None and index_in_block == 0:
+            if block is None and index_in_block == 0:  # A block begins with its first transaction.
                 block = self._blocks[number] = bytearray()
                 if len(self._blocks) > self.capacity_blocks:
                     self._blocks.popitem(last=False)

@@ -119,7 +119,7 @@ class FeedDelivery:
                 self._waiting.append(feed)
             else:
                 self.feeds.end_turn(feed, self._mark)
-        # The feed may be a real-time feed now. Without this call, it would wait for a commit.
+        # The feed may have become a real-time feed. Without this call, it would wait for a commit.
         self.serve()
 
     def serve(self, fresh: dict[int, bytes] | None = None) -> None:

@@ -192,12 +192,12 @@ class ReplicaReads:
         if storage is None:
             return False
         read.storage = storage
-        read.request = self._request_of(read, session.session_id, last_id)
+        read.request = self._request_for(read, session.session_id, last_id)
         self._sent.append(read)
         self._ready.add(SendToStorage(storage, read.request))
         return True
 
-    def _request_of(self, read: _ReplicaRead, session_id: int, last_id: int) -> _ReadRequest:
+    def _request_for(self, read: _ReplicaRead, session_id: int, last_id: int) -> _ReadRequest:
         """Return the request for the records or headers of ``read`` up to ``last_id``."""
         count = last_id - read.first_id + 1
         common = (session_id, st.NO_SEQ, self._partition, read.first_id, count)
