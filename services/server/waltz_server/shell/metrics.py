@@ -31,9 +31,9 @@ def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     A server is healthy if all its partitions are healthy (`StorePartition.healthy`), and if its
     connection to ZooKeeper works or was lost less than two session timeouts ago.
     """
-    grace = 2 * node.config.session_timeout_ms / 1000
+    grace_seconds = 2 * node.config.session_timeout_ms / 1000
     unhealthy_since = node.store.health.unhealthy_since
-    connected = unhealthy_since is None or time.monotonic() - unhealthy_since < grace
+    connected = unhealthy_since is None or time.monotonic() - unhealthy_since < grace_seconds
     partitions = {str(h.core.id): h.core.store.healthy for h in node.partitions()}
     healthy = connected and all(partitions.values())
     report: dict[str, Any] = {

@@ -91,9 +91,9 @@ class ServerNode:
         self._closing: set[asyncio.Task[None]] = set()
         """The tasks that close released partitions."""
         self._feed_misses_of_released = 0
-        """The cache misses of feeds in partitions that were released, for metrics."""
+        """`Partition.feed_cache_misses` of all released partitions together."""
         self._data_misses_of_released = 0
-        """The cache misses of data reads in partitions that were released, for metrics."""
+        """`Partition.data_cache_misses` of all released partitions together."""
         self._assignments = ReplicaAssignments({})
         """The storages of each partition, as ZooKeeper has them."""
         self._connections: dict[Peer, FrameConnection] = {}

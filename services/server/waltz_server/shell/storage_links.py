@@ -98,7 +98,7 @@ class StorageLink:
         """
         self._sent_at: dict[int, float] = {}
         """When each unanswered request was sent, by its sequence number."""
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
         """The timer of the next `_check_deadline`."""
         self._link: ReconnectingLink[RpcConnection] = ReconnectingLink(
             f"storage {storage}", self, _BACKOFF
@@ -119,8 +119,8 @@ class StorageLink:
         seq, sent_at = rpc.next_seq(), self._loop.time()
         converted = self._converter.convert(request, rpc.version)
         self._sent_at[seq] = sent_at
-        if self._deadline is None:
-            self._deadline = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
+        if self._deadline_timer is None:
+            self._deadline_timer = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
 
         def answered(answer: Any) -> None:
             self._sent_at.pop(seq, None)
@@ -135,8 +135,8 @@ class StorageLink:
 
     async def close(self) -> None:
         """Close permanently. Each unanswered request gets the answer None."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         self.users.clear()
         await asyncio.wait([self._link.stop()])
 
@@ -156,7 +156,7 @@ class StorageLink:
 
     def _check_deadline(self) -> None:
         """Close the connection if its oldest request has waited too long; else check later."""
-        self._deadline = None
+        self._deadline_timer = None
         rpc = self._link.connection
         if not self._sent_at or rpc is None:
             return
@@ -173,7 +173,7 @@ class StorageLink:
             )
             rpc.abort("no answer")
         else:
-            self._deadline = self._loop.call_at(due, self._check_deadline)
+            self._deadline_timer = self._loop.call_at(due, self._check_deadline)
 
 
 def _numbered(request: st.Request, seq: int) -> st.Request:

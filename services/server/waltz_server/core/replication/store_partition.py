@@ -240,7 +240,7 @@ class StorePartition:
         self._after_session_input()
 
     def metadata_failed(self, operation: MetadataOperation, reason: str) -> None:
-        """Retry later: ``operation`` failed, or may have failed. End a session in recovery."""
+        """Retry later: ``operation`` failed, or may have failed. End a session that is not open."""
         if not self._awaited.accept(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
