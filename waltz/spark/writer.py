@@ -250,8 +250,8 @@ class TaskAttempt:
     async def _join(self, partitions: list[int]) -> None:
         """Register this attempt in the ledger, before its first append to each of ``partitions``.
 
-        If it appended earlier, the next attempt at the task could not find its rows, and would
-        append them again. After the registration, find the rows that competing attempts have
+        If the attempt appended earlier, the next attempt at the task could not find these rows, and
+        would append them again. After the registration, find the rows that competing attempts have
         appended to these partitions.
         """
         if not partitions:

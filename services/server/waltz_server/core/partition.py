@@ -80,7 +80,7 @@ class PartitionSettings:
 class Partition:
     """The state machine of one partition."""
 
-    def __init__(self, partition: int, settings: PartitionSettings, data: DataCache) -> None:
+    def __init__(self, partition: int, settings: PartitionSettings, data_cache: DataCache) -> None:
         self.id = partition
         self.generation = -1
         self.counters = PartitionCounters()
@@ -100,7 +100,7 @@ class Partition:
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds = FeedSchedule(settings.realtime_threshold)
         recent = RecentRecords(settings.recent_bytes)
-        self._data = DataReads(partition, data, recent, replicas, ready)
+        self._data = DataReads(partition, data_cache, recent, replicas, ready)
         self._feeding = FeedDelivery(partition, feeds, headers, replicas, ready)
         self._ranges = RangeReads(headers, recent, replicas, ready)
         self._answers = OutcomeAnswers(ready)

@@ -37,8 +37,8 @@ class OutcomeAnswers:
     """Sends the outcomes of appends to their clients, as each kind of append demands.
 
     A batch has one answer with all its outcomes (`AppendBatches`). An `AnsweredAppendRequest` has
-    an answer of its own, which goes to its `Append.answer_to`. Any other append is answered only if
-    a lock refuses it: its client sees in its feed whether it is committed.
+    an answer of its own, which goes to `Append.answer_to`. Any other append is answered only if a
+    lock refuses it: its client sees in its feed whether it is committed.
 
     The methods get the log's present high-water mark as ``mark``.
     """

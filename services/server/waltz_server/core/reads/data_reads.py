@@ -117,7 +117,7 @@ class DataReads:
         self._windows: dict[int, int] = {}
         """For each read under way: its first transaction id, and its number of transactions."""
         self._unfinished: dict[Peer, None] = {}
-        """The connections that got `MAX_ANSWER_BYTES` in this turn, and continue in the next."""
+        """The connections that got `MAX_ANSWER_BYTES`; `resume` continues in the next turn."""
         self._mean_bytes: float | None = None
         """Mean size of a record, None before any record is measured."""
         self.data_cache_misses = 0
