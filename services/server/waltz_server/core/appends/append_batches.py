@@ -79,7 +79,7 @@ class AppendBatches:
     def close(self) -> None:
         """Answer every open batch, because this server releases the partition.
 
-        The outcomes that are missing are unknown.
+        The outcomes that are missing are answered as UNKNOWN.
         """
         self.ended(list(self._open_appends), OutcomeKind.UNKNOWN)
 

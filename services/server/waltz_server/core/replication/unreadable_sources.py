@@ -14,8 +14,8 @@ from waltz.protocol import storage as st
 from waltz_server.core.effects import Ready, RetryCopies, StartTimer
 
 _RETRY_BACKOFF = Backoff(5.0, 60.0)
-"""The delays before sources are tried again. A storage begins the repair of a damaged record ten
-seconds after it has found it, and each retry adds a line for each source to the server's log."""
+"""The delays before sources are tried again. A storage begins to repair a damaged record ten
+seconds after it has found the damage. Each retry adds a line for each source to the log."""
 
 
 class UnreadableSources:
