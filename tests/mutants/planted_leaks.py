@@ -207,7 +207,7 @@ LEAK_BUGS = (
     Planted(
         "messages behind the end of their connection are handled",
         Package.SERVER,
-        "if self._connected().closed:\n",
+        "if self._ready_connection().closed:\n",
         "if False:\n",
         "A partition keeps the feeds of a closed connection for ever.",
         nodes(

@@ -59,7 +59,7 @@ READ_BUGS = (
     Planted(
         "a replica that failed in an open session stays a copy source",
         Package.SERVER,
-        "self.recovery.unreadable.drop(r.storage)\n",
+        "self.recovery.unreadable.drop(replica.storage)\n",
         "pass\n",
         "Each copy from a storage that hangs waits until its time limit.",
         nodes(_SOURCES + "test_replica_that_failed_in_an_open_session_is_no_source"),
@@ -218,7 +218,7 @@ READ_BUGS = (
     Planted(
         "a connection with a long queue of reads is read",
         Package.SERVER,
-        "if self._peer.has_long_queue:\n    self._host.pause_client(self._connected())\n",
+        "if self._peer.has_long_queue:\n    self._host.pause_client(self._ready_connection())\n",
         "",
         "Requests fill the memory of the server.",
         nodes(_CONGESTION + "test_chunk_of_requests_for_a_megabyte_queues_few_answers"),

@@ -40,7 +40,7 @@ SESSION_BUGS = (
     Planted(
         "a store session survives a reconnect",
         Package.SERVER,
-        'self._fail(r, f"connection to {storage} lost")\n',
+        'self._fail(replica, f"connection to {storage} lost")\n',
         "pass\n",
         "A replica stays in its session although requests to it are lost.",
         nodes(
@@ -105,7 +105,7 @@ SESSION_BUGS = (
     Planted(
         "the unresolved tail is not truncated",
         Package.SERVER,
-        "return cut_log(mark, r.low_water_mark if self._last_replicas else -1)\n",
+        "return cut_log(mark, state.low_water_mark if self._last_replicas else -1)\n",
         "return cut_log(mark + 1000, -1)\n",
         "Records above the resolved mark stay in the log.",
         nodes(_TRANSCRIPT + "[undecidable_vote]"),
@@ -143,8 +143,8 @@ SESSION_BUGS = (
     Planted(
         "clean before it has recovered",
         Package.SERVER,
-        "if r is not None and r.recovered:\n",
-        "if r is not None:\n",
+        "if replica is not None and replica.recovered:\n",
+        "if replica is not None:\n",
         "The metadata names a replica that does not have the log yet.",
         nodes(
             "unit/server/test_server_failing_replicas.py::test_cold_start_opens_without_a_refusing_replica"
@@ -297,7 +297,7 @@ SESSION_BUGS = (
     Planted(
         "a replica below its local mark is counted",
         Package.SERVER,
-        "if max_id < r.local_mark:\n",
+        "if max_id < state.local_mark:\n",
         "if False:\n",
         "A replica that has lost records supports a mark below acknowledged transactions.",
         nodes(
@@ -358,8 +358,8 @@ SESSION_BUGS = (
     Planted(
         "any answer to an append is an acknowledgement",
         Package.SERVER,
-        "elif r.stage is ReplicaStage.ACTIVE and isinstance(response, st.SuccessResponse):\n",
-        "elif r.stage is ReplicaStage.ACTIVE:\n",
+        "elif replica.stage is ReplicaStage.ACTIVE and isinstance(response, st.SuccessResponse):\n",
+        "elif replica.stage is ReplicaStage.ACTIVE:\n",
         "A record counts as durable although its storage has not said so.",
         nodes(
             "unit/server/test_server_store_late_answers.py::test_unfit_answer_to_an_append_is_no_acknowledgement"

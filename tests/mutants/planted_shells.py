@@ -429,7 +429,7 @@ SHELL_BUGS = (
     Planted(
         "a storage that hangs after some answers stays connected",
         Package.SERVER,
-        "self._deadline = self._loop.call_at(due, self._check_deadline)\n",
+        "self._deadline_timer = self._loop.call_at(due, self._check_deadline)\n",
         "return\n",
         "A hung storage delays appends.",
         nodes(
@@ -457,7 +457,7 @@ SHELL_BUGS = (
     Planted(
         "silent storages are noticed once",
         Package.SERVER,
-        "self._deadline = None\nrpc = self._link.connection\n",
+        "self._deadline_timer = None\nrpc = self._link.connection\n",
         "rpc = self._link.connection\n",
         "A storage that hangs blocks its partitions.",
         nodes(
@@ -499,8 +499,8 @@ SHELL_BUGS = (
     Planted(
         "a server without ZooKeeper stays healthy for hours",
         Package.SERVER,
-        "grace = 2 * node.config.session_timeout_ms / 1000\n",
-        "grace = 2 * node.config.session_timeout_ms\n",
+        "grace_seconds = 2 * node.config.session_timeout_ms / 1000\n",
+        "grace_seconds = 2 * node.config.session_timeout_ms\n",
         "No alert tells that a server is cut off from ZooKeeper.",
         nodes(
             "unit/server/test_server_readiness.py::test_server_without_zookeeper_is_unhealthy_after_two_session_timeouts"

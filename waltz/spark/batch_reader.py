@@ -90,7 +90,8 @@ def rows_per_task(
     """Return the maximum number of rows per task, for each partition.
 
     ``wanted`` has the range to read of each partition. If the option bytesPerTask is set, a few
-    records of each partition are read to learn their size.
+    records of each partition are read to learn their size. Raises the errors of
+    `SparkLogReader.sample`.
     """
     if options.bytes_per_task is None:
         return dict.fromkeys(wanted, options.rows_per_task)

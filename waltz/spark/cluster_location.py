@@ -21,7 +21,8 @@ from waltz.spark.log_reader import ClusterLocation
 def locate(options: ClusterOptions) -> ClusterLocation:
     """Return the cluster that the options name, or that is found without them.
 
-    Raises OptionError, and waltz.runtime.configuration.ConfigError for the file of ``WALTZ_TLS``.
+    Raises OptionError, and waltz.runtime.configuration.ConfigError for the file that the
+    environment variable ``WALTZ_TLS`` names.
     """
     seconds = float(options.timeout_seconds)
     tls = None if options.tls is None else TlsConfig(**asdict(options.tls))
@@ -38,10 +39,10 @@ def locate(options: ClusterOptions) -> ClusterLocation:
             found.zookeeper, found.root, found.tls, seconds, zookeeper_access, found.access
         )
     access = options.access or "inside"
-    if options.cluster_file is None:
-        assert options.zookeeper is not None
+    if options.zookeeper is not None:
         root = options.root or DEFAULT_ROOT
         return ClusterLocation(options.zookeeper, root, tls, seconds, zookeeper_access, access)
+    assert options.cluster_file is not None
     try:
         described = read_cluster_file(options.cluster_file)
     except BadClusterFile as problem:

@@ -1,4 +1,7 @@
-"""Store ledgers of writes in ZooKeeper, below the cluster's root: ``spark/<write id>``."""
+"""Store ledgers of writes in ZooKeeper, below the cluster's root: ``spark/<write id>``.
+
+`core.ledger` explains ledgers. Touches ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ class LedgerStore:
 
     The ledger of a query, and of a batch with a write id, is ``persistent``: `join` creates it if
     it does not exist, and nothing deletes it, because the write may be repeated. The ledger of any
-    other batch exists from `create` to `delete`. An attempt of such a batch that finds no ledger
-    belongs to a batch that has ended, and must not append
+    other batch exists from `create` to `delete`. If an attempt of such a batch finds no ledger, the
+    batch has ended, and the attempt must not append any more
     (`test_attempt_of_a_finished_batch_is_refused`).
     """
 
@@ -95,7 +98,7 @@ class LedgerStore:
                     else:
                         await self._store.set(self._path, ledger.encode(), node.version)
                 except (NodeExists, NodeMissing, VersionConflict):
-                    continue  # Another attempt has changed the ledger.
+                    continue  # The ledger was changed meanwhile: try again with the new one.
                 return ledger
 
         return await self._await_answer(compare_and_set)

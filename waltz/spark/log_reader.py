@@ -1,9 +1,9 @@
 """Read the log for Spark: one client on one event loop. Touches the network and ZooKeeper.
 
 Spark calls from one thread and takes one batch after the other. The event loop runs only while
-Spark waits for a batch. Before a batch is returned, the next range of records is requested, so that
-it arrives in the socket's buffer while Spark processes the batch. Memory is bounded by two ranges,
-for slices of any length (`test_worker_memory_is_bounded`).
+Spark waits for a batch. Before a batch is returned, the next range of records is requested. So this
+range arrives in the socket's buffer while Spark processes the batch. Memory is bounded by two
+ranges, for slices of any length (`test_worker_memory_is_bounded`).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class UncheckedRecords:
 
 
 Records = RecordBatch | StoredBatch | UncheckedRecords
-"""Records of servers, which the client has checked, or of replicas.
+"""Records of a server, which the client has checked, or unchecked records of a replica.
 
-Servers send records in the form of the protocol (RecordBatch) or of the disk (StoredBatch)."""
+A server sends records in the form of the protocol (RecordBatch) or of the disk (StoredBatch)."""
 
 _CONNECT_SECONDS = 10.0
 """The most time for opening connections."""
@@ -90,10 +90,11 @@ class LogEndsBefore(WaltzError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLocation:
-    """The cluster of a source or sink, and the time limit for the answers of its servers.
+    """The cluster of a source or sink, and how to connect to it.
 
-    Without ``tls``, the servers' declaration in ZooKeeper says whether ports use TLS. ``access``
-    says which addresses of servers and storages are dialed.
+    ``root`` is the cluster's znode. If ``tls`` is None, the servers' declaration in ZooKeeper says
+    whether ports use TLS. ``timeout_seconds`` is the time limit for each answer. ``access`` says
+    which addresses of servers and storages are dialed.
     """
 
     zookeeper: str
@@ -156,8 +157,8 @@ class SparkLogReader:
 
         So if a mark is lower, the transaction at the start is requested. The client repeats this
         request until an answer has records or a mark that fits the start. It accepts a lower mark
-        only after `AHEAD_CONFIRMATIONS` (`waltz.client.core.mount`) answers with a lower mark,
-        which gives an old server time to notice that it has lost the partition.
+        only after `AHEAD_CONFIRMATIONS` (`waltz.client.core.mount`) answers with a lower mark.
+        Meanwhile an old server has time to notice that it has lost the partition.
 
         Raises ReadTimedOut, and the errors of `Client.bulk`.
         """
@@ -189,8 +190,8 @@ class SparkLogReader:
     def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
 
-        With ``from_replicas``, records are read from replicas. Servers are used for the records
-        that replicas refuse, and for the rest of the slice after a replica returned damaged
+        With ``from_replicas``, records are read from replicas. Servers are used only for records
+        that no replica returns, and for the rest of the slice after a replica has returned damaged
         records.
 
         Raises ReadTimedOut, LogEndsBefore, and the errors of `Client.bulk`.
@@ -256,7 +257,7 @@ class SparkLogReader:
             raise no_answer_of_zookeeper(seconds) from None
 
     async def _prefetch(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
-        """Yield the transactions of ``part``; request the next range before a range is yielded."""
+        """Yield ranges of the transactions of ``part``; request the next one before each yield."""
         first = part.first
         request = self._request(part, first, from_replicas)
         try:
@@ -312,7 +313,7 @@ class SparkLogReader:
         return UncheckedRecords(records)
 
     async def _from_server(self, partition: int, first: int, rows: int) -> Records:
-        """Return one record or more from the server. Raises LogEndsBefore if there is none."""
+        """Return one record or more, from ``first`` on, from the server. Raises LogEndsBefore."""
         bulk = self._client.bulk
         records, mark = await bulk.records_in_any_form(partition, first, rows, _BATCH_BYTES)
         if not records.count:
@@ -377,7 +378,8 @@ class ReaderCache:
             # Each batch needs about as much memory as the batch before it has freed. The process
             # keeps that memory, instead of returning it to the system and requesting it again.
             keep_freed_memory()
-            # Spark's workers collect garbage after each task: exclude the objects of the modules.
+            # Spark's workers collect garbage after each task. Exclude the objects of the modules,
+            # which live as long as the process.
             gc.freeze()
             reader = self._open[location] = SparkLogReader(location)
         return reader

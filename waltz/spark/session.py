@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from waltz.spark.source import FilteringDataSource, WaltzDataSource
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""The setting of Spark that makes it pass the filters of a query to sources in Python."""
+"""The setting that makes Spark pass the filters of a query to sources in Python."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """An environment variable that spark-submit sets in the programs that it starts."""
@@ -35,8 +35,8 @@ class SparkUnsuitable(RuntimeError):
 def register(spark: SparkSession) -> None:
     """Register the format ``waltz`` in a session.
 
-    The source accepts filters if the session's setting `PUSHDOWN` is on: after changing the
-    setting, register again. Raises SparkUnsuitable.
+    The registered source accepts filters if the session's setting `PUSHDOWN` is on now. After a
+    change of the setting, register again. Raises SparkUnsuitable.
     """
     check_version(pyspark.__version__)
     # Workers on other machines are not checked: the paths there are other ones.

@@ -1,8 +1,9 @@
 """The writers that Spark calls, for batches and streams. Touches the network and ZooKeeper.
 
-A write has a *ledger* in ZooKeeper (`core.ledger`): the client ids of all attempts at its tasks, by
-which an attempt finds the rows of the other attempts in the log. An *epoch* is one micro-batch of a
-stream; a batch is epoch 0. A *run* is one execution of an epoch by a driver.
+`writer` appends the rows. A write has a *ledger* in ZooKeeper (`core.ledger`): the client ids of
+all attempts at its tasks, by which an attempt finds the rows of the other attempts in the log. An
+*epoch* is one micro-batch of a stream; a batch is epoch 0. A *run* is one execution of an epoch by
+a driver.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         """Create the write's ledger before its first task runs.
 
-        Without the option writeId, a task that finds no ledger appends nothing:
-        the write has ended (`ledger_store`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
+        Without the option writeId, a task that finds no ledger appends nothing, because the write
+        has ended (`ledger_store`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
         """
         self._location = location
         self._columns = columns
@@ -101,8 +102,8 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         self._columns = columns
         self._write_id = options.write_id
         self._run = str(uuid.uuid4())
-        """The id of this run of each epoch (micro-batch): a restarted driver makes another run, as
-        `core.ledger` explains."""
+        """The id of the run of each epoch that this object writes (`core.ledger`). A restarted
+        driver makes another run."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows of one micro-batch."""
@@ -148,7 +149,7 @@ def _context() -> Any:
 def _write(
     location: ClusterLocation, task: WriteTask, columns: Columns, batches: Iterator[Any]
 ) -> WrittenMessage:
-    """Append one task's rows; after any error, end the session, so that the next task opens one."""
+    """Append one task's rows. After any error, end the session: the next task opens a new one."""
     try:
         return WrittenMessage(SESSION_CACHE.open(location).write(task, columns, batches))
     except BaseException:

@@ -1,4 +1,7 @@
-"""The data source ``waltz``. Touches files, the environment, the network and ZooKeeper."""
+"""The data source ``waltz``: it creates the readers and writers for Spark.
+
+Touches files, the environment, the network and ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         return "waltz"
 
     def schema(self) -> StructType:
-        """Return the columns. Raises OptionError, so that ``load`` fails, not a later action."""
+        """Return the columns. Raises OptionError: so ``load`` fails already, not a later action."""
         return payload_decoder(parse_options(self.options)).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -123,10 +123,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 position > self._marks.get(partition, NO_TRANSACTION) + 1
                 for partition, position in ends.items()
             ):
-                # This object has not read marks that reach these ends. So an earlier run of the
-                # query planned this micro-batch, and a restarted driver repeats it. Meanwhile the
-                # log may have been restored from an older copy, which is shorter: cut the ends.
-                # The stream continues at ``ends``, so they are checked like the starts of a read.
+                # This object has not read marks that reach these ends. So an earlier driver of the
+                # query has planned this micro-batch, and a restarted one repeats it. Meanwhile the
+                # log may have been restored from an older copy, which is shorter. So limit the ends
+                # to the log. The stream continues at ``ends``: check them like starts of a read.
                 present = self._readable_ends(reader, ends)
                 ends = {
                     partition: min(position, present[partition])
@@ -169,9 +169,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         ends: Mapping[int, int],
         limit: ReadLimit,
     ) -> dict[int, int]:
-        """Lower ``ends`` to ``limit`` and the options' limits.
+        """Lower ``ends`` to the limits of rows and bytes.
 
-        With ReadAllAvailable, no limit applies.
+        The limits are those of the options maxRowsPerTrigger and maxBytesPerTrigger. ``limit``
+        replaces one of them. If it is ReadAllAvailable, no limit applies.
         """
         rows, size = self._options.max_rows, self._options.max_bytes
         match limit:
@@ -190,7 +191,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return dict(ends)
 
     def _with_reader(self, work: Callable[[SparkLogReader], T]) -> T:
-        """Return ``work(reader)``; the reader's connections stay open between triggers."""
+        """Return ``work(reader)``. The reader stays open from call to call, except after errors."""
         try:
             return work(READER_CACHE.open(self._location))
         except WaltzError:

@@ -1,10 +1,10 @@
 """Append a task's rows, each exactly once. Touches the network and ZooKeeper.
 
-Every attempt at a task has its own client id, and registers it in the write's ledger
-(`core.ledger`) before its first append. The attempt finds the rows of other attempts in the log by
-their client ids. It appends the missing rows with locks, by which the server refuses a row that a
-competing attempt may have appended since that search. `core.missing_rows` explains why this is safe
-while other attempts are still running; the test is
+Spark may run several attempts at a task. Every attempt has its own client id, and registers it in
+the write's ledger (`core.ledger`) before its first append. The attempt finds the rows of other
+attempts in the log by their client ids. It appends the missing rows with locks, by which the server
+refuses a row that a competing attempt may have appended since that search. `core.missing_rows`
+explains why this is safe while other attempts are still running; the test is
 `test_attempts_in_any_order_append_each_row_once`.
 """
 
@@ -35,7 +35,7 @@ _BATCH_ROWS = 2000
 _BATCH_BYTES = 4 << 20
 """A partition's buffered rows are appended before their data would exceed this size.
 
-A search also reads at most this many bytes of records by one request."""
+A search of the log also reads at most this many bytes of records by one request."""
 _HEADERS_PER_REQUEST = 10_000
 """How many headers one request of a search reads at most."""
 _SESSION_MS = 30_000
@@ -77,7 +77,10 @@ def client_options(location: ClusterLocation) -> ClientOptions:
 
 
 class WriterSession:
-    """A driver's or a worker's session with one cluster's ZooKeeper; serves one task at a time."""
+    """A session of this process with one cluster's ZooKeeper, which serves one task at a time.
+
+    Spark's driver has such sessions, and each worker.
+    """
 
     def __init__(self, location: ClusterLocation) -> None:
         """Connect. Raises ConnectFailed or BadCredentials."""
@@ -147,7 +150,7 @@ class TaskAttempt:
 
     def __init__(self, session: WriterSession, task: WriteTask, columns: Columns) -> None:
         self.written = WriteCounts(0, 0)
-        """The counts so far: of the rows that were passed to `add`, and of the appended ones."""
+        """The counts so far, of the rows that were passed to `add`."""
         self._session = session
         self._task = task
         self._columns = columns
@@ -200,8 +203,8 @@ class TaskAttempt:
     async def _append_rows(self, partition: int, rows: list[RowToAppend]) -> None:
         """Append the missing ones of ``rows`` in batches that a server accepts.
 
-        Each row has all locks of the attempt, and these include two for each earlier run of the
-        epoch if rows have ids. So all rows together could have more locks than a server accepts.
+        Each row has all locks of the attempt. If rows have ids, these include two locks for each
+        earlier run of the epoch. So all rows together could have more locks than a server accepts.
         """
         locks = self._locks
         num_locks = len(locks.write_locks) + len(locks.read_locks) + len(locks.append_locks)
@@ -211,9 +214,8 @@ class TaskAttempt:
     async def _append_to(self, partition: int, rows: Sequence[RowToAppend]) -> None:
         """Append the missing ones of ``rows`` to a partition in which the attempt is registered.
 
-        After an outcome `Refused`, search the log, and append the rows that are still missing.
-        `Absent`, which means that a fault kept the append out of the log, is treated in the same
-        way.
+        If an append was refused, search the log, and append the rows that are still missing. Do the
+        same after the outcome `Absent`: a fault has kept the append out of the log.
         """
         missing = self._missing_rows[partition]
         selected = missing.select(rows)
@@ -248,17 +250,17 @@ class TaskAttempt:
     async def _join(self, partitions: list[int]) -> None:
         """Register this attempt in the ledger, before its first append to each of ``partitions``.
 
-        If it appended before, the next attempt at the task could not find its rows, and would
-        append them again. Then find the rows that competing attempts have appended to these
-        partitions.
+        If the attempt appended earlier, the next attempt at the task could not find these rows, and
+        would append them again. After the registration, find the rows that competing attempts have
+        appended to these partitions.
         """
         if not partitions:
             return
         marks = await asyncio.gather(*map(self._client.high_water_mark, partitions))
         ledger = await self._register_attempt(dict(zip(partitions, marks, strict=True)))
         for partition in partitions:
-            # Not `marks`: if an attempt joined this partition earlier in the epoch, the ledger
-            # keeps its older mark, after which the rows of all attempts lie.
+            # Not from ``marks``: if an attempt joined this partition earlier in the epoch, the
+            # ledger has an older mark. The rows of all attempts are after that mark.
             self._missing_rows[partition] = MissingRows(
                 ledger.marks[partition], has_row_ids=self._columns.has_row_ids
             )
@@ -285,8 +287,8 @@ class TaskAttempt:
     async def _catch_up(self, partition: int) -> None:
         """Find the rows that competing attempts have appended up to the log's present end.
 
-        The search ends when it has reached the end that the log had when the search began. A row
-        that a competing attempt appends later makes the server refuse the append of the same row.
+        The search ends when it has reached the end that the log had when the search began. If a
+        competing attempt appends a row later, the server refuses this attempt's append of the row.
         """
         missing = self._missing_rows[partition]
         end = None
@@ -309,12 +311,12 @@ class TaskAttempt:
             ]
             found_fingerprints: list[bytes] = []
             for start, stop in _consecutive_ranges(ids):
-                found_fingerprints += await fingerprints(self._client, partition, start, stop)
+                found_fingerprints += await read_fingerprints(self._client, partition, start, stop)
             missing.record_found(page.headers[-1].transaction_id, found_fingerprints)
 
 
-async def fingerprints(client: Client, partition: int, first: int, stop: int) -> list[bytes]:
-    """Return the fingerprints of the rows from ``first`` to before ``stop``.
+async def read_fingerprints(client: Client, partition: int, first: int, stop: int) -> list[bytes]:
+    """Read the rows with ids from ``first`` to before ``stop``; return their fingerprints.
 
     Raises LogEndsBefore, and the errors of `Client.bulk`.
     """

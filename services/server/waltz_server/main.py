@@ -1,4 +1,7 @@
-"""The command ``waltz-server``: it reads the settings and runs one server until it is stopped."""
+"""The command ``waltz-server``: it reads the settings and runs one server until it is stopped.
+
+Touches the process: settings, signals, the file with the ports in use.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from waltz.spark.writer import (
     WriterSession,
     WriteTask,
     client_options,
-    fingerprints,
+    read_fingerprints,
 )
 
 
@@ -29,9 +29,9 @@ async def test_fingerprints_of_a_log_that_ends_too_early_raise_log_ends_before()
     async with asyncio.timeout(60), ClientCluster() as cluster:
         await cluster.fill(0, 3)
         client = await cluster.client()
-        assert len(await fingerprints(client, 0, 0, 3)) == 3
+        assert len(await read_fingerprints(client, 0, 0, 3)) == 3
         with pytest.raises(LogEndsBefore, match="partition 0 has no transaction 3 any more"):
-            await fingerprints(client, 0, 0, 5)
+            await read_fingerprints(client, 0, 0, 5)
 
 
 def test_timeout_of_the_location_limits_appends_and_answers() -> None:

@@ -2,6 +2,7 @@
 
 Filters on partition and transaction_id narrow the ranges that are read. Filters on header, and
 lists of transaction ids, are applied to each row that was read, before Spark receives the row.
+Spark applies all other filters itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pyspark.sql.datasource import (
 PUSHED_COLUMNS = frozenset(("partition", "transaction_id", "header"))
 """The columns whose filters are applied here; Spark applies the filters on other columns."""
 
+# The bounds of 64-bit numbers.
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
@@ -85,7 +87,7 @@ class RowFilter:
 
     def restrict(self, pushed: Filter) -> RowFilter | None:
         """Return the filter that also requires ``pushed``, None if no RowFilter can express it."""
-        # A filter that is not about one column, such as Not, has no attribute.
+        # A filter that contains another filter, such as Not, has no attribute.
         column = ".".join(pushed.attribute) if hasattr(pushed, "attribute") else ""
         if column not in PUSHED_COLUMNS:
             return None
@@ -97,8 +99,8 @@ class RowFilter:
     def rows(self, batch: Any) -> Any:
         """Return the rows of an Arrow batch that pass the filter.
 
-        The ranges that are read already satisfy the bounds of partition, and the lowest and the
-        highest transaction_id. Only lists of transaction ids and the header are checked here.
+        The ranges that are read satisfy the bounds of partition already, and also the lowest and
+        the highest transaction_id. So only lists of transaction ids and the header are checked.
         """
         masks = []
         if self.bounds_of("transaction_id").among is not None:

@@ -1,12 +1,12 @@
 """The ledger of one write: which attempts may have appended which rows. Pure.
 
-`ledger_store` keeps it in ZooKeeper.
+`ledger_store` keeps the ledger in ZooKeeper.
 
-A write is a streaming query, or one batch. An *epoch* is one micro-batch of the query; a batch is
-epoch 0. The ledger describes the newest epoch. It has the high-water mark (*mark*) of each
-partition before the epoch's first append there, and the client id of every attempt at every task.
-So the rows of a task are found in the log after that mark, by the client ids of the attempts at the
-task.
+A *write* is a streaming query, or one batch. An *epoch* is one micro-batch of the query; a batch is
+epoch 0. Spark divides an epoch into *tasks*, and may run several *attempts* at a task. The ledger
+describes the newest epoch. It has the high-water mark (*mark*) of each partition before the epoch's
+first append there, and the client id of every attempt at every task. So the rows of a task are
+found in the log after that mark, by the client ids of the attempts at the task.
 
 An epoch can have several *runs*, because a restarted driver runs the epoch again. Within a run each
 row belongs to one task; another run may distribute the rows over other tasks.
@@ -25,9 +25,9 @@ _FORMAT = 1
 MAX_LEDGER_BYTES = 1_000_000
 """A ledger has at most this size: ZooKeeper accepts no message of more than 1 MiB.
 
-ZooKeeper closes the connection instead of an answer to a larger one, so the error would not say why
-a task failed. About 50,000 attempts have room. None of them can be dropped before their epoch is
-over: another attempt at the task must find the rows that a finished one has appended.
+ZooKeeper would close the connection without an answer, and the error would not say why a task
+failed. There is room for about 50,000 attempts. No attempt can be dropped before its epoch is over,
+also if it has finished: later attempts at its task must find the rows that it has appended.
 """
 
 
@@ -70,7 +70,7 @@ class LedgerMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """What the ledger gets of an attempt; ``run`` is the id of its run of the epoch."""
+    """An attempt that is about to append; ``run`` is the id of its run of the epoch."""
 
     epoch: int
     run: str
@@ -210,8 +210,8 @@ class Ledger:
 
         Example: an append of run 0 takes ``appended`` 0 and checks ``overtaken`` 0. An append of
         run 1 takes ``appended`` 1 and ``overtaken`` 0, and checks ``overtaken`` 1 and ``appended``
-        0. Whichever of the two comes second finds a lock that was taken after its mark, and is
-        refused. Without these locks an abandoned attempt of run 0 could append a row again
+        0. The later one of the two finds a lock that was taken after its mark, and is refused.
+        Without these locks an abandoned attempt of run 0 could append a row again
         (`test_ledger_attempts_at_same_rows_conflict`).
         """
         own = self.attempts[client_id]

@@ -1,9 +1,9 @@
 """Select the rows of a task that are not yet in one partition of the log. Pure.
 
 Spark may run several attempts at one task, even at the same time. An attempt searches the log for
-rows of other attempts up to a transaction, the mark, and appends the missing rows with that mark
+rows of other attempts, up to a transaction: the *mark*. It appends the missing rows with that mark
 and the locks of `core.ledger`. The server refuses the append if another attempt has appended the
-same rows after the mark. The attempt then searches the log further, and selects again. So a row is
+same rows after the mark. Then the attempt searches the log further, and selects again. So a row is
 appended only while it is proven to be missing (`test_attempts_in_any_order_append_each_row_once`).
 """
 
@@ -16,7 +16,7 @@ from waltz.spark.core.rows import RowToAppend
 
 
 class MissingRows:
-    """Selects missing rows, by the rows that one attempt has found in one partition.
+    """Selects the missing rows of one attempt, by the rows that it has found in one partition.
 
     The attempt has searched the partition up to the transaction ``mark``. `core.rows` explains row
     ids and fingerprints.
@@ -32,7 +32,11 @@ class MissingRows:
         self._found: Counter[bytes] = Counter()
 
     def record_found(self, mark: int, fingerprints: Iterable[bytes] = ()) -> None:
-        """Record that the log up to ``mark`` has rows of other attempts with these fingerprints."""
+        """Record that the log was searched up to ``mark``.
+
+        ``fingerprints`` are those of the rows of other attempts that the search has found since the
+        last call.
+        """
         assert mark >= self.mark, "a lower mark would let rows above it be appended twice"
         self.mark = mark
         self._found.update(fingerprints)
@@ -40,9 +44,9 @@ class MissingRows:
     def select(self, rows: Iterable[RowToAppend]) -> list[RowToAppend]:
         """Return those of ``rows`` that are missing.
 
-        Without row ids, each row that was found in the log stands for only one row of the task, and
-        this call uses it up. So pass each row of the task once, and pass a row again only if its
-        append was refused.
+        Without row ids, each row that was found in the log stands for one row of the task, and this
+        call uses it up. So the caller passes each row of the task once, and passes a row again only
+        if its append was refused.
         """
         missing = []
         selected: set[bytes] = set()
@@ -61,8 +65,8 @@ class MissingRows:
         """Record that this attempt's own ``rows`` are in the log, the last one as ``last_id``.
 
         The mark rises without a search: the server has granted the append, so no competing attempt
-        has appended between the mark and ``last_id``. Without row ids, these rows do not count as
-        found: an equal row of the task is another row, which must be appended, too.
+        has appended the same rows between the mark and ``last_id``. Without row ids, these rows do
+        not count as found: an equal row of the task is another row, which must be appended, too.
         """
         self.mark = max(self.mark, last_id)
         if self._has_row_ids:

@@ -1,9 +1,10 @@
 """Offsets of a stream, and the share of the backlog that a micro-batch takes. Pure.
 
-An offset maps each partition to the first transaction id that has not been read. Partitions and ids
-are text, because some implementations of JSON round numbers of more than 53 bits. An offset also
-has the key of its cluster, because in another cluster the ids are those of other transactions.
-Offsets that earlier versions have written have no key and are accepted for any cluster.
+An *offset* maps each partition to a *position*: the first transaction id that has not been read.
+Partitions and ids are text, because some implementations of JSON round numbers of more than 53
+bits. An offset also has the key of its cluster, because in another cluster the ids are those of
+other transactions. Offsets that earlier versions of this source have written have no key. They are
+accepted for any cluster.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ def next_offset(
     """Return the offset of ``ends``, which follows ``start`` with the positions ``starts``.
 
     Spark compares offsets as texts, and runs a micro-batch if they differ. So without new
-    transactions the result is ``start`` as it is, also if it has no key: the next offset with other
+    transactions the result is ``start`` itself, even if it has no key. The next offset with other
     positions gets the key.
     """
     return start if ends == starts else offset_of(ends, key)
 
 
 def positions_of(offset: Mapping[str, object], chosen: Iterable[int], key: UUID) -> dict[int, int]:
-    """Decode an offset. Raises OptionError if it is malformed, or of another stream.
+    """Decode an offset to positions.
 
-    ``chosen`` are the partitions that are read: the offset must have a position of each, and no
-    more. ``key`` is that of the cluster that is read. An offset comes from a checkpoint, which may
-    belong to another query, and the options may name another cluster than when it was written.
+    Raises OptionError if the offset is malformed or of another stream, OtherCluster if it is of
+    another cluster. An offset comes from a checkpoint, which may belong to another query. Also, the
+    options may name another cluster than when the checkpoint was written. ``chosen`` are the
+    partitions that are read: the offset must have a position for each of them, and for no other.
+    ``key`` is the key of the cluster that is read.
     """
     try:
         its_key = cluster_key_in(offset)
@@ -83,8 +86,8 @@ def readable_ends(
 ) -> dict[int, int]:
     """Return the end of each partition's readable range: its mark plus one.
 
-    The end is below the start if the log has become shorter, for example after a restore. Raises
-    PositionMissing then, unless ``skip_missing``.
+    If the log has become shorter, for example after a restore, the end may be below the start. Then
+    PositionMissing is raised, unless ``skip_missing``.
     """
     for partition, start in starts.items():
         if start > marks[partition] + 1 and not skip_missing:
@@ -98,8 +101,9 @@ def ends_at_target(
     """Lower the ends to ``target``, but never below the starts.
 
     A query with the trigger AvailableNow stops at ``target``, the ends of the logs at its start.
-    The target may come from a server that has lost its partition unnoticed, and so be below what
-    the stream has read. If the stream went back there, its next run would read transactions twice.
+    The target may be an old end, reported by a server that had not noticed that it had lost the
+    partition. Such a target may be below what the stream has read. If the stream went back to the
+    target, its next run would read transactions twice.
     """
     return {
         partition: min(end, max(starts[partition], target[partition]))
@@ -122,7 +126,7 @@ def admit_rows(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -
         # for three equal backlogs gives 3, 3 and 4 rows, but rounded shares would give 3, 3 and 3.
         taken = limit * (rows_before + rows) // total - limit * rows_before // total
         rows_before += rows
-        # Without a backlog the end stays: in a log that has become shorter, it is below the start.
+        # Without a backlog the end stays. It is below the start if the log has become shorter.
         admitted[partition] = starts[partition] + taken if rows else ends[partition]
     return admitted
 

@@ -13,7 +13,7 @@ from waltz.runtime.core.setting_names import DEFAULT_ROOT
 from waltz.runtime.core.value_types import boolean, file, one_of, positive, text
 
 _SPARK_OPTIONS = frozenset(("checkpointlocation",))
-"""Spark's own options, which it passes on to sources and sinks."""
+"""Spark's own options, in lower case. Spark passes them on to sources and sinks."""
 
 
 class OptionError(ValueError):
@@ -148,7 +148,10 @@ def option_values(options: Iterable[Option], given: Mapping[str, str], what: str
 
 
 def cluster_options(values: Mapping[str, Any], given: Mapping[str, str]) -> ClusterOptions:
-    """Return the part of ``values`` that names the cluster. Raises OptionError."""
+    """Return the part of ``values`` that names the cluster. Raises OptionError.
+
+    ``values`` are those of `option_values`, ``given`` the options that are set, as text.
+    """
     cluster_file, zookeeper = values["cluster"], values["zookeeper"]
     if cluster_file is not None and zookeeper is not None:
         raise OptionError(
@@ -156,15 +159,15 @@ def cluster_options(values: Mapping[str, Any], given: Mapping[str, str]) -> Clus
             "local cluster's cluster.json), not both"
         )
     names = [name.lower() for name in given]
-    any_tls = any(name.startswith("tls.") for name in names)
-    any_zookeeper = any(name.startswith("zookeeper.") for name in names)
+    has_tls_options = any(name.startswith("tls.") for name in names)
+    has_zookeeper_options = any(name.startswith("zookeeper.") for name in names)
     return ClusterOptions(
         cluster_file=cluster_file,
         zookeeper=zookeeper,
         root=values["root"],
-        tls=_tls_options(values, "tls.") if any_tls else None,
+        tls=_tls_options(values, "tls.") if has_tls_options else None,
         timeout_seconds=values["timeoutSeconds"],
-        zookeeper_access=_zookeeper_options(values) if any_zookeeper else None,
+        zookeeper_access=_zookeeper_options(values) if has_zookeeper_options else None,
         access=values["access"],
     )
 

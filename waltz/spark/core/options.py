@@ -1,4 +1,7 @@
-"""The options of ``read`` and ``readStream``: names, defaults, values. Pure."""
+"""The options of ``read`` and ``readStream``: names, defaults, values. Pure.
+
+`option_values` has the options that readers and writers share; `write_options` those of writers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from waltz.spark.core.option_values import (
 from waltz.spark.core.payload_parsers import check_avro_schema
 
 CLUSTER_KEY = "clusterKey"
-"""The name of the cluster's key in JSON with positions; all other names are partitions."""
+"""The name of the cluster's key in JSON with positions. All other names there are partitions."""
 
 
 class Edge(Enum):
@@ -37,8 +40,8 @@ class Positions:
     """Where the reading of each partition begins, or where it ends.
 
     A number is a transaction id: the first id to read, or, as an end, the first id not to read.
-    ``otherwise`` is the position of the partitions that ``by_partition`` does not have. The
-    positions are of the cluster with the key ``cluster_key``; None: of any cluster.
+    ``otherwise`` is the position of the partitions that ``by_partition`` does not have.
+    ``cluster_key`` is the key of the cluster that the positions are of, None if they have none.
     """
 
     otherwise: Edge
@@ -61,13 +64,13 @@ class Mode(Enum):
 class ReadOptions:
     """The parsed options of a read.
 
-    ``partitions`` None means all partitions. A task reads at most ``rows_per_task`` rows and about
-    ``bytes_per_task`` bytes; a micro-batch reads at most ``max_rows`` rows and about ``max_bytes``
-    bytes (None: no limit). With ``skip_missing``, a position beyond the log's end is replaced by
-    the end; without it, such a position is an error. With ``from_replicas``, records are read from
-    storages. ``decode`` is the format of ``data``: binary, utf8, json, arrow or avro.
-    ``avro_schema``, as JSON, is the schema with which Avro data was written. ``mode`` is the
-    treatment of rows that cannot be decoded.
+    If ``partitions`` is None, all partitions are read. A task reads at most ``rows_per_task`` rows
+    and about ``bytes_per_task`` bytes. A micro-batch reads at most ``max_rows`` rows and about
+    ``max_bytes`` bytes. A limit that is None does not apply. With ``skip_missing``, a position
+    beyond the log's end is replaced by the end; without it, such a position is an error. With
+    ``from_replicas``, records are read from storages, otherwise from servers. ``decode`` is the
+    format of ``data``: binary, utf8, json, arrow or avro. ``avro_schema``, as JSON, is the schema
+    with which Avro data was written. ``mode`` is the treatment of rows that cannot be decoded.
     """
 
     cluster: ClusterOptions
@@ -131,13 +134,13 @@ def check_streaming(options: ReadOptions) -> None:
         )
 
 
-def _positions(otherwise: Edge) -> Callable[[str], Positions]:
-    """Return the function that parses an option with positions; see `Positions.otherwise`."""
+def _positions_parser(otherwise: Edge) -> Callable[[str], Positions]:
+    """Return the parser of an option with positions; see `Positions.otherwise`."""
 
     def parse(given: str) -> Positions:
-        plain = given.strip().lower()
-        if plain in _EDGES:
-            return Positions(_EDGES[plain])
+        edge = _EDGES.get(given.strip().lower())
+        if edge is not None:
+            return Positions(edge)
         remedy = 'it must be earliest, latest, or JSON like {"0": 17, "1": "latest"}'
         try:
             by_partition = json.loads(given)
@@ -148,7 +151,11 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
         cluster_key = cluster_key_in(by_partition)
         return Positions(
             otherwise,
-            {_partition(p): _position(at) for p, at in by_partition.items() if p != CLUSTER_KEY},
+            {
+                _partition(name): _position(at)
+                for name, at in by_partition.items()
+                if name != CLUSTER_KEY
+            },
             cluster_key,
         )
 
@@ -162,6 +169,7 @@ def _avro_schema(given: str) -> str:
 
 
 def _partition(name: str) -> int:
+    """Return the partition that a name in JSON means. Raises ValueError."""
     if not _is_digits(name):
         raise ValueError(f"{name!r} is not the number of a partition")
     return int(name)
@@ -170,7 +178,8 @@ def _partition(name: str) -> int:
 def _position(at: Any) -> int | Edge:
     """Return the position that a value in JSON means: a transaction id, or an `Edge`.
 
-    The id may also be text with digits, as in the offsets of a checkpoint (`core.offsets`).
+    The id may also be text with digits, as in the offsets of a checkpoint (`core.offsets`). Raises
+    ValueError.
     """
     if isinstance(at, str) and at.lower() in _EDGES:
         return _EDGES[at.lower()]
@@ -194,13 +203,13 @@ _OPTIONS = (
     ),
     Option(
         "startingPositions",
-        _positions(Edge.EARLIEST),
+        _positions_parser(Edge.EARLIEST),
         Positions(Edge.EARLIEST),
         "the first transaction id to read, for each partition",
     ),
     Option(
         "endingPositions",
-        _positions(Edge.LATEST),
+        _positions_parser(Edge.LATEST),
         Positions(Edge.LATEST),
         "the first transaction id not to read, for each partition",
     ),

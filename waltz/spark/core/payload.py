@@ -1,4 +1,4 @@
-"""Decode ``data`` to columns, and handle rows that cannot be decoded. Pure.
+"""Decode the column ``data`` to other columns, and treat rows that cannot be decoded. Pure.
 
 Thousands of rows are decoded at once. If that fails, the rows are split in halves until each
 malformed row is alone, so that a few malformed rows do not slow down the others.
@@ -64,9 +64,9 @@ class PayloadDecoder:
     avro_schema: str | None = None
 
     def decode(self, batch: Any) -> Any:
-        """Convert an Arrow batch of the log's columns to a batch with the columns of `schema`.
+        """Convert an Arrow batch of the log's columns to a batch with the columns of ``schema``.
 
-        Raises DataMalformed.
+        Raises DataMalformed if a row cannot be decoded and ``mode`` is FAIL.
         """
         match self.kind:
             case "binary":
@@ -94,7 +94,7 @@ class PayloadDecoder:
     def _decoded(self, batch: Any, parse: Parse, data_schema: Any) -> Any:
         """Decode ``data`` with ``parse`` to the columns of the Arrow schema ``data_schema``.
 
-        Return these columns together with the columns of the log that `schema` has.
+        Return a batch with these columns and the columns of the log that ``self.schema`` has.
         """
         null_row = pa.table([pa.nulls(1, field.type) for field in data_schema], schema=data_schema)
         rows: list[int] = []  # For each decoded row, the row of ``batch`` that it came from.
@@ -127,9 +127,9 @@ class PayloadDecoder:
 
 
 def payload_decoder(options: ReadOptions, schema: StructType | None = None) -> PayloadDecoder:
-    """Return the decoder for a query; ``schema`` is the schema of the query, None without one.
+    """Return the decoder for a query. ``schema`` is the schema of the query, None if it has none.
 
-    Raises OptionError.
+    Raises OptionError if the options and the schema do not fit together.
     """
     kind = options.decode
     if kind in ("binary", "utf8"):
@@ -199,8 +199,9 @@ def _schema_with_text_data() -> StructType:
 class _Run(NamedTuple):
     """Consecutive rows that were parsed together, or one malformed row.
 
-    ``first`` is the first row. ``table`` is None for a malformed row. ``origins`` has, for each row
-    of the table, the row that it came from, counted from ``first``.
+    ``first`` is the number of the first row. ``table`` has the parsed rows; it is None for a
+    malformed row. ``origins`` has, for each row of the table, the row that it came from, counted
+    from ``first``.
     """
 
     first: int

@@ -1,8 +1,8 @@
 """Parse the data of many rows to a table: text, JSON, Arrow, Avro. Pure.
 
-Each parser takes an Arrow array of data. It returns a table of the requested columns, and for each
-row of the table the index of the data that the row came from. It raises one of `MALFORMED` if any
-data is malformed.
+Each parser takes an Arrow array of data, and the Arrow ``schema`` of the requested columns. It
+returns a table with these columns, and for each row of the table the index of the data that the row
+came from. It raises one of `MALFORMED` if any data is malformed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEWLINE = b"\n"
 _OPENS, _CLOSES = r"^[ \t]*\{", r"\}[ \t]*$"
 """How a value that is one JSON object in one line begins, and how it ends."""
 _SCHEMA_ERRORS = (ValueError, LookupError, TypeError, RecursionError)
-"""The errors of JSON and fastavro for what is not a schema."""
+"""The errors of the parsers of JSON and Avro schemas for a text that is not a schema."""
 _AVRO_ERRORS = (EOFError, LookupError, ValueError, TypeError, OverflowError)
 """The errors of fastavro for bytes that do not match the schema that they were written with, and of
 Arrow for values that do not fit the requested columns."""
@@ -37,11 +37,14 @@ def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
 def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
     """Parse an array whose values are one JSON object each; leave out fields not in ``schema``.
 
-    The values are joined to lines. So a value with a line break is parsed only alone: an error
-    makes the caller split the array until this value is alone. Arrow reads one object after the
-    other, wherever lines end: two objects in one value, or one object in two, would move objects to
-    other rows. So each line must begin and end like an object. No brace that closes is followed by
-    one that opens within an object, so each line then ends where an object ends.
+    The values are joined, one value in each line. So a value with a line break is parsed only
+    alone: an error makes the caller split the array until this value is alone.
+
+    Arrow reads one object after the other, wherever lines end. So a value with two objects, or two
+    values with parts of one object, would move objects to other rows. To exclude both, each line
+    must begin with an opening brace and end with a closing one. Within an object, no opening brace
+    follows a closing one directly, so an object ends at the end of each line. If there are also as
+    many objects as lines, each line is one object.
     """
     if len(data) > 1:
         if pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
@@ -65,12 +68,12 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse an array whose values are one Arrow stream each, with any number of rows."""
+    """Parse an array whose values are one Arrow stream each. A stream has any number of rows."""
     tables, origins = [], []
     for row, raw in enumerate(data):
         with pa.ipc.open_stream(raw.as_buffer()) as stream:
             table = stream.read_all()
-        # Arrow trusts offsets in a stream: a wrong one would read the memory around the data.
+        # Arrow trusts the offsets in a stream: by a wrong one it would read memory beyond the data.
         table.validate(full=True)
         try:
             tables.append(table.select(schema.names).cast(schema))
@@ -97,7 +100,7 @@ def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]
         except _AVRO_ERRORS as problem:
             raise pa.ArrowInvalid(f"not Avro: {problem}") from None
         if stream.tell() != end:
-            raise pa.ArrowInvalid("the datum ends before or after its row")
+            raise pa.ArrowInvalid("the datum ends before or after its value")
     try:
         return pa.Table.from_pylist(rows, schema), list(range(len(data)))
     except _AVRO_ERRORS as problem:
@@ -123,8 +126,9 @@ def _with_plain_uuids(schema: Any) -> Any:
 def check_avro_schema(written: str) -> None:
     """Raise ValueError if ``written`` is not the JSON of an Avro record's schema.
 
-    A type that contains itself is refused, too: data that are nested some thousand times would end
-    the process, because fastavro reads them by recursion in C. Spark has no such type either.
+    A type that contains itself is refused, too. Data of such a type may be nested some thousand
+    times, and would end the process, because fastavro reads nested data by recursion in C. Spark
+    has no such type either.
     """
     try:
         parsed = fastavro.parse_schema(json.loads(written))
@@ -137,7 +141,7 @@ def check_avro_schema(written: str) -> None:
 
 
 def _type_in_itself(schema: Any, around: frozenset[str] = frozenset()) -> str | None:
-    """Return the name of a type within itself, None if there is none.
+    """Return the name of a type that contains itself, None if there is none.
 
     ``around`` has the names of the types of which ``schema`` is a part. An Avro type is defined
     before it is referred to, so a type contains itself only if a part of its definition names it.

@@ -46,8 +46,8 @@ class RowRefused(ValueError):
 class RowToAppend:
     """One row to append.
 
-    ``locks`` are append locks of the row's own. ``fingerprint`` is a digest by which equal rows are
-    found in the log.
+    ``locks`` are the append locks that the row itself names. ``fingerprint`` is a digest of header
+    and data, by which equal rows are found in the log.
     """
 
     data: bytes
@@ -69,19 +69,19 @@ class Columns:
 
     @property
     def has_row_ids(self) -> bool:
-        """Whether each row has an id.
+        """Whether the rows have ids: then rows with equal fingerprints are one row.
 
-        The ids themselves are not read: rows are identified by their fingerprints. So the
-        application must write rows with different ids with different data or headers.
+        The ids themselves are not read. So the application must give rows with different ids
+        different data or different headers.
         """
         return "id" in self.names
 
     def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, RowToAppend]]:
         """Yield partition and row for each row of an Arrow batch. Raises RowRefused.
 
-        The rows of one key go to one partition. A row without a partition and without a key goes to
-        the one that its fingerprint chooses if rows have ids, otherwise to the one that ``task``,
-        the number of the task, chooses.
+        ``task`` is the number of the task that has the rows. A row goes to the partition that it
+        names. If it names none, `_chooser` chooses the partition: by the key; or, without a key, by
+        the fingerprint if rows have ids, and otherwise by the task.
         """
         values = {name: batch.column(name).to_pylist() for name in self.names}
         nothing = [None] * batch.num_rows
@@ -111,10 +111,10 @@ class Columns:
         """Return the number that chooses the partition of a row, modulo the number of partitions.
 
         An attempt finds a row of another attempt only in the partition to which it would append the
-        row itself. If rows have ids, another run may give the row to another task, so ``task`` must
-        not choose (`test_row_of_another_task_in_the_next_run_is_appended_once`). The fingerprint
-        chooses instead of the id, because the log is searched for it: rows that count as one row
-        are in one partition, also if their ids are null or differ between runs.
+        row itself. If rows have ids, another run (`core.ledger`) may give the row to another task,
+        so ``task`` must not choose (`test_row_of_another_task_in_the_next_run_is_appended_once`).
+        The fingerprint chooses, and not the id, because the log is searched for fingerprints. So
+        rows that count as one row go to one partition, even if their ids are null or differ.
         """
         if key is not None:
             return crc32(_bytes(key))

@@ -1,6 +1,7 @@
 """Plan a read: which range of a partition each task reads. Pure.
 
-A *mark* is the high-water mark of a partition: the id of its last committed transaction, -1 for an
+A *slice* is the range that one task reads; the slices of a partition are parts of its *span*. A
+*mark* is the high-water mark of a partition: the id of its last committed transaction, -1 for an
 empty log.
 """
 
@@ -34,7 +35,7 @@ Span = tuple[int, int]
 
 
 class Sample(NamedTuple):
-    """A few transactions of a partition, from which the size of others is estimated."""
+    """The size of a few transactions of a partition, from which that of others is estimated."""
 
     rows: int
     num_bytes: int
@@ -77,7 +78,7 @@ class OtherCluster(OptionError):
 
 
 def has_cluster_key(options: ReadOptions) -> bool:
-    """Return whether an option with positions has the key of a cluster."""
+    """Return whether an option with positions names the cluster that the positions are of."""
     return any(option.positions.cluster_key is not None for option in _position_options(options))
 
 
@@ -120,8 +121,8 @@ def wanted_spans(
     """Return the range to read of each partition, narrowed by the query's filters (``row_filter``).
 
     ``marks`` are the high-water marks of the partitions to read. Nothing after them is read, so the
-    result does not depend on how long the read takes. Empty ranges are left out. Raises OptionError
-    for positions in the wrong order, PositionMissing for positions beyond a log's end.
+    rows do not depend on how long the read takes. Empty ranges are left out. Raises OptionError for
+    positions in the wrong order, PositionMissing for positions beyond a log's end.
     """
     ids = (row_filter or RowFilter()).bounds_of("transaction_id")
     starting, ending = _position_options(options)
@@ -152,8 +153,8 @@ def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[i
 def cut_into_slices(wanted: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
     """Return the slices of the ranges in ``wanted``.
 
-    The slices of one partition have nearly equal lengths. There are as few slices as
-    ``rows_per_task``, the maximum length by partition, allows.
+    ``rows_per_task`` has the maximum length of a slice of each partition. There are as few slices
+    as it allows. Those of one partition have nearly equal lengths.
     """
     return [
         part

@@ -20,8 +20,9 @@ class WriteOptions:
     """The parsed options of a write.
 
     ``write_id`` names a write that may be repeated: a repetition appends only the rows that are not
-    in the log. If it is None, ``writeStream`` uses the id of its query instead, so its
-    micro-batches can be repeated; a repeated ``write`` appends all rows again.
+    in the log. If it is None, ``writeStream`` uses the id of its query instead, so that its
+    micro-batches can be repeated. A ``write`` without ``write_id`` appends all rows again when it
+    is repeated.
     """
 
     cluster: ClusterOptions

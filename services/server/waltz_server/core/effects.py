@@ -1,4 +1,4 @@
-"""Define the effects, by which the core requests actions from its shell. Pure.
+"""Define the effects: the values by which the core requests actions from its shell. Pure.
 
 The core collects effects in a `Ready`, as in etcd/raft:
 
@@ -9,8 +9,8 @@ The core collects effects in a `Ready`, as in etcd/raft:
   of `Partition`, or of the `StorePartition` in ``Partition.store``.
 * A report of the store to its partition is not an effect: see `store_reports`.
 
-An effect is a value. An effect about transactions is about a whole batch, because an effect for
-each transaction would cost too much.
+An effect about transactions is about a whole batch, because an effect for each transaction would
+cost too much.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from waltz_server.core.peer import Peer
 
 
 class SendToClient(NamedTuple):
-    """Send ``frames``, one or more complete messages, to a client.
+    """Send ``frames`` and then ``data`` to a client: together one or more complete messages.
 
-    ``data`` ends the last of these messages: long data are not copied into ``frames``.
+    ``data`` is the end of the last message, if this end is long: it is not copied into ``frames``.
     """
 
     peer: Peer
@@ -46,7 +46,7 @@ class DisconnectClient:
 class SendToStorage(NamedTuple):
     """Send ``request`` to a storage, with a sequence number that the shell chooses.
 
-    The result is `StorePartition.answered`.
+    The result is `StorePartition.answered`, also if the connection is lost.
     """
 
     storage: str
@@ -92,7 +92,7 @@ MetadataOperation = ReadMetadata | WriteMetadata
 class RetrySession:
     """Timer: the pause after a failed attempt to begin a store session is over.
 
-    ``number`` is the number of this timer; only the last one that was started counts.
+    ``number`` is the number of this timer. Only the timer that was started last counts.
     """
 
     number: int
@@ -107,7 +107,7 @@ class RetryMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RetryCopies:
-    """Timer: replicas of this session may copy again from sources that could not be read."""
+    """Timer: replicas of this session may again copy from the sources that could not be read."""
 
     session_id: int
 
@@ -160,7 +160,10 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTurn:
-    """Call `Partition.turn` soon, after all effects: the partition has more to send to clients."""
+    """Call `Partition.turn` soon: the partition has more to send to clients.
+
+    All effects that were added before the call are performed first.
+    """
 
 
 class LogLevel(IntEnum):

@@ -1,4 +1,4 @@
-"""Limits of the work that a partition's store has in progress. Pure."""
+"""The sizes of batches and copies, and the limits of a store session. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ class ReplicationLimits:
     batch_bytes: int = 4 << 20
     """Maximum size of the records in one batch; a larger record is alone in its batch."""
     batches_in_flight: int = 3
-    """Maximum number of batches that are sent and not committed.
+    """Maximum number of batches that are formed and not committed.
 
     Also the maximum number of batches that are sent to one replica and not acknowledged by it.
     """
     tail_bytes: int = 16 << 20
     """If the batches in memory exceed this size, the oldest committed ones are dropped.
 
-    A replica that lags a little gets its batches from memory; one that lags further copies them.
+    A replica that lags a little gets its batches from memory. A replica that lags further copies
+    them from another replica.
     """
     copy_records: int = 4096
     """Maximum number of records of one copy for a replica that recovers or lags."""

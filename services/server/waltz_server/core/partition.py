@@ -57,7 +57,7 @@ from waltz_server.core.store_reports import (
     StoreReports,
 )
 
-_MAX_OPEN_APPENDS = 10_000
+_MAX_OPEN_APPENDS = 10_000  # Beyond one of these bounds, a partition is `overloaded`.
 _MAX_OPEN_BYTES = 64 << 20
 
 
@@ -67,20 +67,20 @@ class PartitionSettings:
 
     lock_table_size: int = 30_000
     min_fetch: int = 100
-    """A feed request is for this many transactions, or for all up to the mark if those are more."""
+    """A FeedRequest is for all transactions up to the mark, and for at least this many."""
     realtime_threshold: int = 1000
     """A feed less than this many transactions behind the log's end is real-time."""
     feed_cache_bytes: int = 4 << 20
     recent_bytes: int = 4 << 20
     """How many bytes of the log's end are kept in memory, to answer reads of ranges."""
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
-    retry: Backoff = field(default_factory=lambda: Backoff(0.1, 20.0))
+    retry: Backoff = field(default_factory=lambda: Backoff(0.1, 20.0))  # of sessions and replicas
 
 
 class Partition:
     """The state machine of one partition."""
 
-    def __init__(self, partition: int, settings: PartitionSettings, data: DataCache) -> None:
+    def __init__(self, partition: int, settings: PartitionSettings, data_cache: DataCache) -> None:
         self.id = partition
         self.generation = -1
         self.counters = PartitionCounters()
@@ -100,7 +100,7 @@ class Partition:
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds = FeedSchedule(settings.realtime_threshold)
         recent = RecentRecords(settings.recent_bytes)
-        self._data = DataReads(partition, data, recent, replicas, ready)
+        self._data = DataReads(partition, data_cache, recent, replicas, ready)
         self._feeding = FeedDelivery(partition, feeds, headers, replicas, ready)
         self._ranges = RangeReads(headers, recent, replicas, ready)
         self._answers = OutcomeAnswers(ready)
@@ -117,7 +117,7 @@ class Partition:
 
     @property
     def overloaded(self) -> bool:
-        """Whether clients should stop sending appends for a while."""
+        """Whether too many appends are open: then the shell must not read clients that append."""
         queue = self._queue
         return queue.open_count > _MAX_OPEN_APPENDS or queue.open_bytes > _MAX_OPEN_BYTES
 
@@ -176,7 +176,7 @@ class Partition:
     # ---- clients
 
     def mount(self, peer: Peer, request: cs.MountRequest) -> None:
-        """Register a client's newest connection; answer once earlier appends are resolved."""
+        """Register a client's newest connection; answer once no earlier append is open."""
         if request.req_id.generation > self.generation:
             # The client knows of a change of owner that has not reached this server yet.
             self._send(peer, cs.MountResponse(request.req_id, cs.MountState.NOT_READY))
@@ -194,7 +194,7 @@ class Partition:
         """
         generation = self.generation
         senders = {append.client_id for append in appends}
-        current = {client for client in senders if self._clients.appends(peer, client)}
+        current = {client for client in senders if self._clients.note_append(peer, client)}
         accepted = [a for a in appends if a.client_id in current and a.generation == generation]
         self.counters.accepted += len(accepted)
         self._queue.add(peer, accepted)
@@ -203,7 +203,7 @@ class Partition:
     def append_batch(self, batch: AppendBatch) -> None:
         """Accept a batch: its appends are granted or refused together, and get one answer."""
         req_id = batch.req_id
-        is_current = self._clients.appends(batch.peer, req_id.client_id)
+        is_current = self._clients.note_append(batch.peer, req_id.client_id)
         if req_id.generation != self.generation or not is_current:
             self._ready.add(absent_answer(batch.peer, req_id, len(batch.appends)))
             return
@@ -226,7 +226,7 @@ class Partition:
         self._feeding.open(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
 
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
-        """Answer once every append received before ``request`` is resolved."""
+        """Answer once every append received before ``request`` is refused, resolved or dropped."""
         if request.req_id.generation > self.generation:
             return  # As in `mount`; but the protocol has no answer that refuses a flush.
         barrier = self._clients.flush(peer, request)
@@ -311,7 +311,7 @@ class Partition:
         assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         if mark != self._mark:
             # Another server wrote, and its transactions took locks that the lock table has not
-            # seen. Grants by the table's old marks would commit appends decided on stale data: see
+            # seen. By the table's old marks, appends decided on stale data would be granted: see
             # the planted bug "commits of another owner leave no mark in the lock table".
             self._queue.take_every_lock(mark)
         self._mark = mark
@@ -343,10 +343,10 @@ class Partition:
         self._decide_appends()
 
     def _decide_appends(self) -> None:
-        """Send granted appends, answer appends whose locks were taken, and answer barriers.
+        """Decide the waiting appends: send the granted, answer the refused, and answer barriers.
 
-        Appends in flight of an earlier owner may still be committed and take locks, until a session
-        of this generation opens. Until then all appends wait.
+        Until a session of this generation opens, all appends wait: appends that an earlier owner
+        has sent may still be committed, and take locks.
         """
         mark = self.high_water_mark
         if mark is None:
@@ -360,11 +360,11 @@ class Partition:
         self._release_barriers()
 
     def _release_barriers(self) -> None:
-        """Answer the flushes and mounts whose earlier appends are resolved."""
+        """Answer the flushes and mounts before which no append is open any more."""
         if (mark := self.high_water_mark) is None:
             return
         for barrier in self._queue.take_passed_barriers():
-            is_current = self._clients.waits_no_more(barrier)
+            is_current = self._clients.barrier_passed(barrier)
             if isinstance(barrier.request, cs.FlushRequest):
                 for req_id in barrier.req_ids():
                     self._send(barrier.peer, cs.FlushResponse(req_id, mark))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MOST_QUEUED_READS = 1000
-"""A connection with more requests for data in its queues is not read until it has fewer."""
+"""The shell does not read a connection with more `Peer.queued_reads` than this."""
 
 
 class Peer:
@@ -35,21 +35,24 @@ class Peer:
         A connection has at most one, because it may be large (`reads.ranges_ahead`).
         """
         self.queued_reads = 0
-        """Number of requests that wait in the queues of `reads.data_reads`, in all partitions."""
+        """Number of requests for transaction data in the queues of `reads.data_reads`.
+
+        The queues of all partitions are counted.
+        """
         self.congested = False
-        """Whether the client reads too slowly; then its feeds and reads of data and ranges wait.
+        """Whether the client reads too slowly. Then its feeds and reads of data and ranges wait.
 
         Partitions still send answers to its other requests. The shell sets this flag when the
         connection's buffer is full. When the buffer has drained, the shell clears the flag and
         calls `Partition.writable` of every partition.
         """
         self.unread_until = 0.0
-        """The time until which the shell must not read the connection, on the clock of the quotas.
+        """The time until which the shell must not read the connection, by the clock of the quotas.
 
-        0 or a time in the past: the client is within its quota.
+        0 or a time in the past if the client is within its quota.
         """
 
     @property
     def has_long_queue(self) -> bool:
-        """Whether the shell must not read the connection, because too many requests wait."""
+        """Whether too many requests for data wait: then the shell must not read the connection."""
         return self.queued_reads > MOST_QUEUED_READS

@@ -1,14 +1,15 @@
 """The reports of a store to its partition, and the list that holds them. Pure.
 
-A report is not an effect: the shell never sees it. The store, its session and its reads get one
-`StoreReports` at construction and add reports to it. `Partition.take_ready` takes the reports when
-the input that caused them is complete, and acts on them in order.
+The *store* is the part of a partition that replicates its appends (`store_partition`). A report is
+not an effect: the shell never sees it. The store, its session and its reads get one `StoreReports`
+at construction and add reports to it. `Partition.take_ready` takes the reports when the input that
+caused them is complete, and acts on them in order.
 
 Reports are not callbacks, because acting on a report calls the store again. For example,
-`AppendsCommitted` frees locks, so that waiting appends are granted and passed to the store, and the
+`AppendsCommitted` frees locks, so that waiting appends are granted and passed to the store. The
 session then sends another batch, drains or closes. A callback would do all this while the session
-still counts acknowledgements. A report waits until the session is in a consistent state. Reports
-that are added while the partition acts on a report are taken next.
+still counts acknowledgements. But a report waits until the session is in a consistent state.
+Reports that are added while the partition acts on a report are taken next.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class SessionDelayed:
 
 
 class AppendsCommitted(NamedTuple):
-    """These appends are on a quorum's disks, with consecutive ids from ``first_id`` on."""
+    """These appends are on a quorum's disks, with consecutive ids from ``first_id`` on.
+
+    ``records`` has one record for each append, in the encoding of the protocol.
+    """
 
     first_id: int
     appends: list[Append]
@@ -51,8 +55,9 @@ class AppendsFailed:
 
 @dataclass(frozen=True, slots=True)
 class AppendsUnresolved:
-    """These appends were sent in an older generation, and another server may have committed them:
-    only the log shows if they are committed.
+    """It is unknown whether these appends are in the log; their clients look for them there.
+
+    They were sent in an older generation, and another server may have committed them since.
     """
 
     appends: list[Append]
@@ -60,9 +65,10 @@ class AppendsUnresolved:
 
 @dataclass(frozen=True, slots=True)
 class ReadDone:
-    """A read of a replica is over. Exactly one of its results is set.
+    """A read of a replica is over.
 
-    ``stored`` has records that no storage has verified.
+    Exactly one of ``records``, ``stored``, ``headers`` and ``error`` is set. ``stored`` has records
+    as they lie on the disk of a storage, which has not verified them.
     """
 
     purpose: ReadPurpose

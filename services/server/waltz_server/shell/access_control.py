@@ -1,7 +1,8 @@
 """The access rules and quotas that the connections of a server share. Touches the log and a clock.
 
-The server replaces the rules when they change in ZooKeeper. Each connection checks its requests.
-After a change, `close_without_right` closes the connections whose clients have lost a right.
+The server calls `AccessControl.replace` when the rules change in ZooKeeper. Each connection checks
+its requests by its `ConnectionAccess`. After a change, `close_without_right` closes the connections
+of the clients that have lost a right to read.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class AccessControl:
         else:
             log.info("access rules: %d grants; checking every request", len(rules.grants))
         if not is_first_call:
-            # The first rules are those with which the server starts. Their grants may be old, so
-            # they are not logged as changes.
+            # The first rules are those with which the server starts. Their grants are not logged as
+            # changes, because they may be old.
             _log_changes(before, rules)
         return True
 
@@ -83,9 +84,10 @@ class ConnectionAccess:
         self._control = control
         names = certificate_names(certificate or {})
         self._rights = ClientRights(address, names)
-        # A client without a certificate is known by its host: its ports differ.
+        # A client without a certificate is known by its host alone: each connection has its port.
         self._client = ", ".join(sorted(names)) or address.rpartition(":")[0].strip("[]")
         self._entered = False
+        """Whether `enter` has counted the connection."""
 
     def denial(self, right: Right, partition: int) -> str | None:
         """Return why the client has no ``right`` on ``partition``, None if it has the right.

@@ -77,7 +77,7 @@ class PartitionHost(Protocol):
     async def prefer(self, partitions: tuple[int, ...], *, preferred: bool) -> None:
         """Add ``partitions`` to those that the server prefers to own, or remove them.
 
-        After PolicyError the change is kept; after StoreError, NoCluster, MalformedMetadata not.
+        Raises PolicyError after the change; StoreError, NoCluster, MalformedMetadata instead of it.
         """
 
 
@@ -85,8 +85,8 @@ class ClientConnection(FrameHandler):
     """A connection on the port for clients.
 
     An append whose record has more than ``max_record_bytes`` is not accepted: no storage could
-    receive or send the record, so that no store session of the partition would open again.
-    ``control`` has the access rules and quotas; None: every request is allowed, without
+    receive or send the record, so no store session of the partition would open any more.
+    ``control`` has the access rules and quotas. If it is None, every request is allowed, without
     limits.
     """
 
@@ -139,7 +139,7 @@ class ClientConnection(FrameHandler):
             # The partitions get the messages in order: a flush waits for the appends before it.
             self._append(appends, must_check)
             appends = {}
-            if self._connected().closed:
+            if self._ready_connection().closed:
                 # An earlier message has closed the connection, and the partitions have removed the
                 # client. They would never remove what a later message registers, such as a feed.
                 return
@@ -180,7 +180,7 @@ class ClientConnection(FrameHandler):
         """Pass single appends to their partitions; drop those to a partition of another server.
 
         A dropped append has no answer. Its client learns from the answer to its next flush that the
-        append is not in the log. With ``must_check``, appends without the right are denied.
+        append is not in the log. With ``must_check``, appends are denied without the right to them.
         """
         assert self._peer is not None
         if must_check:
@@ -191,7 +191,7 @@ class ClientConnection(FrameHandler):
                 hosted.core.append(self._peer, singles)
                 hosted.perform_effects()
                 if hosted.core.overloaded:
-                    self._host.pause_client(self._connected(), partition)
+                    self._host.pause_client(self._ready_connection(), partition)
 
     def _deny_without_right(self, appends: dict[int, list[Append]]) -> dict[int, list[Append]]:
         """Deny the appends for which the client has no right; return those that it may make.
@@ -216,7 +216,7 @@ class ClientConnection(FrameHandler):
         req_id, appends = decode_received(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
         if hosted is None or not all(self._fits(req_id.partition, a) for a in appends):
-            self._connected().send(absent_answer(self._peer, req_id, len(appends)).frames)
+            self._ready_connection().send(absent_answer(self._peer, req_id, len(appends)).frames)
             return
         denial = self._denial(Right.APPEND, req_id.partition) if must_check else None
         if denial is not None:
@@ -225,10 +225,10 @@ class ClientConnection(FrameHandler):
         hosted.core.append_batch(AppendBatch(self._peer, req_id, appends))
         hosted.perform_effects()
         if hosted.core.overloaded:
-            self._host.pause_client(self._connected(), req_id.partition)
+            self._host.pause_client(self._ready_connection(), req_id.partition)
 
     def _fits(self, partition: int, append: Append) -> bool:
-        """Return whether the storages can store ``append``; log if they cannot.
+        """Return whether the storages can store ``append``; if not, write a line to the log.
 
         A single append that does not fit has no answer. Its client learns from the answer to its
         next flush that the append is not in the log.
@@ -241,7 +241,7 @@ class ClientConnection(FrameHandler):
             "can be stored",
             partition,
             append.client_id,
-            self._connected().peer,
+            self._ready_connection().peer,
             size,
             self._max_record_bytes,
         )
@@ -264,7 +264,7 @@ class ClientConnection(FrameHandler):
             _pass_on(hosted.core, self._peer, message)
             hosted.perform_effects()
             if self._peer.has_long_queue:
-                self._host.pause_client(self._connected())
+                self._host.pause_client(self._ready_connection())
 
     def _denial(self, right: Right, partition: int) -> str | None:
         """See `ConnectionAccess.denial`; None also if the server has no access control."""
@@ -283,7 +283,7 @@ class ClientConnection(FrameHandler):
         until = self._access.appended(size) if size else 0.0
         if until:
             self._peer.unread_until = until
-            self._host.pause_client(self._connected())
+            self._host.pause_client(self._ready_connection())
 
     def _answer_without_partition(self, peer: Peer, message: ReadingRequest) -> None:
         """Answer a request to a partition that this server does not own."""
@@ -297,7 +297,7 @@ class ClientConnection(FrameHandler):
                 if peer.version >= MARK_WITHOUT_OWNERSHIP_SINCE:
                     self._send(cs.HighWaterMarkResponse(req_id, UNRESOLVED))
             case cs.RecordsRequest() | cs.HeadersRequest():
-                self._connected().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)
+                self._ready_connection().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)
             case cs.FeedRequest() | cs.FlushRequest():
                 pass  # The protocol has no answer that refuses these requests.
             case _:
@@ -338,7 +338,7 @@ class ClientConnection(FrameHandler):
         self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool
     ) -> None:
         verb, named = ("add" if preferred else "remove"), ", ".join(map(str, partitions))
-        sender = self._connected().peer_identity
+        sender = self._ready_connection().peer_identity
         log.info("administrative change by %s: %s preferred partitions %s", sender, verb, named)
         is_changed = True
         try:
@@ -365,13 +365,13 @@ class ClientConnection(FrameHandler):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _connected(self) -> FrameConnection:
+    def _ready_connection(self) -> FrameConnection:
         assert self._connection is not None
         return self._connection
 
     def _send(self, message: cs.Message) -> None:
         assert self._peer is not None
-        self._connected().send(cs.encode(message, self._peer.version))
+        self._ready_connection().send(cs.encode(message, self._peer.version))
 
 
 def _pass_on(core: Partition, peer: Peer, message: ReadingRequest) -> None:

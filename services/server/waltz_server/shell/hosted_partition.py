@@ -1,7 +1,7 @@
 """Perform the effects of one partition on this server. Touches the network and ZooKeeper.
 
-The shell calls the inputs of the partition's core directly. After each input that may add effects,
-the shell calls `perform_effects`.
+Connections of clients and the server call the inputs of the partition's core (`Partition`)
+directly. After each input that may add effects, they call `perform_effects`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _METADATA_SECONDS = 10.0
 
 
 class _Arrival(NamedTuple):
-    """A chunk of appends of one connection.
+    """The appends of one connection that were received together.
 
-    ``appends`` is how many it has, ``total`` how many the partition has accepted up to the end of
-    the chunk. ``time`` is when it arrived, by the clock of the event loop.
+    ``appends`` is their number. ``total`` is the number of appends that the partition has accepted
+    so far, including these. ``time`` is their time of arrival, by the clock of the event loop.
     """
 
     appends: int
@@ -72,17 +72,19 @@ class HostedPartition:
         self._links = links
         self._connections = connections
         self._storages: Mapping[str, StorageLink] = {}
+        """The links to the storages of the last `ConnectStorages`."""
         self._loop = asyncio.get_running_loop()
         self._timers: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn_scheduled = False
         self._performing = False
+        """Whether `perform_effects` is running."""
         self.latency = LatencyTimer()
         """How long appends take from their arrival until they are resolved."""
         self._arrivals: deque[_Arrival] = deque()
-        """The chunks that have unresolved appends, in the order of their arrival."""
+        """The arrivals that have unresolved appends, in order."""
         self._accepted = 0
-        """Number of appends accepted in all chunks so far."""
+        """Number of appends in all arrivals so far."""
 
     async def close(self) -> None:
         """Release the partition: end its feeds, timers, operations and connections to storages."""
@@ -98,8 +100,8 @@ class HostedPartition:
     def perform_effects(self) -> None:
         """Perform the effects that the core has added since the last call."""
         if self._performing:
-            # An effect has called an input, as `ConnectStorages` does if a storage is connected
-            # already. The loop that performs that effect takes the effects of the input, too.
+            # Performing an effect has called an input: so does `ConnectStorages` if a storage is
+            # connected already. The loop that performs that effect then takes the new effects.
             return
         self._performing = True
         self._note_arrival()
@@ -122,7 +124,7 @@ class HostedPartition:
         self.perform_effects()
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
-        """Pass ``response`` to the core; it is None if the connection was lost."""
+        """Pass ``response`` to the core; None if the connection was lost."""
         self.core.store.answered(storage, request, response, elapsed_ms)
         self.perform_effects()
 
@@ -172,11 +174,11 @@ class HostedPartition:
             self._accepted = accepted
 
     def _note_resolved(self) -> None:
-        """Add the latency of the chunks whose appends are resolved.
+        """Add the latency of the arrivals whose appends are resolved.
 
         Only the number of resolved appends is known, so the oldest appends count as the resolved
         ones. Example: append A waits for a lock, and B, which arrived later, is resolved. Then A
-        counts as resolved, and B counts when A is resolved.
+        counts as resolved. B counts as resolved later, when A is resolved.
         """
         arrivals = self._arrivals
         resolved = self._accepted - self.core.open_appends
@@ -227,6 +229,7 @@ class HostedPartition:
 
 
 def _reason(error: BaseException) -> str:
+    """Return why an operation on the metadata failed, for a log line."""
     if isinstance(error, TimeoutError):
         return f"ZooKeeper did not answer within {_METADATA_SECONDS:g} s"
     return str(error)

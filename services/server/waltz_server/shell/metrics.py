@@ -28,12 +28,12 @@ from waltz_server.shell.node import ServerNode
 def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     """Return whether the server is healthy, and a report in the form of Waltz 0.13.2.
 
-    A server is healthy if its connection to ZooKeeper works, or was lost less than two session
-    timeouts ago, and all its partitions are healthy (`StorePartition.healthy`).
+    A server is healthy if all its partitions are healthy (`StorePartition.healthy`), and if its
+    connection to ZooKeeper works or was lost less than two session timeouts ago.
     """
-    grace = 2 * node.config.session_timeout_ms / 1000
+    grace_seconds = 2 * node.config.session_timeout_ms / 1000
     unhealthy_since = node.store.health.unhealthy_since
-    connected = unhealthy_since is None or time.monotonic() - unhealthy_since < grace
+    connected = unhealthy_since is None or time.monotonic() - unhealthy_since < grace_seconds
     partitions = {str(h.core.id): h.core.store.healthy for h in node.partitions()}
     healthy = connected and all(partitions.values())
     report: dict[str, Any] = {
@@ -48,10 +48,11 @@ def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
 
 
 def readiness(node: ServerNode) -> tuple[bool, dict[str, Any]]:
-    """Return whether the server has joined, is healthy and has opened its partitions, and a report.
+    """Return whether the server is ready for clients, and the report of `health` with more details.
 
-    A server that owns no partition is ready as soon as it has joined. A server that has its id and
-    has not joined is not ready: no server hands partitions over to it yet.
+    A server is ready if it is healthy, has joined the cluster, and has an open store session for
+    each of its partitions. A server without partitions is ready as soon as it has joined. Before it
+    has joined, no server hands partitions over to it.
     """
     healthy, report = health(node)
     closed = sorted(h.core.id for h in node.partitions() if not h.core.store.is_open)

@@ -1,6 +1,8 @@
 """Run one server: its membership in the cluster, its partitions and its clients.
 
-Touches ZooKeeper (membership, replica assignments) and the network (clients, storages).
+A *membership* is the presence of the server in ZooKeeper, by which it takes part in the assignment
+of partitions (`waltz.metadata.membership`). Touches ZooKeeper (membership, replica assignments,
+access rules) and the network (clients, storages).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _RECENT_SHARE = 0.5
 The rest is for the `DataCache`."""
 _FINISH_SECONDS = 3.0
 """How long a server that stops waits for its open appends."""
-_FINISH_CHECK_SECONDS = 0.005  # Between two checks in `_finish_appends`.
+_FINISH_CHECK_SECONDS = 0.005  # The pause between two checks in `_finish_appends`.
 
 OnAcquired = Callable[[HostedPartition], None]
 OnReleased = Callable[[int], None]
@@ -89,15 +91,19 @@ class ServerNode:
         self._closing: set[asyncio.Task[None]] = set()
         """The tasks that close released partitions."""
         self._feed_misses_of_released = 0
+        """`Partition.feed_cache_misses` of all released partitions together."""
         self._data_misses_of_released = 0
+        """`Partition.data_cache_misses` of all released partitions together."""
         self._assignments = ReplicaAssignments({})
+        """The storages of each partition, as ZooKeeper has them."""
         self._connections: dict[Peer, FrameConnection] = {}
+        """The open connections of clients."""
         self.paused = PausedConnections(
             self._connections, self._is_overloaded, lambda: self.control.clock()
         )
         """The connections of clients that are not read now."""
         self._preference_change = asyncio.Lock()
-        """Held during `prefer`: each change begins with the outcome of the one before."""
+        """Held during `prefer`, so that each change starts from the result of the one before."""
         self._assignments_task: asyncio.Task[None] | None = None
         """The task that follows the replica assignments in ZooKeeper."""
         self._access_task: asyncio.Task[None] | None = None
@@ -227,7 +233,7 @@ class ServerNode:
             await self._metadata_store.close()
 
     async def wait_for_failure(self) -> None:
-        """Return, or raise the error, when the server can no longer take part in the cluster."""
+        """Wait until the server can no longer take part in the cluster; raise the error, if any."""
         assert self._membership is not None
         assert self._assignments_task is not None
         assert self._access_task is not None
@@ -347,9 +353,9 @@ class ServerNode:
     async def _finish_appends(self) -> None:
         """Wait until open appends are resolved, so that their clients get the outcomes.
 
-        This server has left the cluster, so another server owns each partition. Do not wait for a
-        partition without an open session: a new session of this server would end the session of the
-        other server.
+        This server has left the cluster, so other servers own its partitions. Do not wait for a
+        partition without an open session: a new session, which its appends would need, would end
+        the session of the new owner.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _FINISH_SECONDS

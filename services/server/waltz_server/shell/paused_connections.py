@@ -1,10 +1,10 @@
 """Keep the connections of clients that are not read for a while. Touches the event loop's clock.
 
 A connection that is not read makes its client wait. There are three reasons: a partition to which
-the client appends has too many open appends, the client has a long queue of reads, or it appends
-faster than its quota. Each connection waits only for its own reasons. A partition without a quorum
-may have too many open appends for hours, and must not stop clients of other partitions
-(``test_overloaded_partition_does_not_hold_connections_of_others``).
+the client appends has too many open appends, the client has a long queue of reads, or the client
+appends faster than its quota. A connection is paused only for reasons of its own. For example, a
+partition without a quorum may have too many open appends for hours, and must not stop clients of
+other partitions (``test_overloaded_partition_does_not_hold_connections_of_others``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PausedConnections:
         self._paused: dict[FrameConnection, set[int]] = {}
         """The paused connections, with the partitions that were overloaded when they appended."""
         self._timer: asyncio.TimerHandle | None = None
-        """The timer of the next check, None if no connection was paused at the last one."""
+        """The timer of the next `_check`, None if the last one left no connection paused."""
 
     def __contains__(self, connection: FrameConnection) -> bool:
         """Whether ``connection`` is paused."""
@@ -50,7 +50,7 @@ class PausedConnections:
         return len(self._paused)
 
     def pause(self, connection: FrameConnection, overloaded: int | None) -> None:
-        """Stop reading from ``connection`` until `_check` finds no reason left.
+        """Stop reading from ``connection`` until `_check` finds no reason any more.
 
         ``overloaded`` is the partition that has too many open appends, None for another reason.
         """
@@ -59,8 +59,8 @@ class PausedConnections:
             self._paused[connection] = set()
         if overloaded is not None:
             self._paused[connection].add(overloaded)
-        # Only one timer: each further one would check as often, for as long as any connection is
-        # paused.
+        # Start only one timer. Each further one would go on, and check as often as the first one,
+        # while any connection is paused.
         if self._timer is None:
             self._check()
 
@@ -76,7 +76,7 @@ class PausedConnections:
         self._paused.clear()
 
     def _check(self) -> None:
-        """Resume the connections that have no reason left; check the others again later."""
+        """Resume the connections that have no reason any more; check the others again later."""
         now, paused = self._clock(), self._paused
         blocked = {
             connection

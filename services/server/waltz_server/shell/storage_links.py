@@ -1,9 +1,11 @@
 """Connect this server to storages: one link per storage, shared by all partitions.
 
-A link (`waltz.net.link`) reconnects after a failure. It exists as long as a partition uses it. If a
-storage leaves a request unanswered for too long, the server closes the connection. Otherwise a hung
-storage would delay appends that a quorum of other storages could acknowledge
-(``test_storage_that_leaves_a_request_unanswered_is_disconnected``). Touches the network.
+A link (`waltz.net.link`) is a connection that is opened again after a failure. It exists as long as
+a partition uses it. If a storage leaves a request unanswered for too long, the server closes the
+connection. Otherwise a hung storage would delay appends that a quorum of other storages could
+acknowledge (``test_storage_that_leaves_a_request_unanswered_is_disconnected``).
+
+Touches the network.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from waltz_server.core.replication.storage_versions import RequestConverter
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10.0
-"""A connection whose oldest request has waited this long is closed."""
+"""A connection whose oldest unanswered request has waited this long is closed."""
 _BACKOFF = Backoff(0.05, 1.0)
 """The delays between attempts to connect to a storage."""
 
@@ -96,7 +98,8 @@ class StorageLink:
         """
         self._sent_at: dict[int, float] = {}
         """When each unanswered request was sent, by its sequence number."""
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        """The timer of the next `_check_deadline`."""
         self._link: ReconnectingLink[RpcConnection] = ReconnectingLink(
             f"storage {storage}", self, _BACKOFF
         )
@@ -116,8 +119,8 @@ class StorageLink:
         seq, sent_at = rpc.next_seq(), self._loop.time()
         converted = self._converter.convert(request, rpc.version)
         self._sent_at[seq] = sent_at
-        if self._deadline is None:
-            self._deadline = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
+        if self._deadline_timer is None:
+            self._deadline_timer = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
 
         def answered(answer: Any) -> None:
             self._sent_at.pop(seq, None)
@@ -131,9 +134,9 @@ class StorageLink:
         rpc.send_request(_numbered(converted, seq), answered)
 
     async def close(self) -> None:
-        """Close permanently. The connection's end answers each unanswered request with None."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        """Close permanently. Each unanswered request gets the answer None."""
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         self.users.clear()
         await asyncio.wait([self._link.stop()])
 
@@ -153,7 +156,7 @@ class StorageLink:
 
     def _check_deadline(self) -> None:
         """Close the connection if its oldest request has waited too long; else check later."""
-        self._deadline = None
+        self._deadline_timer = None
         rpc = self._link.connection
         if not self._sent_at or rpc is None:
             return
@@ -170,7 +173,7 @@ class StorageLink:
             )
             rpc.abort("no answer")
         else:
-            self._deadline = self._loop.call_at(due, self._check_deadline)
+            self._deadline_timer = self._loop.call_at(due, self._check_deadline)
 
 
 def _numbered(request: st.Request, seq: int) -> st.Request:
@@ -197,7 +200,10 @@ class StorageLinks:
         self._closing: set[asyncio.Task[None]] = set()
 
     def connect(self, user: StorageUser, storages: frozenset[str]) -> dict[str, StorageLink]:
-        """Make ``storages`` exactly the storages that ``user`` has links to; return the links."""
+        """Let ``user`` have links to exactly ``storages``; return the links by storage.
+
+        A link that no partition uses any more is closed.
+        """
         for name, link in list(self._links.items()):
             if user in link.users and name not in storages:
                 del link.users[user]
@@ -219,7 +225,7 @@ class StorageLinks:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def check(self, storages: frozenset[str]) -> dict[str, bool]:
-        """Open a new connection to each storage; return for each whether that succeeded."""
+        """Try to open a new connection to each storage; return for each whether that succeeded."""
         names = sorted(storages)
         reached = await asyncio.gather(*map(self._reachable, names))
         return dict(zip(names, reached, strict=True))

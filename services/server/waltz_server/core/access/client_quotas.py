@@ -1,8 +1,8 @@
 """Bound the connections of each client, and the bytes that it appends per second. Pure.
 
-A client that appends too fast is not refused. The caller does not read the client's connections for
-a while, so that the client's mean rate falls to the limit: TCP makes the client wait. The caller
-passes the time ``now``, in seconds.
+A connection beyond the limit of its client is refused. No append is refused: the caller stops
+reading the connection of a client that appends too fast. TCP then makes the client wait, and its
+mean rate falls to the limit. The caller passes the time ``now``, in seconds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from waltz.runtime.core.token_bucket import TokenBucket
 
 BURST_SECONDS = 1.0
-"""After a pause, a client may append as many bytes at once as its rate allows in this time."""
+"""After a pause, a client may append at once what its rate allows in this many seconds."""
 
 _CLIENTS_BEFORE_CLEANUP = 1000
-"""While the state of this many clients is kept, each new client makes `ClientQuotas` forget idle
-ones."""
+"""If the state of this many clients or more is kept when a new client connects, `ClientQuotas`
+forgets the idle clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,10 @@ class _Client:
 
 
 class ClientQuotas:
-    """The connections and rates of all clients. A client is named by a text that the caller makes.
+    """The connections and rates of all clients.
 
-    The state of a client outlives its connections until its bucket is full. Otherwise a client
+    The caller names each client by a text, such as the name in its certificate. The state of a
+    client is kept after its last connection has ended, until its bucket is full. Otherwise a client
     could append faster by connecting again.
     """
 
@@ -76,15 +77,15 @@ class ClientQuotas:
         return True
 
     def leave(self, client: str) -> None:
-        """Count the end of a connection that has entered."""
+        """Count the end of a connection for which `enter` has returned True."""
         state = self._clients[client]
         assert state.connections > 0, "more connections ended than began"
         state.connections -= 1
 
     def appended(self, client: str, size: int, now: float) -> float:
-        """Count ``size`` bytes; return for how many seconds the caller must not read the client.
+        """Count ``size`` appended bytes of a connected client.
 
-        The result is 0 if the client is within its rate.
+        Return for how many seconds the caller must not read the client: 0 if it is within its rate.
         """
         bucket = self._clients[client].bucket
         if bucket is None:

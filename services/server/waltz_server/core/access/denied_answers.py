@@ -1,10 +1,10 @@
-"""Answer requests that a client has no right to make, as its protocol version allows. Pure.
+"""Answer requests for which a client has no right, as the client's protocol version allows. Pure.
 
 From `DENIALS_SINCE` on, RequestDenied answers every such request. In older versions, two kinds of
 requests have an answer that fits: a request for data gets an error, and a mount gets NOT_READY,
-after which the client waits before it mounts again. No answer refuses the other requests. If the
-server dropped one of them, the client would send it again without end, and would not learn why. The
-server therefore closes the connection (ProtocolViolation).
+after which the client waits before it mounts again. The other requests have no answer that refuses
+them. If the server dropped such a request, the client would repeat it for ever, and would not learn
+why. So a function here raises ProtocolViolation, and the server closes the connection.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ ReadingRequest = (
 
 
 def request_denial(request: ReadingRequest, denial: str, version: int) -> cs.Message:
-    """Return the answer to ``request``, for a client of ``version``.
+    """Return the answer to ``request``, for a client of protocol ``version``.
 
-    Raises ProtocolViolation if ``version`` has no answer that fits.
+    ``denial`` is the text that says which right is missing. Raises ProtocolViolation if ``version``
+    has no answer that fits.
     """
     if version >= DENIALS_SINCE:
         return cs.RequestDenied(request.req_id, denial)

@@ -1,4 +1,4 @@
-"""One append on its way from a client to the log. Values only."""
+"""One append on its way from a client to the log. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from waltz_server.core.appends.lock_table import Slots
 from waltz_server.core.peer import Peer
 
 HEADER_BYTES = 4
-"""Length of the header with which a record tail begins."""
+"""Length of the header, which is the first field of `Append.record_tail`."""
 
 
 @dataclass(eq=False, slots=True)
 class Append:
-    """An append in the encoding that client, storage and cache share.
+    """An append, whose request id and record stay encoded.
 
     ``record_tail`` is the part of a record after the request id: header, data length, data,
-    checksum. ``client_mark`` is the last transaction that the client had seen, or `LOG_MARK`
-    (`waltz.protocol.batches`), which the append queue replaces by the log's mark.
+    checksum. Client, storage and cache share this encoding. ``client_mark`` is the last transaction
+    that the client had seen, or `LOG_MARK` (`waltz.protocol.batches`), which the append queue
+    replaces by the log's high-water mark. The locks are 32-bit hashes.
 
-    The class is not frozen: the append queue sets some of the fields. An append is equal only to
-    itself.
+    The class is not frozen: codec, connection and append queue set some fields later. An append is
+    equal only to itself.
     """
 
     client_id: int
@@ -36,11 +37,13 @@ class Append:
 
     The append holds them from its grant until the store reports its outcome."""
     checked: Slots = ()
-    """Slots of the write and read locks; none may have been taken after ``client_mark``."""
+    """Slots of the write and read locks.
+
+    The append is refused if one of these locks was taken after ``client_mark``."""
     answer_to: Peer | None = None
     """The connection that gets the outcome in a message AppendAnswers.
 
-    None for an append of a batch, and for one whose client looks for the outcome in its feed."""
+    None for an append of a batch, and for an append whose client sees the outcome in its feed."""
     batch: bytes | None = None
     """Request id of the batch that contains this append, None for a single append.
 

@@ -37,8 +37,10 @@ class OutcomeAnswers:
     """Sends the outcomes of appends to their clients, as each kind of append demands.
 
     A batch has one answer with all its outcomes (`AppendBatches`). An `AnsweredAppendRequest` has
-    an answer of its own, which goes to its `Append.answer_to`. Any other append is answered only if
-    a lock refuses it: its client sees in its feed whether it is committed.
+    an answer of its own, which goes to `Append.answer_to`. Any other append is answered only if a
+    lock refuses it: its client sees in its feed whether it is committed.
+
+    The methods get the log's present high-water mark as ``mark``.
     """
 
     def __init__(self, ready: Ready) -> None:
@@ -50,7 +52,7 @@ class OutcomeAnswers:
         self._batches.open(batch)
 
     def refused(self, refused: RefusedAppend, mark: int) -> None:
-        """Answer an append that the append queue has refused; ``mark`` is the log's mark."""
+        """Answer an append that the append queue has refused."""
         peer, append, outcome = refused
         if self._batches.refused(append, outcome):
             return
@@ -63,17 +65,17 @@ class OutcomeAnswers:
     def committed(self, appends: Sequence[Append], first_id: int, mark: int) -> None:
         """Answer ``appends``, which have consecutive ids from ``first_id`` on."""
         self._batches.committed(appends, first_id)
-        parts: dict[Peer, list[bytes]] = {}
+        answers_by_peer: dict[Peer, list[bytes]] = {}
         pack, committed = _OUTCOME.pack, OutcomeKind.COMMITTED
         for transaction_id, append in enumerate(appends, first_id):
             peer = append.answer_to
             if peer is not None:
                 answer = append.req_id + pack(committed, transaction_id)
-                if peer in parts:
-                    parts[peer].append(answer)
+                if peer in answers_by_peer:
+                    answers_by_peer[peer].append(answer)
                 else:
-                    parts[peer] = [answer]
-        for peer, answers in parts.items():
+                    answers_by_peer[peer] = [answer]
+        for peer, answers in answers_by_peer.items():
             self._ready.add(SendToClient(peer, _frame(peer, answers, mark)))
 
     def absent(self, appends: Sequence[Append], mark: int) -> None:
@@ -112,7 +114,11 @@ class OutcomeAnswers:
 
 
 def _frame(peer: Peer, answers: list[bytes], mark: int) -> bytes:
-    """Return one message with ``answers``; its own request id is that of the first answer."""
+    """Return one message with ``answers``.
+
+    An answer begins with the request id of its append. That of the first one is also the request id
+    of the message.
+    """
     length = _FIXED_BYTES + _ANSWER_BYTES * len(answers)
     head = _HEAD_AND_TYPE.pack(CLIENT_SERVER.magic, peer.version, length, APPEND_ANSWERS_TYPE)
     req_id = answers[0][:_REQ_ID_BYTES]

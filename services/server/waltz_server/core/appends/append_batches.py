@@ -1,8 +1,8 @@
 """Gather the outcomes of the appends of one batch into one answer to the client. Pure.
 
-The append queue grants or refuses all appends of a batch at the same instant. From then on the
-store treats the granted appends like single ones: it may send them in several record batches. The
-client gets one answer, when every append of its batch has an outcome. See
+The append queue (`append_queue`) grants or refuses all appends of a batch at the same instant. From
+then on the store treats the granted appends like single ones: it may send them in several record
+batches. The client gets one answer, when every append of its batch has an outcome. See
 transcripts/clients/batches_and_faults.txt.
 """
 
@@ -79,7 +79,7 @@ class AppendBatches:
     def close(self) -> None:
         """Answer every open batch, because this server releases the partition.
 
-        The outcomes that are missing are unknown.
+        The outcomes that are missing are answered as UNKNOWN.
         """
         self.ended(list(self._open_appends), OutcomeKind.UNKNOWN)
 
@@ -96,13 +96,17 @@ class AppendBatches:
         open_batch.outcomes[position] = outcome
         open_batch.missing -= 1
         if not open_batch.missing:
+            # All are known now; the condition is for the type checker.
             outcomes = tuple(known for known in open_batch.outcomes if known is not None)
             assert len(outcomes) == len(open_batch.batch.appends), "every append has an outcome"
             self._ready.add(batch_answer(open_batch.batch.peer, open_batch.batch.req_id, outcomes))
 
 
 def absent_answer(peer: Peer, req_id: ReqId, count: int) -> SendToClient:
-    """Return the answer to a batch that is not accepted: none of its appends is ever in the log."""
+    """Return the answer to a batch that is not accepted: no append of it will be in the log.
+
+    The batch has the request id ``req_id`` and ``count`` appends.
+    """
     return batch_answer(peer, req_id, (BatchedOutcome(OutcomeKind.ABSENT),) * count)
 
 

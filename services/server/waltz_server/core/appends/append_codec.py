@@ -1,8 +1,9 @@
 """Decode appends and batches of appends; the bytes of the records stay encoded. Pure.
 
 An AppendRequest, and each append in a batch, ends with the same bytes as a record (spec/wire.md
-sections 2 and 4). The server passes these bytes on unchanged, from the client's connection to the
-storages and into the cache.
+sections 2 and 4). These bytes are the *record tail*. The server passes a record tail on unchanged,
+from the client's connection to the storages and into the cache. In the functions, ``body`` is the
+body of a message, and ``at`` is a position in it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from waltz_server.core.appends.append import Append
 # After the message type: client id, generation, partition, sequence number, client's mark. The
 # first four of these fields are the request id.
 _HEAD = struct.Struct(">iiiiq")
-# Here the locks of a single append begin; in a batch, the number of its appends.
+# Where the locks of a single append begin. In a batch, the number of appends is at this position.
 _LOCKS_OFFSET = 1 + _HEAD.size
 _REQ_ID = struct.Struct(">iiii")
 _REQ_ID_PLACE = slice(1, 1 + _REQ_ID.size)
@@ -59,11 +60,11 @@ def _decode_any_locks(body: bytes, version: int) -> tuple[int, Append]:
     append_locks: Locks = ()
     try:
         client, generation, partition, _, mark = _HEAD.unpack_from(body, 1)
-        write_locks, at = _locks(body, _LOCKS_OFFSET)
+        write_locks, at = _decode_locks(body, _LOCKS_OFFSET)
         if version >= READ_LOCKS_SINCE:
-            read_locks, at = _locks(body, at)
+            read_locks, at = _decode_locks(body, at)
         if version >= APPEND_LOCKS_SINCE:
-            append_locks, at = _locks(body, at)
+            append_locks, at = _decode_locks(body, at)
         check_locks(len(write_locks) + len(read_locks) + len(append_locks))
         (length,) = _INT.unpack_from(body, at + _LENGTH_OFFSET)
     except struct.error:
@@ -78,7 +79,7 @@ def _decode_any_locks(body: bytes, version: int) -> tuple[int, Append]:
 def _checked_tail(body: bytes, at: int, length: int) -> bytes:
     """Return the record tail that begins at ``at`` and ends with ``body``.
 
-    ``length`` is its data length. Raises MalformedMessage.
+    ``length`` is its data length. Raises MalformedMessage if the length or the checksum is wrong.
     """
     if length < 0 or at + _TAIL_OVERHEAD_BYTES + length != len(body):
         raise MalformedMessage(f"append with a data length of {length} does not fit its frame")
@@ -100,11 +101,11 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
         appends = []
         num_locks = 0
         for seq in range(first_seq, first_seq + num_appends):
-            write_locks, at = _locks(body, at)
-            read_locks, at = _locks(body, at)
-            append_locks, at = _locks(body, at)
+            write_locks, at = _decode_locks(body, at)
+            read_locks, at = _decode_locks(body, at)
+            append_locks, at = _decode_locks(body, at)
             num_locks += len(write_locks) + len(read_locks) + len(append_locks)
-            end = _end_of_tail(body, at)
+            end = _checked_end_of_tail(body, at)
             req_id = _REQ_ID.pack(client, generation, partition, wrapped(seq))
             tail = body[at:end]
             append = Append(
@@ -121,8 +122,11 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
     return ReqId(client, generation, partition, first_seq), appends
 
 
-def _end_of_tail(body: bytes, at: int) -> int:
-    """Return the position after the record tail that begins at ``at``; raises MalformedMessage."""
+def _checked_end_of_tail(body: bytes, at: int) -> int:
+    """Return the position after the record tail that begins at ``at``.
+
+    Raises MalformedMessage if its length or checksum is wrong, struct.error if it has no length.
+    """
     length: int = _INT.unpack_from(body, at + _LENGTH_OFFSET)[0]
     end = at + _TAIL_OVERHEAD_BYTES + length
     if length < 0 or end > len(body):
@@ -133,14 +137,15 @@ def _end_of_tail(body: bytes, at: int) -> int:
     return end
 
 
-def _locks(body: bytes, at: int) -> tuple[Locks, int]:
+def _decode_locks(body: bytes, at: int) -> tuple[Locks, int]:
     """Return the list of locks that begins at ``at``, and the position after that list.
 
-    Raises MalformedMessage, struct.error.
+    Raises struct.error if ``body`` ends before the length of the list, MalformedMessage if it ends
+    within the list.
     """
     (count,) = _INT.unpack_from(body, at)
     at += _INT.size
-    # A negative number stands for null, that is no locks, as in `waltz.protocol.fields`.
+    # As in `waltz.protocol.fields`, a negative count stands for null, which means no locks.
     if count <= 0:
         return (), at
     end = at + _INT.size * count

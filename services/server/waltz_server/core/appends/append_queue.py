@@ -1,9 +1,10 @@
 """Keep the open appends of a partition in order, and grant or refuse their locks. Pure.
 
-An append is *granted* when it takes its locks and goes to the store. It is *refused* when a lock
-was taken after the client's mark, or when the log ends before that mark. It is *resolved* when the
-store reports its outcome. It is *dropped* if its generation ends before it is granted. It is *open*
-until it is refused, resolved or dropped.
+An append is *granted* when it takes its locks and goes to the store, which replicates it. It is
+*refused* when a lock was taken after the client's mark, or when the log ends before that mark. It
+is *resolved* when the store reports its outcome. It is *dropped* if its generation ends before it
+is granted. It is *open* until it is refused, resolved or dropped. A *barrier* is a request, such as
+a flush, that waits until all appends before it are refused, resolved or dropped.
 
 Appends of one client are never reordered: when an append is committed, its client regards every
 earlier open append as failed (spec/behaviour.md section 8). A lock is *busy* while a granted append
@@ -11,9 +12,10 @@ may hold it; `lock_table` represents each lock by three *slots*. An append that 
 waits, first come first served. A waiting append delays only appends of its own client and appends
 that want the same locks.
 
-A batch waits like one append that wants all the locks of its appends; locks that its own appends
-take do not count. Then all its appends are granted or refused at one instant: if those with free
-locks were granted first, there would be two instants (transcripts/clients/batches_and_locks.txt).
+A batch waits like one append that wants all the locks of its appends. Then each of its appends is
+granted or refused, all at one instant, as the protocol promises (spec/wire.md). So an append with
+free locks also waits for the locks of the others. Appends of one batch never refuse each other
+(transcripts/clients/batches_and_locks.txt).
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ class _BarrierBehindWaiter(NamedTuple):
 class _PlacedBarrier(NamedTuple):
     """A barrier that passes when the first ``num_granted`` granted appends are resolved.
 
-    All appends that arrived before it were decided. Counting is enough: the store resolves appends
-    in the order in which they were granted.
+    No append that arrived before it waits any more. Counting is enough, because the store resolves
+    appends in the order in which they were granted.
     """
 
     num_granted: int
@@ -109,9 +111,9 @@ class AppendQueue:
     def drop_stale(self, generation: int) -> None:
         """Drop the appends that are not granted yet and not of ``generation``.
 
-        Their clients look for them in the log of the new generation, do not find them, and send
-        them again. If this server sent them, too, they would be in the log twice. The planted bug
-        "waiters of an old generation stay" (tests/mutants/planted_sessions.py) shows that failure.
+        Their clients look for them in the log of the new generation, do not find them, and append
+        them again. If this server granted them later, they would be in the log twice. The planted
+        bug "waiters of an old generation stay" (tests/mutants/planted_sessions.py) shows that.
         """
         stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
         dropped = list(chain.from_iterable(map(_appends_of, stale)))
@@ -166,7 +168,7 @@ class AppendQueue:
     def decide(self, high_water_mark: int) -> tuple[list[Append], list[RefusedAppend]]:
         """Decide all appends that need not wait; return the granted, in order, and the refused.
 
-        ``high_water_mark`` is the log's mark now.
+        ``high_water_mark`` is the log's mark now. Before `open`, all appends wait.
         """
         self._mark = high_water_mark
         granted: list[Append] = []
@@ -216,13 +218,17 @@ class AppendQueue:
         granted: list[Append],
         refused: list[RefusedAppend],
     ) -> None:
-        """Grant or refuse an append that has just arrived, or let it wait."""
+        """Grant or refuse an append that has just arrived, or let it wait.
+
+        Like other methods with the parameters ``granted`` and ``refused``, add the append to one of
+        these lists when it is decided.
+        """
         peer, append = single
         # Only clients that know LOG_MARK and AHEAD send appends that have an ``answer_to``.
         if append.answer_to is not None:
             self._replace_log_mark(append)
-            # The client's state is not of this log. The locks would not refuse the append, because
-            # no transaction has an id above a mark that is beyond the log's end.
+            # A mark beyond the log's end: the client's state is of another log. The locks would not
+            # refuse this append, because no transaction has taken a lock after that mark.
             if append.client_mark > self._mark:
                 refused.append(self._refused(peer, append, OutcomeKind.AHEAD, self._mark))
                 return
@@ -293,7 +299,7 @@ class AppendQueue:
             return False
         taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
-            # Only commits change the marks of the table, so no append of this batch is in them.
+            # Only commits raise the marks of locks, so no other append of this batch has done it.
             latest = locks.last_taken(append.checked)
             if append.checked and latest > append.client_mark:
                 refused.append(self._refused(batch.peer, append, OutcomeKind.REFUSED, latest))
@@ -321,7 +327,7 @@ class AppendQueue:
                 self._park(locks, waiter)
 
     def _must_queue(self, append: Append) -> bool:
-        """Whether an append that waits is of the same client or wants one of the same locks."""
+        """Whether a waiter is of the client of ``append`` or wants one of its locks."""
         return self._waiting.must_wait(append.client_id, _locks_of(append))
 
     def _wait(self, locks: LockTable, item: _Item) -> None:
@@ -356,9 +362,9 @@ class AppendQueue:
         self.open_bytes -= len(append.record_tail)
 
     def _place_barrier(self, barrier: Barrier, granted_so_far: int) -> None:
-        """Let the barrier pass once no earlier append waits and all granted ones are resolved.
+        """Queue a barrier behind the waiters; without any, behind the granted appends.
 
-        ``granted_so_far`` includes the appends that the running `decide` has granted.
+        ``granted_so_far`` is the number of appends granted so far, also by the running `decide`.
         """
         if self._waiting or self._barriers_behind_waiters:
             number = next(self._numbers)
@@ -367,7 +373,7 @@ class AppendQueue:
             self._placed_barriers.append(_PlacedBarrier(granted_so_far, barrier))
 
     def _place_unblocked_barriers(self, granted_so_far: int) -> None:
-        """Place the barriers that no waiter precedes any more; see `_place_barrier`."""
+        """Queue the barriers that no waiter precedes any more behind the granted appends."""
         behind, waiting = self._barriers_behind_waiters, self._waiting
         while behind and (waiting.first_number is None or behind[0].number < waiting.first_number):
             barrier = behind.popleft().barrier

@@ -16,18 +16,19 @@ _REQ_ID_BYTES = 16
 class Barrier:
     """A request that is answered once no earlier append is open: a flush or a mount.
 
-    While it waits, a mount may be replaced, and a flush may get ``more`` (`MountedClients`).
+    `append_queue` defines when an append is open. While the request waits, `MountedClients` may
+    replace a mount by a later one, and may add ``more_flushes`` to a flush.
     """
 
     peer: Peer
     request: cs.FlushRequest | cs.MountRequest
-    more: bytearray = field(default_factory=bytearray)
-    """The encoded ids of further flushes of the client, which are answered together with this one.
+    more_flushes: bytearray = field(default_factory=bytearray)
+    """The request ids of further flushes of the client, which are answered together with this one.
 
-    They are encoded because they may be many."""
+    There may be many. So they stay encoded, one after the other, which takes less memory."""
 
     def req_ids(self) -> Iterator[ReqId]:
         """Yield the ids of all requests to answer."""
         yield self.request.req_id
-        for at in range(0, len(self.more), _REQ_ID_BYTES):
-            yield ReqId.decode(bytes(self.more[at : at + _REQ_ID_BYTES]))
+        for at in range(0, len(self.more_flushes), _REQ_ID_BYTES):
+            yield ReqId.decode(bytes(self.more_flushes[at : at + _REQ_ID_BYTES]))

@@ -1,17 +1,19 @@
 """The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
-The lock table (`lock_table`) maps each lock to three *slots*, which other locks may share. A
-granted append holds the slots of its locks until the store reports its outcome. A lock is *busy*
-while all its slots are held: a granted append may hold the lock, so other appends must wait for it.
+The caller is the append queue (`append_queue`). The lock table (`lock_table`) maps each lock to
+three *slots*, which other locks may share. A granted append holds the slots of its locks until the
+store reports its outcome. A lock is *busy* while all its slots are held: a granted append may hold
+the lock, so other appends must wait for it.
 
-A waiter is in the queue of its client and in the queue of each of its locks. A waiter that is first
-in all its queues is *due*: the caller may try to grant it. If a lock of the waiter is busy, the
-caller *parks* the waiter at the slots of that lock. A parked waiter is due again once one of these
-slots is released. So a commit costs work only for the waiters that it releases, not for all
-waiters.
+A *waiter* is an append or a batch that waits. It is in the queue of its client and in the queue of
+each of its locks. A waiter that is first in all its queues is *due*: the caller may try to grant
+it. If a lock of the waiter is busy, the caller *parks* the waiter at the slots of that lock. A
+parked waiter is due again once one of these slots is released. So a commit costs work only for the
+waiters that it releases, not for all waiters.
 
-The queue of a client keeps the order of the client's appends. The queues of the locks are fair:
-without them, appends that want few locks could overtake an append that wants many locks for ever.
+The queue of a client keeps the order of the client's appends. The queues of the locks are fair.
+Without them, an append that wants many locks could wait for ever, while appends that want few locks
+overtake it.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ Item = TypeVar("Item")
 
 @dataclass(slots=True, eq=False)
 class Waiter(Generic[Item]):
-    """An append or a batch that waits; ``number`` is its place in the order of arrival."""
+    """An ``item`` that waits; ``number`` is its place in the order of arrival."""
 
     number: int
     item: Item
     queues: list[tuple[dict[int, deque[Waiter[Item]]], int]]
-    """The queues that hold the waiter, each as a dict of queues and the key of one queue in it."""
+    """The queues that hold the waiter, each as a dict of queues and the key of one queue in it.
+
+    The queue of the client comes first, then the queues of the locks."""
     behind: int = 0
     """In how many of these queues another waiter is first."""
     parked: tuple[int, ...] = ()
@@ -74,14 +78,15 @@ class LockQueues(Generic[Item]):
     def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiter[Item]:
         """Queue ``item`` as the last one of its client and of each of its locks.
 
-        The new waiter is not due yet, even if it is not `behind` another one: the append queue has
-        just found one of its locks busy, and parks it.
+        The new waiter is not due yet, even if it is first in all its queues: the caller has just
+        found one of its locks busy, and parks it.
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)
         for queues_by_key, key in queues:
             queue = queues_by_key.setdefault(key, deque())
-            new.behind += bool(queue)
+            if queue:
+                new.behind += 1
             queue.append(new)
         self._all[number] = new
         return new
@@ -107,7 +112,7 @@ class LockQueues(Generic[Item]):
                     self._make_due(waiter)
 
     def leave(self, waiter: Waiter[Item]) -> None:
-        """Remove ``waiter``, which was due; make waiters due that are now first in all queues."""
+        """Remove ``waiter``, which was due; make waiters due that now are first in all queues."""
         assert not waiter.behind, "only a waiter that is first in all its queues may leave"
         del self._all[waiter.number]
         for queues_by_key, key in waiter.queues:
@@ -122,7 +127,10 @@ class LockQueues(Generic[Item]):
                 del queues_by_key[key]
 
     def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
-        """Remove and return the items for which ``stays`` is false; queue all others again."""
+        """Keep the items for which ``stays`` is true; remove and return all others.
+
+        No waiter that is kept is parked any more.
+        """
         waiters = list(self._all.values())
         for emptied in (self._all, self._clients, self._locks, self._due, self._parked):
             emptied.clear()
@@ -136,9 +144,9 @@ class LockQueues(Generic[Item]):
 
     def _requeue(self, waiter: Waiter[Item]) -> None:
         """Add a waiter again to all queues, under its number. It is no longer parked."""
-        # `add` puts the queue of the client first.
-        (_, client), *locks = waiter.queues
-        new = self.add(waiter.number, waiter.item, client, [lock for _, lock in locks])
+        (_, client), *queues_of_locks = waiter.queues
+        locks = [lock for _, lock in queues_of_locks]
+        new = self.add(waiter.number, waiter.item, client, locks)
         if not new.behind:
             self._make_due(new)
 
@@ -146,10 +154,13 @@ class LockQueues(Generic[Item]):
         heappush(self._due, waiter)
 
     def _unpark(self, waiter: Waiter[Item], removed_slot: int) -> None:
-        """End the parking of ``waiter`` at its slots; ``removed_slot`` has been removed already."""
+        """End the parking of ``waiter`` at its slots.
+
+        `freed` has removed ``removed_slot`` from ``_parked`` already, with all its waiters.
+        """
         for slot in waiter.parked:
-            parked = self._parked.get(slot) if slot != removed_slot else None
-            if parked is not None:
+            parked = self._parked.get(slot)
+            if parked is not None and slot != removed_slot:
                 parked.discard(waiter)
                 if not parked:
                     del self._parked[slot]

@@ -1,4 +1,4 @@
-"""The optimistic lock table of one partition. Pure.
+"""The optimistic lock table of one partition, by which `append_queue` checks locks. Pure.
 
 Source: spec/behaviour.md section 4, spec/wire.md section 5.
 
@@ -14,14 +14,15 @@ lock is *busy*; otherwise no append holds it. The next mark of a busy lock is no
 outcome of the append that holds it, so an append that wants the lock waits
 (transcripts/clients/batches_and_locks.txt).
 
-The planted bugs in tests/mutants/planted_clients.py and planted_batches.py show the failure that
-each rule prevents.
+The planted bugs (see `waltz_server.core`) in tests/mutants/planted_clients.py and
+planted_batches.py show the failure that each rule prevents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+# The constants of the hash that maps a lock to its slots are those of Waltz 0.13.2.
 _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 _HASH_MASK = 0xFFFF_FFFF
@@ -61,7 +62,7 @@ class LockTable:
         return tuple(slots)
 
     def any_busy(self, slots: Slots) -> bool:
-        """Whether one of the locks in ``slots`` is busy: an append may hold it."""
+        """Whether a lock with ``slots`` is busy: an append may hold it."""
         counts = self._holders
         for a, b, c in slots:  # noqa: SIM110 - `any` with a generator would be slower
             if counts[a] and counts[b] and counts[c]:
@@ -69,7 +70,7 @@ class LockTable:
         return False
 
     def last_taken(self, slots: Slots) -> int:
-        """Return the last transaction that may have taken a lock in ``slots``, -1 for no slots."""
+        """Return the last transaction that may have taken a lock with ``slots``; -1 if empty."""
         marks = self._marks
         latest = -1
         for a, b, c in slots:

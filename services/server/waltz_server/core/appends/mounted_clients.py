@@ -1,9 +1,13 @@
 """Keep the newest connection on which each client has mounted a partition. Pure.
 
 A client that reconnects may have two connections for a while. The server accepts its appends only
-from the newest connection (spec/behaviour.md section 3). Otherwise an append from the buffers of
-the older connection could get into the log after newer appends of the client, although the client
-already regards that append as failed (section 8).
+from the newest connection (spec/behaviour.md section 3). Otherwise an old append, which was still
+in the buffers of the older connection, could get into the log after newer appends of the client.
+The client would not expect that: it regards an append as failed when a newer one is committed
+(section 8).
+
+A mount or a flush waits, as a `Barrier`, for the appends before it. Clients repeat both while they
+wait, so a repetition joins the barrier that waits already.
 """
 
 from __future__ import annotations
@@ -26,10 +30,11 @@ class _Registration:
     peer: Peer
     generation: int
     seq_num: int
-    waiting: Barrier | None = None
-    """The client's last mount, if it is not answered yet, and no append of the client follows."""
-    flush: Barrier | None = None
-    """The client's last flush, if it is not answered yet, and no append or mount follows."""
+    mount_barrier: Barrier | None = None
+    """The client's last mount; None once it is answered, or the client has appended after it."""
+    flush_barrier: Barrier | None = None
+    """The client's last flush; None once it is answered, or the client has appended or mounted
+    after it."""
 
 
 class MountedClients:
@@ -39,20 +44,27 @@ class MountedClients:
         self._clients: dict[int, _Registration] = {}
 
     def register(self, peer: Peer, mount: cs.MountRequest) -> Barrier | None:
-        """Register ``peer`` for its client, unless another connection is newer or as new.
+        """Register ``peer`` as the newest connection of the client that sent ``mount``.
 
-        Return the barrier that ``mount`` has to wait for. Return None if ``peer`` is not the
-        client's connection now, or if an earlier mount on it waits: then ``mount`` replaces that
-        mount, whose answer the client would ignore. While a partition has no session, a client
-        mounts again every few seconds, for hours perhaps: the memory must not fill with its mounts
+        Return a new barrier for ``mount``, or None in two cases:
+
+        * Another connection of the client is newer or as new. It stays registered.
+        * An earlier mount on ``peer`` waits. Then ``mount`` replaces it in its barrier, because the
+          client would ignore the answer to the earlier mount.
+
+        While a partition has no session, a client repeats its mount every few seconds, perhaps for
+        hours. The memory must not fill with its mounts
         (``test_mounts_that_are_repeated_on_one_connection_are_one_barrier``).
         """
         client_id, generation = mount.req_id.client_id, mount.req_id.generation
+        waiting: Barrier | None = None
         known = self._clients.get(client_id)
-        is_newer = known is None or (generation, mount.seq_num) > (known.generation, known.seq_num)
-        if known is not None and known.peer is not peer and not is_newer:
-            return None
-        waiting = known.waiting if known is not None and known.peer is peer else None
+        if known is not None and known.peer is peer:
+            waiting = known.mount_barrier
+        elif known is not None:
+            is_newer = (generation, mount.seq_num) > (known.generation, known.seq_num)
+            if not is_newer:
+                return None
         if waiting is not None:
             waiting.request = mount
         barrier = waiting or Barrier(peer, mount)
@@ -60,7 +72,7 @@ class MountedClients:
         return barrier if waiting is None else None
 
     def flush(self, peer: Peer, request: cs.FlushRequest) -> Barrier | None:
-        """Return the barrier that ``request`` has to wait for.
+        """Return a new barrier for ``request``.
 
         Return None if an earlier flush of the client waits for the same appends of the client: then
         both are answered together. A client with an append in doubt repeats its flush every few
@@ -70,30 +82,34 @@ class MountedClients:
         if not self.is_current(peer, client_id):
             return Barrier(peer, request)
         registered = self._clients[client_id]
-        if registered.flush is not None:
-            registered.flush.more += request.req_id.encode()
+        if registered.flush_barrier is not None:
+            registered.flush_barrier.more_flushes += request.req_id.encode()
             return None
-        registered.flush = barrier = Barrier(peer, request)
+        registered.flush_barrier = barrier = Barrier(peer, request)
         return barrier
 
-    def appends(self, peer: Peer, client_id: int) -> bool:
-        """Return `is_current`; a later mount or flush of the client waits for its append."""
+    def note_append(self, peer: Peer, client_id: int) -> bool:
+        """Note that appends of a client have arrived on ``peer``; return `is_current`.
+
+        If ``peer`` is current, the client's next mount or flush gets a new barrier, because it must
+        wait for these appends, too.
+        """
         if not self.is_current(peer, client_id):
             return False
         registered = self._clients[client_id]
-        registered.waiting = registered.flush = None
+        registered.mount_barrier = registered.flush_barrier = None
         return True
 
-    def waits_no_more(self, barrier: Barrier) -> bool:
+    def barrier_passed(self, barrier: Barrier) -> bool:
         """Note that ``barrier`` has passed; return `is_current` for its connection and client."""
         client_id = barrier.request.req_id.client_id
         if not self.is_current(barrier.peer, client_id):
             return False
         registered = self._clients[client_id]
-        if registered.waiting is barrier:
-            registered.waiting = None
-        if registered.flush is barrier:
-            registered.flush = None
+        if registered.mount_barrier is barrier:
+            registered.mount_barrier = None
+        if registered.flush_barrier is barrier:
+            registered.flush_barrier = None
         return True
 
     def is_current(self, peer: Peer, client_id: int) -> bool:

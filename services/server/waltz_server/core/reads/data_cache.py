@@ -1,8 +1,8 @@
 """Cache the data of transactions that clients have read, bounded in bytes. Pure.
 
-An entry has the record tail of a transaction (`appends.append`): header, data length, data and
-checksum, as they arrived in the append. An answer to a client has the same bytes, so nothing is
-decoded or encoded.
+The partitions of a server share one cache; `data_reads` answers from it. An entry has the record
+tail of a transaction (`appends.append`): header, data length, data and checksum, as they arrived in
+the append. An answer to a client has the same bytes, so nothing is decoded or encoded.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 
 _ENTRY_OVERHEAD_BYTES = 200
-"""Roughly how much memory one entry needs besides its record tail."""
+"""About how many bytes of memory one entry needs besides its record tail."""
 
 
 class DataCache:
     """Record tails of all partitions of a server; the entry put longest ago is dropped first.
 
-    An entry larger than a quarter of the capacity is not kept.
+    An entry larger than a quarter of the capacity is not kept: it would evict too many others.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -45,5 +45,5 @@ class DataCache:
 
     @property
     def used_bytes(self) -> int:
-        """How many bytes the cache holds now."""
+        """How many bytes the cache uses now, with the overhead of the entries."""
         return self._used

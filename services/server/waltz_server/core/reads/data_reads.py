@@ -5,7 +5,7 @@ transaction that is not in memory is read from a replica. Such a read requests c
 transactions, its *window*. It serves all requests for transactions in its window. The window also
 has transactions that no request wants yet, because most clients read forward. A failure is not
 cached, so that a client can repeat a request that came too early. A *record tail* is the part of a
-record that answers contain: header, data length, data and checksum.
+record after its request id: header, data length, data and checksum.
 
 A request begins at the end of the *queue* of its connection. At the front of the queue it is
 answered from memory, or it leaves the queue and *waits* for the read of its transaction. When the
@@ -16,12 +16,11 @@ The bounds, and the work that each of them limits:
 * At most `READS_IN_FLIGHT` reads of `READ_BYTES`, or of one larger record, are under way for the
   partition.
 * At most `WAITING_PER_CONNECTION` requests of one connection wait for reads. Its further requests
-  wait in its queue, in their order. A long queue stops reading from the connection (see `Peer`).
-  Without a store session, requests beyond a long queue are refused instead (see
-  `session_delayed`).
+  wait in its queue, in their order. While the queue is long, the shell does not read the connection
+  (see `Peer`). Without a store session, the newest requests are refused (see `session_delayed`).
 * About `MAX_ANSWER_BYTES` are sent to a connection at once, and nothing to a congested connection:
-  its requests wait in the queue until `writable`. Records that were read for them stay in memory
-  only if the cache keeps them; otherwise they are read again.
+  its requests wait in the queue until `writable`. Records that were read for these requests stay in
+  memory only if the cache keeps them; otherwise they are read again.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _NOT_OPEN = f"{_STORE_ERROR}: the partition has no open store session"
 _RELEASED = "partition not ready"
 
 _MEAN_WEIGHT = 8
-"""A new size of a record moves the mean size by their difference, divided by this number."""
+"""A new size moves the mean size of records towards it by their difference divided by this."""
 
 _ANSWER_TYPE = b"\x07"  # message type of TransactionDataResponse
 _ID_AND_HAS_DATA = struct.Struct(">q?")  # transaction id, whether data follow
@@ -83,10 +82,10 @@ class _ClientReads:
 
     queue: deque[_QueuedRequest] = field(default_factory=deque)
     """The requests that are neither answered nor wait for a read, in order."""
-    waiting: set[int] = field(default_factory=set)
-    """The transactions whose reads are awaited by requests that have left ``queue``."""
+    awaited_ids: set[int] = field(default_factory=set)
+    """The transactions for whose reads requests of the connection wait."""
     num_waiting: int = 0
-    """Number of requests that wait; several may want one transaction."""
+    """Number of requests that wait for reads; several may wait for one transaction."""
 
 
 class DataReads:
@@ -110,15 +109,15 @@ class DataReads:
         self._clients: dict[Peer, _ClientReads] = {}
         """The connections with unanswered requests."""
         self._waiting: dict[int, dict[Peer, list[ReqId]]] = {}
-        """The requests that wait for the read of each transaction."""
+        """The requests that wait for a read, by transaction id and connection."""
         self._unread: dict[int, None] = {}
-        """The transactions in ``_waiting`` that no read under way includes: a set in order."""
+        """The transactions in ``_waiting`` that no read under way includes: an ordered set."""
         self._next_starts: deque[int] = deque()
-        """The transactions with which the next reads begin, because an answer ended before them."""
+        """Transactions with which next reads begin, because the answer to a read ended before."""
         self._windows: dict[int, int] = {}
         """For each read under way: its first transaction id, and its number of transactions."""
         self._unfinished: dict[Peer, None] = {}
-        """The connections that got `MAX_ANSWER_BYTES` in this turn, and continue in the next."""
+        """The connections that got `MAX_ANSWER_BYTES`; `resume` continues in the next turn."""
         self._mean_bytes: float | None = None
         """Mean size of a record, None before any record is measured."""
         self.data_cache_misses = 0
@@ -131,7 +130,7 @@ class DataReads:
     def read_data(
         self, peer: Peer, request: cs.TransactionDataRequest, high_water_mark: int | None
     ) -> None:
-        """Answer now from memory, or later.
+        """Answer ``request`` now from memory, or later.
 
         ``high_water_mark`` is None before the first store session has opened. If no session is open
         and the connection's queue is long, the request is refused: see `session_delayed`.
@@ -173,8 +172,8 @@ class DataReads:
         if done.error is None:
             requests = self._take_waiting(records, None)
         else:
-            failed = [n for n in window if n in self._waiting]
-            requests = self._take_waiting(failed, f"{_STORE_ERROR}: {done.error}")
+            failed_ids = [n for n in window if n in self._waiting]
+            requests = self._take_waiting(failed_ids, f"{_STORE_ERROR}: {done.error}")
         self._plan_reads_of_missing(window)
         for peer, queued in requests.items():
             # These requests are older than those in the queue.
@@ -191,7 +190,7 @@ class DataReads:
         for transaction_id in transaction_ids:
             for peer, req_ids in self._waiting.pop(transaction_id).items():
                 client = self._clients[peer]
-                client.waiting.remove(transaction_id)
+                client.awaited_ids.remove(transaction_id)
                 client.num_waiting -= len(req_ids)
                 requests.setdefault(peer, []).extend(
                     _QueuedRequest(req_id, transaction_id, error) for req_id in req_ids
@@ -216,17 +215,17 @@ class DataReads:
         if client is None:
             return
         peer.queued_reads -= len(client.queue)
-        for wanted in client.waiting:
-            waiting = self._waiting[wanted]
-            del waiting[peer]
-            if not waiting:
+        for wanted in client.awaited_ids:
+            req_ids_by_peer = self._waiting[wanted]
+            del req_ids_by_peer[peer]
+            if not req_ids_by_peer:
                 del self._waiting[wanted]
                 self._unread.pop(wanted, None)
 
     def close(self) -> None:
         """Refuse the requests that wait, because this server releases the partition."""
-        for wanted, waiting in self._waiting.items():
-            for peer, req_ids in waiting.items():
+        for wanted, req_ids_by_peer in self._waiting.items():
+            for peer, req_ids in req_ids_by_peer.items():
                 for req_id in req_ids:
                     self._refuse(peer, req_id, wanted, _RELEASED)
         for peer, client in self._clients.items():
@@ -250,7 +249,7 @@ class DataReads:
         """Answer the queued requests of a connection, or let them wait for reads.
 
         Stop at the bounds that the module's docstring lists. ``records`` has the record tails of a
-        read that has just ended.
+        read that has just ended, by id.
         """
         client = self._clients.get(peer)
         if client is None:
@@ -271,7 +270,7 @@ class DataReads:
                 break
             client.queue.popleft()
             peer.queued_reads -= 1
-        if not client.queue and not client.waiting:
+        if not client.queue and not client.awaited_ids:
             del self._clients[peer]
         self._read_replicas()
 
@@ -301,8 +300,8 @@ class DataReads:
         if client.num_waiting >= WAITING_PER_CONNECTION:
             return False
         client.num_waiting += 1
-        if wanted not in client.waiting:
-            client.waiting.add(wanted)
+        if wanted not in client.awaited_ids:
+            client.awaited_ids.add(wanted)
             if wanted not in self._waiting:
                 self._waiting[wanted] = {}
                 if not self._is_being_read(wanted):
@@ -328,7 +327,7 @@ class DataReads:
         return any(first <= wanted < first + count for first, count in self._windows.items())
 
     def _plan_reads_of_missing(self, window: range) -> None:
-        """Plan reads of the wanted transactions of ``window`` that its answer did not have.
+        """Plan reads of the wanted transactions of ``window`` that the answer did not have.
 
         A next read begins with the first of them, so that each read answers at least one request.
         """
@@ -359,10 +358,11 @@ class DataReads:
             self._replicas.read_records(first_id, count, READ_BYTES, TransactionData(first_id))
 
     def _window_size(self) -> int:
-        """Return how many records a read includes: about `READ_BYTES`."""
+        """Return how many records a read requests: about `READ_BYTES`."""
         if self._mean_bytes is None:
             return 1
-        return min(max(int(READ_BYTES // max(self._mean_bytes, 1.0)), 1), _MAX_READ_AHEAD)
+        fitting = int(READ_BYTES // max(self._mean_bytes, 1.0))
+        return min(max(fitting, 1), _MAX_READ_AHEAD)
 
     def _first_of_window(self, wanted: int) -> int:
         """Return the first transaction of a read that includes ``wanted``.

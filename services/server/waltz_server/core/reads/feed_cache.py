@@ -1,8 +1,9 @@
 """Cache recent transactions of one partition as complete feed frames, bounded in bytes. Pure.
 
-A frame is an encoded FeedData message: the request id, id and header of one transaction. The frame
-is the same for all clients, and for all protocol versions except for the version field. So a
-committed batch is encoded once; serving a feed only slices and joins frames.
+A *frame* is one encoded FeedData message: the request id, id and header of one transaction. It is
+the same for all clients, and for all protocol versions except for its version field. So a committed
+batch is encoded once, and serving a feed only slices and joins frames. `feed_delivery` serves feeds
+from the cache, and `range_reads` serves requests for headers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from waltz.protocol.client_numbers import FEED_DATA_TYPE
 from waltz.protocol.frames import CLIENT_SERVER
 
 _BODY_BYTES = 1 + 16 + 8 + 4  # message type, request id, transaction id, header
-_CACHED_VERSION = 7  # the newest one, so that frames for most clients need no conversion
+_CACHED_VERSION = 7  # the newest version: then the frames for most clients need no conversion
 _PREFIX = struct.pack(">bhib", CLIENT_SERVER.magic, _CACHED_VERSION, _BODY_BYTES, FEED_DATA_TYPE)
 _ID = struct.Struct(">q")
 FRAME_BYTES = len(_PREFIX) + _BODY_BYTES - 1  # the prefix includes the message type
@@ -57,8 +58,8 @@ def in_version(frames: bytes, version: int) -> bytes:
 def headers_of_frames(frames: bytes) -> bytes:
     """Return ``frames`` converted to encoded RecordHeaders.
 
-    A frame and a RecordHeader have fixed sizes. So byte n of all headers is copied at once from its
-    position in all frames, by slices. This is faster than to convert frame by frame.
+    Frames and RecordHeaders have fixed sizes. So one slice copies byte n of all headers at once,
+    from the position that this byte has in each frame. This is faster than frame by frame.
     """
     headers = bytearray(len(frames) // FRAME_BYTES * RECORD_HEADER_BYTES)
     req_id = len(_PREFIX)
@@ -75,17 +76,19 @@ def headers_of_frames(frames: bytes) -> bytes:
 
 
 class FeedCache:
-    """Blocks of 64 transactions; the block used least recently is dropped first."""
+    """Blocks of `BLOCK_TRANSACTIONS`; the block used least recently is dropped first.
+
+    A block has no gap: it holds transactions from its first id on.
+    """
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_blocks = max(2, capacity_bytes // (BLOCK_TRANSACTIONS * FRAME_BYTES))
         self._blocks: OrderedDict[int, bytearray] = OrderedDict()
 
     def put(self, first_id: int, frames: bytes) -> None:
-        """Keep the frames of consecutive transactions.
+        """Keep the frames of consecutive transactions from ``first_id`` on.
 
-        A block has no gap: it holds transactions from the first id of the block on. Frames that
-        would leave a gap in their block are not kept.
+        Frames that would leave a gap in their block are not kept.
         """
         position, end = 0, len(frames)
         while position < end:
@@ -93,7 +96,7 @@ class FeedCache:
             number, index_in_block = divmod(transaction, BLOCK_TRANSACTIONS)
             size = min(end - position, (BLOCK_TRANSACTIONS - index_in_block) * FRAME_BYTES)
             block = self._blocks.get(number)
-            if block is None and index_in_block == 0:
+            if block is None and index_in_block == 0:  # A block begins with its first transaction.
                 block = self._blocks[number] = bytearray()
                 if len(self._blocks) > self.capacity_blocks:
                     self._blocks.popitem(last=False)

@@ -1,7 +1,8 @@
 """Deliver the feeds of one partition from the feed cache; read missing headers first. Pure.
 
-`FeedSchedule` decides which feed is due. Headers that the cache lacks are read from a replica, one
-read at a time. The feeds that need these headers wait and do not delay other feeds.
+A *feed* sends the committed transactions to a client, in order. `feed_schedule` explains real-time
+feeds and catch-up feeds, and decides which feed is due. Headers that the cache lacks are read from
+a replica, one read at a time. The feeds that need these headers wait and do not delay other feeds.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class _HeaderRead:
     """A read of headers in progress.
 
     A storage may return fewer headers than requested. Then the rest is requested, until the headers
-    reach ``needed_id``. The headers are cached only after that, together. If each part were cached
-    when it arrived, commits could evict it before the feed is served, and the same headers would
-    be read again and again. If the read fails, the parts that have arrived are cached, too: the
-    next read begins after those that are still in the cache.
+    reach ``needed_id``. Only then are all headers cached, together. If each part were cached when
+    it arrived, commits could evict it before the feed is served, and the same headers would be read
+    again and again. If the read fails, the headers that have arrived are cached: the next read
+    begins after those that are still in the cache.
     """
 
     first_id: int
@@ -78,12 +79,14 @@ class FeedDelivery:
         self._replicas = replicas
         self._ready = ready
         self._mark = -1
+        """The log's high-water mark."""
         self._reading: _HeaderRead | None = None
+        """The read of headers in progress."""
         self._failed_id: int | None = None
-        """The transaction whose header the last read could not deliver, until it is retried."""
+        """`_HeaderRead.needed_id` of a failed read, until its retry is due."""
         self._waiting: list[Feed] = []
-        """Feeds that wait for the read of headers in progress, or for the retry of a failed one;
-        their turn ends after that."""
+        """Catch-up feeds in their turn, which wait for the read in progress or for a retry. Their
+        turn ends after that."""
 
     def open(self, feed: Feed) -> None:
         """Begin ``feed``, which replaces the earlier feed of its connection."""
@@ -108,21 +111,22 @@ class FeedDelivery:
         """Give one catch-up feed its turn."""
         feed = self.feeds.take_catch_up()
         if feed is not None:
-            served = self._serve_feed(feed, {})
+            is_served = self._serve_feed(feed, {})
             waits_for_retry = feed.position + 1 == self._failed_id
-            if served or (self._reading is None and not waits_for_retry):
-                self.feeds.end_turn(feed, self._mark)
-            else:
+            if not is_served and (self._reading is not None or waits_for_retry):
                 # The feed got nothing, and a read of headers is in progress or will be retried. The
                 # feed's turn ends after that. Otherwise, it would take turns without a result.
                 self._waiting.append(feed)
-        # The feed may be a real-time feed now. Without this call, it would wait for a commit.
+            else:
+                self.feeds.end_turn(feed, self._mark)
+        # The feed may have become a real-time feed. Without this call, it would wait for a commit.
         self.serve()
 
     def serve(self, fresh: dict[int, bytes] | None = None) -> None:
         """Serve the real-time feeds, and request a turn if a catch-up feed waits.
 
-        ``fresh`` has the frames of the transactions just committed, by their first id.
+        ``fresh`` has the frames of the transactions just committed, by their first id; None: there
+        are none.
         """
         known = dict(fresh or {})
         for feed in self.feeds.real_time():
@@ -132,7 +136,11 @@ class FeedDelivery:
             self._ready.add(ScheduleTurn())
 
     def read_done(self, done: ReadDone) -> None:
-        """Serve the feeds that waited for a read of headers; if the read failed, retry it later."""
+        """Note the result of a request for headers.
+
+        Request the headers that are still missing. If the read is complete, serve the feeds that
+        waited for it. If it failed, start the timer of a retry.
+        """
         read = self._reading
         assert read is not None, "headers arrived that were not requested"
         read.frames += frames_of_headers(done.headers or ())
@@ -157,8 +165,8 @@ class FeedDelivery:
     def resume(self) -> None:
         """Serve the feeds that waited for headers, before another read evicts the headers.
 
-        After a failed read, the cache may lack the headers. Then the next turns of these feeds read
-        them again.
+        This is also the retry after a failed read. Then the cache may lack the headers, and the
+        next turns of these feeds read them.
         """
         self._failed_id = None
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
@@ -170,11 +178,12 @@ class FeedDelivery:
         self.serve()
 
     def _serve_feed(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
-        """Serve ``feed`` from the cache, or read missing headers; return whether it was served.
+        """Serve ``feed`` from memory; return whether it was served.
 
         A feed at the log's end, a feed of a congested connection, and a feed whose next header is
-        not cached are not served. ``known`` has frames by their first id, so that feeds at the same
-        position share a lookup. Without ``may_read``, missing headers are not read.
+        not in memory are not served. In the last case, the missing headers are read, if
+        ``may_read``. ``known`` has frames by their first id; this function adds those that it finds
+        in the cache, so that feeds at the same position share a lookup.
         """
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:
@@ -192,20 +201,20 @@ class FeedDelivery:
         return True
 
     def _fetch(self, first_id: int) -> None:
-        """Read headers from ``first_id`` on.
+        """Read headers up to ``first_id`` and further, unless a read is under way.
 
-        Do nothing while a read is under way, or while a failed read of this header waits for its
-        retry.
-
-        Headers before ``first_id`` are also read, if the cache lacks them in the same block.
+        Do nothing either while a failed read of this header waits for its retry. The read begins
+        with the first header that is not cached in the block of ``first_id``, because a block of
+        the cache has no gap.
         """
         if self._reading is not None or first_id == self._failed_id:
             return
         # At most ``first_id``, which is not cached.
         start = self._cache.first_uncached_in_block(first_id)
+        block_start = first_id - first_id % BLOCK_TRANSACTIONS
         # More blocks than the cache holds would evict each other.
         count = min(_HEADER_BLOCKS, self._cache.capacity_blocks) * BLOCK_TRANSACTIONS
-        end = min(first_id - first_id % BLOCK_TRANSACTIONS + count, self._mark + 1)
+        end = min(block_start + count, self._mark + 1)
         self._reading = _HeaderRead(start, first_id, end)
         self._request_headers(self._reading)
 

@@ -2,12 +2,12 @@
 
 Source: spec/behaviour.md section 7.
 
-A feed that is close to the log's end when it is queued is a real-time feed, and remains a real-time
-feed until it ends. Real-time feeds are served at each commit, the feed with the lowest position
-first; a feed whose connection is congested is passed over. The other feeds are catch-up feeds.
-Catch-up feeds take turns, so that they never delay the real-time feeds. After its turn, a catch-up
-feed is queued again, and may become a real-time feed. A catch-up feed whose connection is congested
-is parked until the client has read enough.
+A feed that is close to the log's end when it is queued is a *real-time* feed, and remains one until
+it ends. Real-time feeds are served at each commit, the feed with the lowest position first. A
+real-time feed whose connection is congested is passed over. The other feeds are *catch-up* feeds.
+They take turns, so that they never delay the real-time feeds. After its turn, a catch-up feed is
+queued again, and may become a real-time feed. A catch-up feed whose connection is congested is
+*parked* until the client has read enough.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FeedKind(Enum):
 
 @dataclass(eq=False, slots=True)
 class Feed:
-    """One client's feed, which has reached ``position``.
+    """One client's feed. ``position`` is the last transaction that the client has got.
 
     The feed ends after ``remaining`` more transactions. Then the client gets ``end_message``: the
     answer to the mount that opened the feed, or FeedSuspended after a FeedRequest.
@@ -91,7 +91,7 @@ class FeedSchedule:
     def take_catch_up(self) -> Feed | None:
         """Take the catch-up feed whose turn it is; park the congested ones before it.
 
-        After the turn the caller calls `end_turn`. None: no feed can have a turn.
+        After the turn the caller calls `end_turn`. Return None if no feed can have a turn.
         """
         while self._catch_up:
             feed = self._catch_up.popleft()
@@ -132,7 +132,8 @@ class FeedSchedule:
     def advance(self, feed: Feed, frames: bytes) -> bytes:
         """Advance ``feed`` by the transactions of ``frames``; return the bytes to send.
 
-        A feed that has no remaining transactions ends: its end message follows the frames.
+        Frames beyond its remaining transactions are left out. Without remaining transactions, the
+        feed ends, and its end message follows the frames.
         """
         wanted = min(len(frames) // FRAME_BYTES, feed.remaining)
         feed.position += wanted
@@ -144,6 +145,7 @@ class FeedSchedule:
         return out
 
     def _enqueue(self, feed: Feed, high_water_mark: int) -> None:
+        """Queue ``feed``, as a real-time feed if it is less than the threshold behind the mark."""
         if high_water_mark - feed.position < self._threshold:
             self._set_kind(feed, FeedKind.REAL_TIME)
             self._real_time.append(feed)

@@ -1,12 +1,13 @@
 """Answer the clients' reads of ranges of the log: of records or of headers. Pure.
 
 A read may wait until its first transaction is committed. An answer comes from memory, or from one
-read of a replica. The server takes up no read of a congested connection, and it limits the number
-of reads in progress for each connection. See transcripts/clients/reading_ranges.txt.
+read of a replica. Reads of a congested connection wait, and the number of reads of replicas in
+progress is limited for each connection. See transcripts/clients/reading_ranges.txt.
 
-If the client permits it, the records of a replica are passed on as they lie on its disk. The client
-verifies them. If they are wrong, it requests them again without this permission: then the storage
-verifies them, and another replica answers in place of a damaged one.
+If the client permits it, the server passes on the records of a replica in *disk form*: as they lie
+on its disk, without a check. The client verifies them. If they are wrong, the client requests them
+again without this permission. Then the storage verifies them, and another replica answers in place
+of a damaged one. After an answer in disk form, the next range is read ahead (`ranges_ahead`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
 TICK_SECONDS = 0.05
-"""The length of a tick. Reads wait for whole ticks, so a read may wait up to two ticks longer than
-its client has requested."""
+"""The length of a tick, the unit of waiting times. A read may wait up to two ticks longer than its
+client has requested."""
 READS_PER_CONNECTION = 4
 """Maximum number of reads of replicas in progress for one connection, in all its partitions."""
 REQUESTS_PER_CONNECTION = 1000
@@ -55,8 +56,8 @@ _NO_ERROR = -1  # The length of a text that is null.
 class RangeReads:
     """The unanswered requests of one partition's clients for ranges.
 
-    A request is first *waiting*, until its first transaction is committed, then *due*, until it is
-    answered from memory or a replica is read for it.
+    A request is *waiting* until its first transaction is committed. Then it is *due*, until it is
+    answered from memory or a read of a replica begins for it.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class RangeReads:
         self.answered_bytes = 0
         """Total length of all answers so far."""
         self._mark: int | None = None
+        """The log's high-water mark; None before the first session opens, and after `close`."""
         self._confirmed = False
         """Whether the log certainly ends at the mark: no other server can have written since."""
         self._session_delayed = False
@@ -85,9 +87,9 @@ class RangeReads:
         """Reads that wait for transactions that are not committed yet."""
         self._ahead = RangesAhead(replicas)
         self._reading: dict[RangeRead, None] = {}
-        """Reads for which a read of a replica is in progress: a set that keeps its order, so that a
-        simulation run can be repeated."""
-        self._ticking = False
+        """Reads for which a read of a replica is in progress: an ordered set, so that a simulation
+        run can be repeated."""
+        self._timer_runs = False
         """Whether the timer of a tick is running."""
 
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
@@ -123,9 +125,9 @@ class RangeReads:
         self.resume()
 
     def session_delayed(self) -> None:
-        """Make the reads of replicas due again, because it is unknown when a session opens.
+        """Make requests due again for which a replica is read: the next session may open late.
 
-        Otherwise they would count for `READS_PER_CONNECTION` until a session opens, and the
+        Otherwise these reads would count for `READS_PER_CONNECTION` until a session opens, and the
         connection's reads of other partitions would wait for this partition.
         """
         self._session_delayed = True
@@ -144,7 +146,7 @@ class RangeReads:
         if isinstance(read, RangeAhead):
             self._ahead_done(read, done)
             return
-        if read not in self._reading:
+        if read not in self._reading:  # The connection was lost, or `_stop_reading` was called.
             return
         del self._reading[read]
         read.peer.range_reads -= 1
@@ -160,7 +162,7 @@ class RangeReads:
 
         Drop ranges that were read ahead and were not requested in time.
         """
-        self._ticking = False
+        self._timer_runs = False
         for read in self._waiting:
             read.ticks -= 1
         expired = [read for read in self._waiting if read.ticks <= 0]
@@ -195,7 +197,7 @@ class RangeReads:
         self._waiting.clear()
 
     def _stop_reading(self) -> list[RangeRead]:
-        """Drop the reads of replicas in progress; return the requests that wait for them."""
+        """Drop the reads of replicas in progress; return the requests that wait for a result."""
         for read in self._reading:
             read.peer.range_reads -= 1
         requests = [*self._reading, *self._ahead.stop()]
@@ -203,7 +205,7 @@ class RangeReads:
         return requests
 
     def _wait(self, read: RangeRead) -> None:
-        """Let ``read`` wait for its first transaction, or answer it if it must not wait."""
+        """Let ``read`` wait for its first transaction; answer it now if it must not wait."""
         request = read.request
         if isinstance(request, cs.RecordsRequest) and request.wait_ms > 0:
             # Round up, and add one tick because a part of the current tick may be over.
@@ -244,8 +246,8 @@ class RangeReads:
                 if self._session_delayed:
                     return
                 if peer.range_reads >= READS_PER_CONNECTION:
-                    # These reads may be of other partitions, which do not report their end here:
-                    # try again after a tick.
+                    # Some of these reads may be of other partitions, which do not report the end of
+                    # a read to this one. So try again after a tick.
                     self._start_tick()
                     return
                 self._read_replica(queue[0])
@@ -352,8 +354,8 @@ class RangeReads:
 
     def _start_tick(self) -> None:
         """Start the timer of a tick, unless it runs."""
-        if not self._ticking:
-            self._ticking = True
+        if not self._timer_runs:
+            self._timer_runs = True
             self._ready.add(StartTimer(TICK_SECONDS, RangeReadTick()))
 
 
@@ -371,6 +373,7 @@ def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> SendToC
 
 
 def _headers_answer(request: cs.HeadersRequest, version: int, mark: int, headers: bytes) -> bytes:
+    """Return the encoded HeadersResponse with ``headers``, which are encoded already."""
     count = len(headers) // RECORD_HEADER_BYTES
     req_id = request.req_id.encode()
     head = _HEADERS_HEAD.pack(HEADERS_RESPONSE_TYPE, req_id, _NO_ERROR, mark, count)

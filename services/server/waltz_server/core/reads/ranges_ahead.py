@@ -4,11 +4,13 @@ A client that reads a log requests one range after the other. Without this modul
 and storage would work in turns: the storage would read a range while the client waits, and the
 client would verify it while the storage waits.
 
-If an answer in disk form continues the previous range of the connection, a read of the next range
-begins, with the bounds of the answered request. If the client then requests exactly this next
-range, the result is the answer. Any other request for records of the partition drops the result. So
-does a pause of `TICKS_HELD`: the memory of a server must not fill with the ranges of readers that
-pause. A connection has at most one range that is read ahead, in all its partitions.
+Only ranges in *disk form* are read ahead: records as they lie on the disk of a replica, which the
+client verifies (`range_reads`). If an answer in disk form continues the previous range of the
+connection, a read of the next range begins, with the bounds of the answered request. If the client
+then requests exactly this next range, the result is the answer. Any other request for records of
+the partition drops the result. A pause of `TICKS_HELD` ticks also drops it: the memory of a server
+must not fill with the ranges of readers that pause. A connection has at most one range that is read
+ahead, in all its partitions.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ TICKS_HELD = 20
 
 @dataclass(eq=False, slots=True)
 class RangeAhead(RangeRead):
-    """A range that is read ahead. ``request`` is the request that is expected."""
+    """A range that is read ahead. ``request`` is the request that the client should send next."""
 
     result: ReadDone | None = None
-    """None while the read is under way."""
+    """The result of the read; None while the read is under way."""
     waiting: RangeRead | None = None
     """The client's request, if it has arrived before the result."""
     ticks_left: int = TICKS_HELD
-    """How many ticks the result is still held."""
+    """For how many more ticks the result is held."""
 
 
 class RangesAhead:
@@ -43,16 +45,18 @@ class RangesAhead:
     def __init__(self, replicas: ReplicaReads) -> None:
         self._replicas = replicas
         self._next_ids: dict[Peer, int] = {}
-        """The transaction after the last range in disk form of each connection."""
+        """For each connection, the transaction after its last range in disk form."""
         self._ahead: dict[Peer, RangeAhead] = {}
+        """The range that is read ahead for each connection."""
         self._reading: dict[RangeAhead, None] = {}
-        """The reads under way, also those whose result is not wanted any more, in order."""
+        """The reads under way, also those whose result is not wanted any more: an ordered set."""
 
     def begin(self, read: RangeRead, count: int, mark: int, most_reads: int) -> None:
-        """Read the next range, if the connection reads ranges in order and its bounds allow a read.
+        """Begin to read the range after ``read``, if the client will probably request it next.
 
-        ``read`` is answered with ``count`` records in disk form. ``most_reads`` is the bound of the
-        connection's reads under way. The log ends at ``mark``.
+        ``read`` is answered with ``count`` records in disk form, and the log ends at ``mark``. A
+        read begins only if ``read`` continues the connection's previous range, and if the limits of
+        the connection allow it. ``most_reads`` is the limit of its reads under way.
         """
         peer, request = read.peer, read.request
         assert isinstance(request, cs.RecordsRequest)
@@ -73,12 +77,14 @@ class RangesAhead:
         self._replicas.read_records(next_id, next_count, bounds.max_bytes, ahead, stored=True)
 
     def take(self, read: RangeRead) -> RangeAhead | None:
-        """Return the range that answers ``read``, or None if it was not read ahead.
+        """Return the range that answers ``read``, None if this range was not read ahead.
 
-        Without a result, the read is under way, and `done` will return ``read``.
+        If the range has no result, its read is under way, and `done` will return ``read``.
         """
         ahead = self._ahead.get(read.peer)
-        if ahead is None or ahead.waiting is not None:  # An earlier request waits for the range.
+        if ahead is None:
+            return None
+        if ahead.waiting is not None:  # An earlier request will get this range.
             return None
         if not isinstance(read.request, cs.RecordsRequest):
             return None
@@ -92,8 +98,8 @@ class RangesAhead:
         return ahead
 
     def done(self, ahead: RangeAhead, result: ReadDone) -> RangeRead | None:
-        """Note the result of a read; return the request that waits for the result, if any."""
-        if ahead not in self._reading:
+        """Note the result of a read; return the request that waits for it, None if none does."""
+        if ahead not in self._reading:  # The connection was lost, or `stop` was called.
             return None
         del self._reading[ahead]
         ahead.peer.range_reads -= 1
@@ -106,7 +112,7 @@ class RangesAhead:
 
     @property
     def holds_results(self) -> bool:
-        """Whether a result waits for its request: then `tick` must be called."""
+        """Whether a result waits for its request: then the caller must call `tick`."""
         return any(ahead.result is not None for ahead in self._ahead.values())
 
     def tick(self) -> None:
@@ -140,6 +146,6 @@ class RangesAhead:
 
 
 def _is_expected(request: cs.RecordsRequest, expected: RangeRequest) -> bool:
-    """Return whether ``request`` is the request that was ``expected``, apart from id and wait."""
+    """Return whether ``request`` equals ``expected``, apart from request id and waiting time."""
     assert isinstance(expected, cs.RecordsRequest)
     return request == replace(expected, req_id=request.req_id, wait_ms=request.wait_ms)

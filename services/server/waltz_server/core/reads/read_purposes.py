@@ -1,7 +1,8 @@
 """The purposes for which the parts of a partition read from replicas. Pure.
 
-Each read has a purpose. The result of the read (`store_reports.ReadDone`) contains the purpose, and
-so the partition knows which part wants the result.
+Each read of a replica has a purpose: `ReadPurpose`. The result of the read
+(`store_reports.ReadDone`) contains the purpose, which shows the partition which part wants the
+result.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from waltz_server.core.peer import Peer
 from waltz_server.core.reads.recent_records import Bounds
 
 MAX_ANSWER_BYTES = 4 << 20
-"""Maximum number of bytes in the answer to a range read, unless its first record is larger.
+"""Maximum size of the records in the answer to a range read, unless its first record is larger.
 
 In one turn, a connection gets answers of about this size together.
 """
@@ -27,29 +28,29 @@ RangeRequest = cs.RecordsRequest | cs.HeadersRequest
 
 @dataclass(frozen=True, slots=True)
 class FeedHeaders:
-    """Headers that the feed cache lacks. At most one such read is under way in a partition."""
+    """The headers that the feed cache lacks. At most one such read is under way in a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionData:
-    """The data of single transactions. The read begins with ``first_id``."""
+    """The data of single transactions (`data_reads`). The read begins with ``first_id``."""
 
     first_id: int
 
 
 @dataclass(eq=False, slots=True)
 class RangeRead:
-    """One client's request for a range of the log, which has not been answered."""
+    """One client's request for a range of the log, which has not been answered (`range_reads`)."""
 
     peer: Peer
     request: RangeRequest
     ticks: int = 0
-    """How many ticks of the partition's timer (`range_reads.TICK_SECONDS`) the request still waits
-    for uncommitted transactions."""
+    """For how many more ticks (`range_reads.TICK_SECONDS`) the request waits for its first
+    transaction to be committed."""
 
     @property
     def bounds(self) -> Bounds:
-        """How much the answer to the request may hold."""
+        """How many records or headers, and how many bytes, the answer may have."""
         request = self.request
         if isinstance(request, cs.HeadersRequest):
             return Bounds(_clamped(request.max_headers, MAX_ANSWER_HEADERS), MAX_ANSWER_BYTES)

@@ -1,7 +1,8 @@
 """Keep the end of one partition's log in memory, as encoded records, bounded in bytes. Pure.
 
 `RecentRecords` keeps the committed batches in the encoding in which they were sent to the replicas.
-One batch answers every client that follows the log, without work for each record.
+A client that follows the log gets whole batches, without work for each record. `range_reads` and
+`data_reads` answer from these batches.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 28
 """Position of the data length in an encoded record."""
 _COMPACT_AT = 1024
-"""The number of dropped entries at which they are removed from the lists."""
+"""When this many entries are dropped, they are removed from the lists, all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class RecentRecords:
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
         self._bytes = 0
+        """Size of the kept records."""
         self._first_ids: list[int] = []
+        """The first id of each batch in ``_batches``."""
         self._batches: list[RecordBatch] = []
         self._dropped = 0
         """Number of dropped entries, which are at the beginning of both lists."""
@@ -74,8 +77,8 @@ class RecentRecords:
     def put(self, first_id: int, batch: RecordBatch) -> None:
         """Keep ``batch``. If it does not follow the last batch, drop all other batches first.
 
-        In that case another server wrote the transactions in between. An answer from both sides of
-        the gap would lack these transactions.
+        In that case another server wrote the transactions in between. An answer with records from
+        both sides of this gap would lack these transactions.
         """
         if first_id != self._next_id:
             self._first_ids, self._batches = [], []
@@ -122,6 +125,7 @@ class RecentRecords:
         return RecordBatch(count, b"".join(part.wire for part in parts))
 
     def _index_of_batch_with(self, transaction_id: int) -> int | None:
+        """Return the index in the lists, None if no batch that is kept has the transaction."""
         if self._next_id is None or transaction_id >= self._next_id:
             return None
         # The last batch that begins at or before the transaction; dropped entries are not searched.

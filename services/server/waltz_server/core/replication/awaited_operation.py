@@ -1,4 +1,7 @@
-"""Accept only the result of the newest operation on a partition's metadata. Pure."""
+"""Accept only the result of the newest operation on a partition's metadata. Pure.
+
+`store_partition` and `session_metadata` start the operations.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Find the outcomes of appends whose session ended before a quorum acknowledged them. Pure.
 
-Such appends are *in doubt* until the next store session opens.
+Such appends are *in doubt* until the next store session opens. Then `store_partition` calls
+`outcomes`.
 
 If the next session is of the same generation, no other server has written in between. Then the mark
 of the next session shows which appends are committed. The server never sends an append in doubt
@@ -55,8 +56,8 @@ def _outcomes_at(in_doubt: InDoubtAppends, queue: deque[Append], mark: int) -> l
     """Resolve the appends by the mark of the next session, which has the same generation.
 
     A client's batch may have been split: a part was sent, the other part is in ``queue``. If the
-    sent part fails, the other part fails, too, because only a prefix of a batch may be in the log.
-    See `test_server_batch_histories`.
+    last append of the sent part fails, the other part fails, too, because only a prefix of a batch
+    may be in the log. See `test_server_batch_histories`.
     """
     num_committed = max(0, mark + 1 - in_doubt.first_id)
     assert num_committed <= len(in_doubt.appends), "the log has records that were not sent"

@@ -1,7 +1,7 @@
-"""Keep the last batches of a store session in memory: the end of its log. Pure.
+"""Form the batches of a store session (`store_session`), and keep the last in memory. Pure.
 
 All uncommitted batches are kept. Committed batches that an active replica may still lack are kept
-up to a bound in bytes; a replica that lags further copies from another replica.
+up to a bound in bytes. A replica that lags further copies from another replica.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from waltz_server.core.limits import ReplicationLimits
 
 _ID = struct.Struct(">q")
 _BATCH_OVERHEAD_BYTES = 400
-"""Roughly how much memory one batch needs besides its records."""
+"""About how many bytes of memory one batch needs besides its records."""
 
 
 class SentBatch(NamedTuple):
-    """Appends with consecutive ids from ``first_id`` on, and the records sent to every replica."""
+    """Appends with consecutive ids from ``first_id`` on, and the records sent to every replica.
+
+    Once the batch is committed, it is kept without its appends.
+    """
 
     first_id: int
     appends: list[Append]
@@ -53,7 +56,8 @@ def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -
     while queue and len(appends) < limits.batch_records:
         size += record_bytes(queue[0])
         if appends and size > limits.batch_bytes:
-            # A larger batch could exceed the storage's frame, and every replica would refuse it.
+            # A larger batch could exceed the largest frame of a storage: every replica would refuse
+            # it. An append that is larger alone is a batch of its own.
             break
         appends.append(queue.popleft())
     return SentBatch(first_id, appends, records_of(first_id, appends))

@@ -6,9 +6,9 @@ server must not raise the ids session by session until they fit: after that, not
 distinguish the metadata from true ones. So it waits until another process, such as ``waltz cluster
 rescue``, has written the metadata.
 
-A replica with a newer session is no proof of this. Another server may have begun that session just
-after this server had begun its own. Only the metadata show which of the two has happened, so they
-are read before the reader is advised to rebuild them.
+A replica with a newer session does not prove that the metadata are lost. Another server may have
+begun that session just after this server had begun its own. Only the metadata show which of the two
+has happened. So they are read again before a log line advises to rebuild them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from waltz.metadata.core.formats import PartitionMetadata
 
 REBUILD = "Rebuild the metadata with: waltz cluster rescue"
-"""What the reader of a contradiction should do."""
+"""What the reader of a log line about a `Contradiction` should do."""
 
 _LOST_OR_RESTORED = "the metadata in ZooKeeper are lost or restored from an older backup"
 
@@ -29,7 +29,7 @@ class Contradiction:
     """What a replica has that does not fit the metadata with which a session has begun."""
 
     lost: str
-    """What it says about the metadata, unless a newer session has begun."""
+    """What is wrong with the metadata, unless a newer session has begun."""
     observed: str
     """What the replica has."""
     may_be_newer_session: bool
@@ -64,7 +64,7 @@ def names_no_replica(storage: str, last_id: int) -> Contradiction:
 
 
 def closed_by(contradiction: Contradiction) -> str:
-    """Return the reason to end a session that is not open because of ``contradiction``."""
+    """Return why ``contradiction`` ends a session that has not opened, for log lines."""
     if not contradiction.may_be_newer_session:
         return _kept_closed(str(contradiction))
     unclear = "another server may have begun a newer session, so the metadata are read again"
@@ -96,9 +96,9 @@ class LostMetadata:
         self.reason: str | None = None
         """Why the partition stays closed, None if no contradiction is known."""
         self._checked = (-1, -1)
-        """The version and the session id of the metadata that ``reason`` is about."""
+        """The version and the session id of the metadata that a contradiction is about."""
         self._unconfirmed: Contradiction | None = None
-        """A contradiction that is named only if the metadata have not changed since."""
+        """A contradiction that becomes ``reason`` if the metadata have not changed since."""
 
     def session_begun(self, session_id: int, version: int) -> None:
         """Note that ``session_id`` has begun: a write gave the metadata this id and ``version``."""
@@ -124,14 +124,15 @@ class LostMetadata:
 
         ``last_session_id`` is the newest session that this server has begun.
         """
-        found = (version, value.session_id)
-        if self._unconfirmed is not None and found == self._checked:
-            # The beginning of a session changes the metadata: no other server has begun one.
+        present = (version, value.session_id)
+        have_changed = present != self._checked
+        if self._unconfirmed is not None and not have_changed:
+            # The beginning of a session changes the metadata. So no other server has begun one.
             self.reason = _kept_closed(str(self._unconfirmed))
         self._unconfirmed = None
-        # A reason holds until the metadata are other than those that it is about.
-        if self.reason is None or found != self._checked:
-            self.reason, self._checked = None, found
+        # A reason holds until the metadata change.
+        if self.reason is None or have_changed:
+            self.reason, self._checked = None, present
             if value.session_id < last_session_id:
                 self.reason = _kept_closed(
                     f"{_LOST_OR_RESTORED}: they end with session {value.session_id}, but this "

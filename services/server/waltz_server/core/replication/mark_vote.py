@@ -1,4 +1,7 @@
-"""Vote for the mark of a recovery (spec/behaviour.md section 6.2). Pure."""
+"""Vote for the mark of a recovery (spec/behaviour.md section 6.2). Pure.
+
+`session_recovery` explains the terms. It passes the positions that count, and uses the result.
+"""
 
 from __future__ import annotations
 
@@ -34,4 +37,6 @@ def decided_position(positions: Iterable[int], absent: int, quorum: int) -> int 
             return position
         if supporters + absent >= quorum:
             return None
-    return None  # No replica is counted.
+    # No replica is counted. Otherwise the lowest position would have returned: all counted replicas
+    # support it, and with the absent ones they are a quorum.
+    return None

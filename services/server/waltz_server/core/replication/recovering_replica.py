@@ -26,10 +26,10 @@ class RecoveringReplica:
 
     A storage accepts no mark while its log ends below the local mark."""
     first_step: Step | None
-    """The step whose report has the first position of the replica; None afterwards."""
+    """The step whose report has the first position of the replica; None once it is reported."""
     interim_mark: int | None
-    """The mark to write to the disk with the session id before copies count; None afterwards, and
-    for a replica that needs no interim mark."""
+    """The mark to write to the disk with the session id before copies count. None once it is
+    written, and for a replica that needs no interim mark."""
     position: int | None = None
     """The replica's last transaction id, None until ``first_step`` is reported."""
     busy: bool = False
@@ -43,20 +43,20 @@ class RecoveringReplica:
 
 
 def state_to_write(
-    session_id: int, mark: int, r: RecoveringReplica | None, entry: ReplicaState | None
+    session_id: int, mark: int, replica: RecoveringReplica | None, entry: ReplicaState | None
 ) -> ReplicaState:
     """Return the state of a replica to write to the metadata when a session opens at ``mark``.
 
-    ``r`` is None for a replica that is absent or has failed, ``entry`` is its state in the metadata
-    now, None if it has none.
+    ``replica`` is None if the replica is absent or has failed. ``entry`` is the replica's state in
+    the metadata now, None if it has none.
     """
-    if r is not None and r.recovered:
-        return ReplicaState(session_id, UNRESOLVED)
-    if r is not None and r.marked:
+    if replica is not None and replica.recovered:
+        return ReplicaState(session_id, UNRESOLVED)  # It takes part in the session.
+    if replica is not None and replica.marked:
         # Later sessions recognise an emptied disk: it has an older session than this state.
         return ReplicaState(session_id, mark)
     if entry is None:
         return ReplicaState(NO_SESSION, mark)
     if entry.closing_mark == UNRESOLVED:
-        return ReplicaState(entry.session_id, mark)
-    return entry
+        return ReplicaState(entry.session_id, mark)  # It took part in the last session, and leaves.
+    return entry  # It left earlier: its closing mark stays.

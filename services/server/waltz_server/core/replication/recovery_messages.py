@@ -21,7 +21,7 @@ The fence is the highest session that has contacted the storage."""
 
 
 def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:
-    """Report to ``recovery`` the answer of ``replica`` to its first request.
+    """Report to ``recovery`` the answer of ``replica`` to its first request, and return True.
 
     A storage may refuse the request because its fence is above this session. Then the metadata with
     which the session began are older than the replica, and ``recovery.contradiction`` is set.
@@ -66,11 +66,12 @@ def request_of(step: Step, session: int, partition: int, copy_bytes: int) -> st.
 def report_answer(
     recovery: SessionRecovery, replica: str, request: st.Request, response: st.Response
 ) -> bool:
-    """Report to ``recovery`` that ``replica`` has performed the step of ``request``.
+    """Report to ``recovery`` that ``replica`` has performed the step of ``request``; return True.
 
     Return False, and report nothing, if ``response`` does not fit ``request``. The answer to a
-    BoundedRecordListRequest is not passed to this function: the session sends the records in it to
-    the lagging replica in an AppendRequest. The answer to this AppendRequest completes the copy.
+    BoundedRecordListRequest, the request of a copy, is not passed to this function: the session
+    sends the records in it to the replica in an AppendRequest. The answer to this AppendRequest
+    completes the copy.
     """
     match request, response:
         case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):

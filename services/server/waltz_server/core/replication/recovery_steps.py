@@ -19,10 +19,10 @@ class Truncate:
 
     transaction_id: int
     unconfirmed_mark: int | None = None
-    """The low-water mark on the disk if the cut is below it, else None.
+    """The low-water mark on the disk if the log is cut below this mark, else None.
 
-    A session that never opened may have written such a mark. Without this field a storage refuses
-    to cut its log below its mark.
+    A session that never opened may have written a mark that is too high. A storage refuses to cut
+    its log below its mark, unless the request names this mark.
     """
 
 
@@ -46,6 +46,6 @@ Step = Measure | Truncate | Copy | Mark
 
 
 def cut_log(transaction_id: int, low_water_mark: int) -> Truncate:
-    """Return the cut of a log after ``transaction_id``; its disk has ``low_water_mark``."""
-    below = transaction_id < low_water_mark
-    return Truncate(transaction_id, low_water_mark if below else None)
+    """Return the step that cuts a log after ``transaction_id``; its disk has ``low_water_mark``."""
+    is_below_mark = transaction_id < low_water_mark
+    return Truncate(transaction_id, low_water_mark if is_below_mark else None)

@@ -1,10 +1,10 @@
 """Read from a partition's replicas: try one replica after another, until one answers. Pure.
 
-Few reads are under way at a time, so that an append never waits behind many reads on the connection
-to a storage or in the storage: see `READS_PER_STORAGE`. The other reads wait in their order. A read
-that is under way when its store session ends is sent again in the next session, which may use each
-replica again. Reads never go beyond the high-water mark, because records above the mark may still
-be cut off.
+At most `READS_PER_STORAGE` reads are under way at each storage. So an append never waits behind
+many reads, on the connection to a storage or in the storage. The other reads wait in their order. A
+read that is under way when its store session ends is sent again in the next session, which may use
+every replica again. Reads never go beyond the high-water mark, because records above the mark may
+still be cut off.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class _ReplicaRead:
     first_id: int
     count: int
     max_bytes: int | None
-    """The bound of the records in bytes, None to read headers instead of records."""
+    """The most bytes of records to read; None to read headers instead of records."""
     stored: bool = False
-    """Whether the records may be in their form on disk."""
+    """Whether the records may be in disk form: as they lie on the disk of the storage."""
     tried: frozenset[str] = frozenset()
     """The storages that could not answer this read in the present store session."""
     storage: str = ""
@@ -65,7 +65,7 @@ class ReplicaReads:
 
     @property
     def is_open(self) -> bool:
-        """Whether a store session is open, so that reads are answered."""
+        """Whether a store session is open, so that reads are sent to replicas."""
         return self._session is not None
 
     def opened(self, session: StoreSession) -> None:
@@ -74,7 +74,7 @@ class ReplicaReads:
         self._send_waiting()
 
     def ended(self) -> None:
-        """Keep the reads under way for the next session, because the store session has ended."""
+        """Keep the reads for the next session, because the store session has ended."""
         self._session = None
         self._waiting.extendleft(reversed(self._sent))
         self._sent = []
@@ -92,22 +92,22 @@ class ReplicaReads:
         *,
         stored: bool = False,
     ) -> None:
-        """Read up to ``count`` committed records of about ``max_bytes`` together, at least one.
+        """Read up to ``count`` committed records of at most ``max_bytes`` together, or one record.
 
-        `ReadDone` follows. Its records may be larger if the storage does not support byte bounds.
-        With ``stored``, the records are in their form on disk if the storage supports it. Then
-        their bounds are kept, and no storage has verified them.
+        `ReadDone` reports the result. A storage that does not support bounds in bytes may return
+        more bytes. With ``stored``, the records are in disk form if the storage supports it: within
+        the bounds, and not verified by the storage.
         """
         self._begin(_ReplicaRead(purpose, first_id, count, max_bytes, stored))
 
     def read_headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
-        """Read up to ``count`` headers of committed records for ``purpose``; `ReadDone` follows."""
+        """Read up to ``count`` headers of committed records; `ReadDone` reports the result."""
         self._begin(_ReplicaRead(purpose, first_id, count, None))
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> bool:
-        """Handle ``response``, which is None if the connection was lost.
+        """Report ``response`` to a read, or try another replica; None: the connection was lost.
 
-        Return False if ``request`` is not a read that is under way.
+        Return False, and do nothing, if ``request`` is not of a read that is under way.
         """
         if not isinstance(request, _ReadRequest):
             return False
@@ -148,7 +148,7 @@ class ReplicaReads:
             self._session.replica_states[storage].learn_read_time(elapsed_ms)
 
     def _send_waiting(self) -> None:
-        """Send the reads that wait, as far as the bound allows.
+        """Send the reads that wait, as far as `READS_PER_STORAGE` allows.
 
         A read whose replicas are all busy stays where it is, and does not stop the reads behind it.
         Otherwise a storage that hangs would stop all reads that the other storages can answer.
@@ -169,11 +169,11 @@ class ReplicaReads:
 
     def _has_available_replica(self, session: StoreSession) -> bool:
         """Whether any replica may be sent another read."""
-        busy = self._busy()
+        busy = self._busy_storages()
         return any(name not in busy for name in session.active())
 
-    def _busy(self) -> frozenset[str]:
-        """Return the storages that have as many reads under way as the bound allows."""
+    def _busy_storages(self) -> frozenset[str]:
+        """Return the storages that have `READS_PER_STORAGE` reads under way."""
         under_way = Counter(read.storage for read in self._sent)
         return frozenset(name for name, n in under_way.items() if n >= READS_PER_STORAGE)
 
@@ -187,17 +187,18 @@ class ReplicaReads:
             error = f"no replica could deliver transactions from {read.first_id} on, tried: {tried}"
             self._reports.add(ReadDone(read.purpose, error=error))
             return True
-        busy = self._busy()
+        busy = self._busy_storages()
         storage = choose_replica(replicas, [each for each in holders if each.storage not in busy])
         if storage is None:
             return False
         read.storage = storage
-        read.request = self._request(read, session.session_id, last_id)
+        read.request = self._request_for(read, session.session_id, last_id)
         self._sent.append(read)
         self._ready.add(SendToStorage(storage, read.request))
         return True
 
-    def _request(self, read: _ReplicaRead, session_id: int, last_id: int) -> _ReadRequest:
+    def _request_for(self, read: _ReplicaRead, session_id: int, last_id: int) -> _ReadRequest:
+        """Return the request for the records or headers of ``read`` up to ``last_id``."""
         count = last_id - read.first_id + 1
         common = (session_id, st.NO_SEQ, self._partition, read.first_id, count)
         if read.max_bytes is None:
@@ -216,7 +217,7 @@ class ReplicaReads:
 
 
 def _is_within(request: _ReadRequest, stored: StoredBatch) -> bool:
-    """Return whether an answer has records, and keeps the bounds of its request.
+    """Return whether an answer in disk form has records, and keeps the bounds of its request.
 
     A single record may be larger than the bound in bytes. The server passes the records on without
     looking into them, so this is the only check of the bounds.

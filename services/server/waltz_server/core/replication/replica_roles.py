@@ -1,5 +1,7 @@
 """Decide which rule applies to each replica in a recovery (spec/behaviour.md section 6). Pure.
 
+`session_recovery` explains the terms. The .txt files are in tests/transcripts.
+
 The rules guarantee one invariant: **after a session has resolved a mark, no later session resolves
 a lower one**, even if the first session fails before it opens. The first session may have written
 its mark to a disk, and later sessions trust the log on this disk up to the mark.
@@ -10,7 +12,8 @@ Only a session that opens changes the states of the replicas in ZooKeeper (the *
 session fails before it opens, the next session votes among the same replicas. The next vote must
 still find everything that the failed session's vote has counted. So:
 
-* A voter keeps its log. Its position can be counted again.
+* A *voter*, which took part in the last session that opened, keeps its log. Its position can be
+  counted again.
 * A replica that left an earlier session passes three steps, in this order:
 
   1. Its log is cut.
@@ -22,18 +25,18 @@ still find everything that the failed session's vote has counted. So:
   proves that the records above the mark are copies. The next session counts them and does not cut
   them off.
 
-The mark on a replica's disk can be wrong in spite of this order. Waltz 0.13.2, which does not keep
-the order, may have written it. Or a session that never opened wrote it, and the disk of another
-replica, which the vote of that session had counted, was emptied afterwards: then a later session
-may resolve a lower mark. So a log is never trusted beyond its *closing mark* in the metadata: the
-high-water mark at which the replica left its session. The closing mark is UNRESOLVED for the
-replicas that took part in the last session that opened. Only a session that opens writes closing
-marks.
+The mark on a replica's disk can be wrong in spite of this order, in two cases. Waltz 0.13.2, which
+does not keep the order, may have written it. Or a session that never opened wrote it, and the disk
+of another replica, which the vote of that session had counted, was emptied afterwards: then a later
+session may resolve a lower mark. So a log is never trusted beyond its *closing mark* in the
+metadata: the high-water mark at which the replica left its session. The closing mark is UNRESOLVED
+for the replicas that took part in the last session that opened. Only a session that opens writes
+closing marks.
 
 Each disk also has a *local low-water mark*: the id at which the log ended when the low-water mark
 was written. A log that is cut at its closing mark may end below the local low-water mark. The
 storage then refuses every new mark until copies have filled the log up to the local low-water mark.
-Until then the replica supports nothing.
+Until then the replica supports no mark in the vote.
 """
 
 from __future__ import annotations
@@ -70,15 +73,15 @@ class RecoveryCase(Enum):
 
 
 class VoteRole(Enum):
-    """How a recovery uses the position of a replica (its last id) while the mark is unresolved.
+    """How a recovery uses the position of a replica while the mark is unresolved.
 
     A replica *supports* a mark if its position counts for that mark in the vote.
     """
 
     VOTER = auto()
     """The replica took part in the last session, and its disk shows no loss of a record that it
-    acknowledged: its position is a vote. (A disk that was restored from a copy of the same session
-    shows no loss, either: see ``committed`` of `SessionRecovery`.)
+    acknowledged: its position is a vote. (A disk that was restored from a copy made during the same
+    session shows no loss, either: see ``committed`` of `SessionRecovery`.)
     """
     CLEAN = auto()
     """The replica has certainly acknowledged no record beyond its log: its position supports a
@@ -122,8 +125,8 @@ def classify(
 ) -> Classification:
     """Classify ``replica`` by the metadata and by what its disk has.
 
-    ``entries`` are the replica states in the metadata. ``session`` is the id of the replica's last
-    session, and ``low_water_mark`` the mark: both are on its disk.
+    ``entries`` are the replica states in the metadata. ``session`` and ``low_water_mark`` are on
+    the replica's disk: the id of its last session, and the mark of that session.
     """
     entry = entries.get(replica)
     role, case, cut_at = _rule_for(entry, entries, session, low_water_mark)

@@ -10,9 +10,10 @@ from waltz_server.core.replication.session_metadata import METADATA_BACKOFF
 class SessionAttempts:
     """The failures since a session opened, and the timer of the next attempt.
 
-    ``retry`` has the delays after an attempt whose session did not open. Failures of the metadata
-    are counted separately: after a long outage of ZooKeeper, the first session that does not open
-    is retried after the first of these delays.
+    ``retry`` has the delays after an attempt whose session cannot begin or did not open.
+    `METADATA_BACKOFF` has the delays after an attempt whose operation on the metadata failed. The
+    two kinds of failures are counted separately: a session that does not open after a long outage
+    of ZooKeeper is retried after the first delay of ``retry``.
     """
 
     def __init__(self, partition: int, retry: Backoff, ready: Ready) -> None:
@@ -22,7 +23,7 @@ class SessionAttempts:
         self._session_failures = 0
         """Number of sessions that have failed to begin or to open since a session opened."""
         self._metadata_failures = 0
-        """Number of attempts that failed for the metadata since one had another outcome."""
+        """Number of attempts in a row whose operation on the metadata failed."""
         self._last_timer = 0
         """Number of the last timer that was started; earlier ones are ignored."""
 

@@ -31,7 +31,7 @@ from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession
 
 METADATA_BACKOFF = Backoff(0.1, 1.0)
-"""The delays after a failed operation that should begin a session: no session is open meanwhile."""
+"""The delays after a failed operation that was to begin a session: no session is open meanwhile."""
 _OPEN_BACKOFF = Backoff(0.1, 10.0)
 """The delays after a failed operation of an open session: longer, because appends go on."""
 
@@ -50,8 +50,8 @@ def renewal_reason(
     if session.replicas != replicas and set(session.replicas) != set(replicas):
         return REPLICAS_CHANGED
     if session.is_checkpoint_due():
-        # Low-water marks advance only with a new session. A replica that is readmitted may be cut
-        # to its mark: without checkpoints it would have to copy more and more.
+        # Low-water marks advance only with a new session. The log of a readmitted replica may be
+        # cut at its mark. Without checkpoints the replica would have to copy more and more.
         return "checkpoint"
     if not session.failed:
         return None
@@ -75,7 +75,7 @@ class SessionMetadata:
         self._write_in_doubt = False
         """Whether a write of `StoreSession.metadata_due` failed: ZooKeeper may have it or not."""
         self._pausing = False
-        """Whether the backoff after a failed operation is not over."""
+        """Whether the backoff after a failed operation is still running."""
         self._failures = 0
         """Number of operations that have failed since the last one that succeeded."""
         self._renewal: str | None = None

@@ -6,27 +6,29 @@ records until each replica ends at R (spec/behaviour.md section 6; spec/zookeepe
 `replica_roles` decides how a replica may be used. The .txt files are in tests/transcripts.
 
 A replica's *position* is its last transaction id. A log is *right* up to an id if its records up to
-this id are those of the partition. With the id of its last session, a storage keeps two marks. The
-*low-water mark* is the mark that this session resolved. The *local low-water mark* (*local mark*)
-is where the log of this storage ended then. A *closing mark*, in the metadata in ZooKeeper, is the
-mark at which a replica left its session.
+this id are those of the partition. A log is *cut* at an id when its records after this id are
+deleted. A storage keeps the id of its last session on its disk, with two marks. The *low-water
+mark* is the mark that this session resolved. The *local low-water mark* (*local mark*) is the id at
+which the log of this storage ended when the low-water mark was written. A *closing mark*, in the
+metadata in ZooKeeper, is the mark at which a replica left its session.
 
 A *clean* replica has certainly acknowledged no record that its log lacks. So its position counts,
 also after it has received copies. If its log must be cut, the order is: cut it, write the new
 session id to its disk, copy. Without the id on the disk, copies do not count: the next session
 would cut them off. A storage writes a session id only together with a low-water mark. While R is
-unresolved, this is an *interim mark*: where the log was cut, or the mark on the disk if higher.
+unresolved, this mark is an *interim mark*: the id at which the log was cut, or the low-water mark
+on the disk if that is higher.
 
 The session reports each replica that connects with `introduced`. It takes steps with `take_steps`,
 performs them, and reports each with `measured`, `cut`, `copied`, `not_copied` or `marked`. While
-absent replicas could raise the mark, it stays unresolved and the partition waits
-(undecidable_vote.txt, absent_replicas.txt).
+absent replicas could raise R, it stays unresolved and the partition waits (undecidable_vote.txt,
+absent_replicas.txt).
 
 The steps of one replica, which are classes of `recovery_steps`, in this order:
 
 1. `Measure` or `Truncate`: the report has the position of the replica.
-2. `Mark` with the interim mark: only for a clean replica whose log was cut (see `replica_roles`),
-   and only while R is unresolved.
+2. `Mark` with the interim mark: only for a clean replica whose log was cut, and only while R is
+   unresolved.
 3. `Copy`, while another replica holds more records.
 4. As soon as R is resolved: `Truncate` to R, if the log reaches R, and `Mark` with R. If the log
    ends below R, `Copy` up to R follows. Then the replica has *recovered*.
@@ -73,8 +75,8 @@ class SessionRecovery:
     ``last_replicas`` are the replicas of the last session that opened: it has written their states
     to the metadata, and this session has read them there. ``assigned`` are the replicas that belong
     to the partition now. A `Copy` has at most ``copy_records`` records. ``committed`` is the last
-    id that this server knows to be committed: R is not below it. Nothing else shows what a disk
-    lacks that was restored from a copy of the last session (restored_in_session.txt).
+    id that this server knows to be committed: R is not below it. If a disk was restored from a copy
+    of the last session, only ``committed`` shows what it lacks (restored_in_session.txt).
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class SessionRecovery:
         self._highest_counted_mark = committed
         """``committed``, or a higher mark on a disk that may be committed (see `classify`)."""
         self._voted_below: int | None = None
-        """The position that a quorum supports if it is below ``_highest_counted_mark``, or None."""
+        """The result of the vote if it is below ``_highest_counted_mark``, otherwise None."""
         self._was_undecidable = False  # Whether a vote with a counted replica was undecidable.
         self._was_below = False  # Whether a vote ended below the highest known mark.
         self._counted_on: set[str] = set()
@@ -117,9 +119,9 @@ class SessionRecovery:
         self._persisted: set[str] = set()
         """The last session's replicas that have the new session on their disks."""
         self.unreadable = UnreadableSources(session_id)
-        """The replicas that could not be read; they vote."""
+        """The replicas that could not be read for a copy. Their positions still count."""
         self._lost_records: list[str] = []
-        """Replicas whose log ends below its own local low-water mark."""
+        """Replicas whose logs end below their own local low-water marks."""
         self._failed: list[str] = []
         """Replicas that failed in this session."""
 
@@ -128,7 +130,10 @@ class SessionRecovery:
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
     ) -> None:
-        """Classify ``replica`` by the session and the marks on its disk, and the metadata."""
+        """Classify ``replica`` by the metadata, and by the session and the marks on its disk.
+
+        Set ``contradiction`` if the disk does not fit the metadata.
+        """
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._failed, "only another recovery may readmit a failed replica"
@@ -145,57 +150,57 @@ class SessionRecovery:
             self._highest_counted_mark = max(self._highest_counted_mark, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
-        """Count ``replica``, which holds transactions up to ``max_id``."""
-        r = self._step_done(replica)
+        """Count ``replica``, whose log ends at ``max_id``; drop it if it has lost records."""
+        state = self._step_done(replica)
         if not self._last_replicas and max_id >= 0:
             self.contradiction = names_no_replica(replica, max_id)
-        if max_id < r.local_mark:
+        if max_id < state.local_mark:
             # The log ended higher when the replica got its mark: records are lost, unknown which.
-            # So it is neither counted nor changed. A storage of 0.13.2 serves such a log
+            # So the replica is neither counted nor changed. A storage of 0.13.2 serves such a log
             # (test_replica_below_its_local_mark_is_not_counted).
             self._lost_records.append(replica)
             del self._replicas[replica]
             self._vote()
             return
-        if max_id < r.low_water_mark:
+        if max_id < state.low_water_mark:
             # The replica got this mark before the copies up to it: it acknowledged no append of the
             # session that wrote the mark, and R is not below the mark (lagging_replica.txt).
-            r.role, r.case = VoteRole.CLEAN, RecoveryCase.LAGGING
-        r.position = max_id
+            state.role, state.case = VoteRole.CLEAN, RecoveryCase.LAGGING
+        state.position = max_id
         self._vote()
 
     def cut(self, replica: str, max_id: int) -> None:
-        """Count ``replica``, which has truncated its log and now ends at ``max_id``."""
-        r = self._step_done(replica)
-        r.position = max_id
+        """Count ``replica``, whose log was cut and now ends at ``max_id``."""
+        state = self._step_done(replica)
+        state.position = max_id
         self._vote()
 
     def copied(self, replica: str, max_id: int) -> None:
-        """Count ``replica``, which has received copies and now ends at ``max_id``."""
-        r = self._step_done(replica)
-        assert r.position is not None
-        assert max_id >= r.position, "copies are appended: they never shorten a log"
-        r.position = max_id
+        """Count ``replica``, whose log has received copies and now ends at ``max_id``."""
+        state = self._step_done(replica)
+        assert state.position is not None
+        assert max_id >= state.position, "copies are appended: they never shorten a log"
+        state.position = max_id
         self._vote()
-        self._update_recovered(r)
+        self._update_recovered(state)
 
     def not_copied(self, replica: str, source: str) -> None:
-        """Let ``replica`` copy its next record from another source: ``source`` is unreadable."""
-        r = self._step_done(replica)
-        assert r.position is not None
-        self.unreadable.add(source, r.position + 1)
+        """Let ``replica`` copy its next record from another source: ``source`` cannot read it."""
+        state = self._step_done(replica)
+        assert state.position is not None
+        self.unreadable.add(source, state.position + 1)
 
     def marked(self, replica: str) -> None:
         """Note that ``replica`` has the new session on its disk."""
-        r = self._step_done(replica)
-        if r.interim_mark is None:
-            r.marked = True
+        state = self._step_done(replica)
+        if state.interim_mark is None:
+            state.marked = True
         else:
-            r.low_water_mark, r.interim_mark = r.interim_mark, None
+            state.low_water_mark, state.interim_mark = state.interim_mark, None
             self._vote()
         if replica in self._last_replicas:
             self._persisted.add(replica)
-        self._update_recovered(r)
+        self._update_recovered(state)
 
     def failed(self, replica: str) -> None:
         """Count ``replica``, which has failed, as absent from now on.
@@ -209,8 +214,9 @@ class SessionRecovery:
     def metadata_written(self, written: PartitionMetadata) -> None:
         """Classify replicas that connect from now on by the metadata ``written``.
 
-        Classified by the metadata of the beginning, a late replica could support a vote that has
-        ended, or keep records that differ from the log (readded_replica_late.txt).
+        If a late replica were classified by the metadata that the session has read, it could
+        support a vote that has ended, or keep records that differ from the log
+        (readded_replica_late.txt).
         """
         self._replica_states = dict(written.replicas)
 
@@ -225,27 +231,29 @@ class SessionRecovery:
         (restart_of_counted_replica.txt). The danger is over once the new session is on the disk of
         this replica, or on the disks of a quorum.
         """
-        safe = len(self._persisted) >= self._last_quorum or replica in self._persisted
-        return self.mark is not None and replica in self._counted_on and not safe
+        is_safe = replica in self._persisted or len(self._persisted) >= self._last_quorum
+        return self.mark is not None and replica in self._counted_on and not is_safe
 
     def is_at_work(self) -> bool:
         """Whether the report of a step is still missing."""
-        return any(r.busy for r in self._replicas.values())
+        return any(state.busy for state in self._replicas.values())
 
     def take_steps(self) -> list[tuple[str, Step]]:
         """Take the next steps: for each replica at most one, until that step is reported."""
+        if self.contradiction is not None:
+            return []
         due = []
-        for name, r in self._replicas.items():
-            if not r.busy and not r.recovered and self.contradiction is None:
-                step = self._next_step(r)
+        for name, state in self._replicas.items():
+            if not state.busy and not state.recovered:
+                step = self._next_step(state)
                 if step is not None:
-                    r.busy = True
+                    state.busy = True
                     due.append((name, step))
         return due
 
     def recovered(self) -> frozenset[str]:
         """Return the replicas that hold exactly the log up to the mark, in the new session."""
-        return frozenset(name for name, r in self._replicas.items() if r.recovered)
+        return frozenset(name for name, state in self._replicas.items() if state.recovered)
 
     def waiting_for(self) -> str:
         """Describe why the recovery waits, for log lines and the health report."""
@@ -264,7 +272,7 @@ class SessionRecovery:
 
     def summary(self) -> str:
         """Describe which rule applied to each replica, for log lines."""
-        parts = [f"{name} {r.case.value}" for name, r in self._replicas.items()]
+        parts = [f"{name} {state.case.value}" for name, state in self._replicas.items()]
         parts += [f"{name} failed" for name in self._failed]
         parts += [f"{name} has lost records" for name in self._lost_records]
         if self._was_undecidable:
@@ -313,12 +321,12 @@ class SessionRecovery:
         """
         return sorted(
             (
-                (r.position, name)
-                for name, r in self._replicas.items()
-                if r.position is not None
+                (state.position, name)
+                for name, state in self._replicas.items()
+                if state.position is not None
                 and name in self._last_replicas
-                and r.role is not VoteRole.UNKNOWN
-                and r.interim_mark is None
+                and state.role is not VoteRole.UNKNOWN
+                and state.interim_mark is None
             ),
             reverse=True,
         )
@@ -326,59 +334,60 @@ class SessionRecovery:
     # ---- steps
 
     def _step_done(self, replica: str) -> RecoveringReplica:
-        """Note that the step of ``replica`` is reported; return the state of the replica."""
-        r = self._replicas[replica]
-        assert r.busy, "a report without a step"
-        r.busy = False
-        r.first_step = None
-        return r
+        """Note that the step of ``replica`` is reported; return the replica's state."""
+        state = self._replicas[replica]
+        assert state.busy, "a report without a step"
+        state.busy = False
+        state.first_step = None
+        return state
 
-    def _update_recovered(self, r: RecoveringReplica) -> None:
-        r.recovered = r.marked and r.position == self.mark
+    def _update_recovered(self, state: RecoveringReplica) -> None:
+        state.recovered = state.marked and state.position == self.mark
 
-    def _next_step(self, r: RecoveringReplica) -> Step | None:
-        """Return the next step of ``r``, None if it must wait for other replicas."""
-        if r.first_step is not None:
-            return r.first_step
-        assert r.position is not None
+    def _next_step(self, state: RecoveringReplica) -> Step | None:
+        """Return the next step of ``state``, None if it must wait for other replicas."""
+        if state.first_step is not None:
+            return state.first_step
+        assert state.position is not None
         if self.mark is not None:
-            return self._step_to(self.mark, r, r.position)
+            return self._step_to(self.mark, state, state.position)
         # A storage accepts no mark while its log ends below its local mark: then copies come first.
-        if r.interim_mark is not None and r.position >= r.local_mark:
-            return Mark(r.interim_mark)
-        return self._copy(r.position, r.interim_mark)
+        if state.interim_mark is not None and state.position >= state.local_mark:
+            return Mark(state.interim_mark)
+        return self._copy(state.position, state.interim_mark)
 
-    def _step_to(self, mark: int, r: RecoveringReplica, position: int) -> Step | None:
-        """Return the next step of ``r`` towards the resolved mark."""
-        r.interim_mark = None  # the resolved mark replaces it
-        # A storage accepts no mark while its log ends below its local mark: then copies come first.
-        # They end at ``mark``. If ``mark`` is below the local mark, the storage refuses the `Mark`
-        # that follows, and ``r`` fails.
-        if r.marked or position < min(r.local_mark, mark):
+    def _step_to(self, mark: int, state: RecoveringReplica, position: int) -> Step | None:
+        """Return the next step of ``state`` towards the resolved mark."""
+        state.interim_mark = None  # the resolved mark replaces it
+        # A marked replica needs only copies. A storage accepts no mark while its log ends below its
+        # local mark: then copies come first. They end at ``mark``. If ``mark`` is below the local
+        # mark, the storage refuses the `Mark` that follows, and the replica fails.
+        if state.marked or position < min(state.local_mark, mark):
             return self._copy(position, mark)
-        if position >= mark and not r.cut_sent:
+        if position >= mark and not state.cut_sent:
             # No quorum has the records above the mark. If they stayed, a later vote would find
             # two different records with the same id (undecidable_vote.txt).
-            r.cut_sent = True
+            state.cut_sent = True
             # A storage cuts below the low-water mark on its disk only if `cut_log` gets that mark.
             # Without ``_last_replicas`` the metadata may be lost, and that mark may be right. So it
             # is not passed (-1), and the storage refuses a cut below its mark.
-            return cut_log(mark, r.low_water_mark if self._last_replicas else -1)
+            return cut_log(mark, state.low_water_mark if self._last_replicas else -1)
         return Mark(mark)
 
     def _copy(self, position: int, bound: int | None) -> Copy | None:
-        """Return the next copy for a replica at ``position``; it ends at ``bound`` at the latest.
+        """Return the next copy for a replica at ``position``, None if no replica can be its source.
 
-        ``bound`` is above ``position``. The source is the counted replica nearest ahead, of those
-        with the fewest failures. Copies end at each position of the vote, because the mark may be
-        resolved at any of them, and records copied beyond the mark would have to be cut.
+        The copy ends at ``bound`` at the latest, which is above ``position``; None: no bound. The
+        source is the replica whose log ends nearest above ``position``, of those with the fewest
+        failed reads. A copy never goes beyond the next position of the vote: the mark may be
+        resolved there, and records copied beyond the mark would have to be cut.
         """
         ends = {name: end for end, name in self._counted() if end > position}
         if self.mark is not None:
             # Recovered replicas that did not vote are sources, too: otherwise a replica would wait
-            # although they hold all that it lacks. This is safe, because each of them was cut to
-            # its own mark or to R, had copies up to R only, and has the session on its disk. So it
-            # holds the log up to R. What it gets later is above R, where copies end.
+            # although one of them has all that it lacks. This is safe: a recovered replica was cut
+            # to its own mark or to R, had copies up to R only, and has the session on its disk. So
+            # its log is right up to R. What it gets later is above R, where copies end.
             ends |= dict.fromkeys(self.recovered(), self.mark)
         preferred = self.unreadable.preferred(position + 1, ends)
         if not preferred:

@@ -79,7 +79,7 @@ class ReplicaSession:
     copying: st.BoundedRecordListRequest | None = None
     """The read of another replica, whose records will be sent to this one."""
     lagged: bool = False
-    """Whether a log line has reported that the replica lags."""
+    """Whether a log line has said that the replica lags, so that no further line is written."""
     read_load: float = 0.0
     """Total time in milliseconds that the reads sent to this replica were expected to take.
 
@@ -160,7 +160,10 @@ def choose_replica(
 
 
 def end_copy(replicas: Iterable[ReplicaSession], request: st.Request) -> ReplicaSession | None:
-    """End the copy whose records ``request`` reads; return the replica that copies, or None."""
+    """End the copy whose records ``request`` reads; return the replica that copies.
+
+    Return None if ``request`` is not of a copy in progress.
+    """
     replica = next((each for each in replicas if each.copying is request), None)
     if replica is not None:
         replica.copying = None

@@ -1,7 +1,8 @@
 """Keep which storages of a partition are connected, and which back off after a failure. Pure.
 
-A storage that failed in a store session is kept out of sessions for a pause, which grows with the
-number of failures. The failure count is reset when the storage has not failed for a while.
+A storage that failed in a store session *backs off*: `store_partition` keeps it out of sessions for
+a pause, which grows with the number of failures. The failure count is reset when the storage has
+not failed for a while.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from waltz_server.core.effects import BackoffOver, Ready, ResetFailures, StartTimer
 
 _RESET_SECONDS = 60.0
-"""How long after its pause a storage must not fail, so that its failure count is reset."""
+"""The failure count of a storage is reset if it has not failed for this time after its pause."""
 
 
 @dataclass(slots=True)

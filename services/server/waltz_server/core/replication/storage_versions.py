@@ -1,10 +1,11 @@
 """Convert requests for storages that support only older versions of the storage protocol. Pure.
 
-Version 0 has no request with a bound in bytes, and does not bound the lists of records that it
-returns. So each request for a list is converted to a request for as many records as probably fit
-(`waltz.net.core.record_counts`). Versions before 2 cannot return records in their form on disk:
-they return verified records in wire form. Versions before 3 have the same request for a truncation
-above the mark and for a truncation below the mark.
+* Version 0 has no request with a bound in bytes, and does not bound the lists of records that it
+  returns. So each request for a list is converted to a request for as many records as probably fit
+  (`waltz.net.core.record_counts`).
+* Versions before 2 cannot return records in disk form, as they lie on the disk: they return
+  verified records in the form of the protocol.
+* Versions before 3 have one request for a truncation, above or below the low-water mark.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class RequestConverter:
         self._counts = RecordCounts()
 
     def answered(self, converted: st.Request, response: st.Message | None) -> None:
-        """Note the response to a request, in its converted form; None: the connection was lost."""
+        """Note the response to the request ``converted``; None if the connection was lost."""
         if isinstance(response, st.RecordListResponse):
             self._counts.received(response.partition, response.records)
         elif response is None and isinstance(converted, st.RecordListRequest):

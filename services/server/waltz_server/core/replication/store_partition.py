@@ -1,7 +1,7 @@
 """The store of one partition: it runs one store session after another. Pure.
 
 The store begins each session with a compare-and-set of the partition's metadata. It resolves the
-appends that a broken session left in doubt. It decides when a failed replica may take part again
+appends that the session before left in doubt. It decides when a failed replica may take part again
 (spec/behaviour.md sections 5 and 6; spec/zookeeper.md section 6).
 
 The compare-and-set makes a session exclusive: of two servers that assume that they own the
@@ -86,7 +86,7 @@ class StorePartition:
         self._attempts = SessionAttempts(partition, retry, ready)
         self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
-        self._in_doubt = InDoubtAppends()  # Those of the last session that opened.
+        self._in_doubt = InDoubtAppends()  # Of the last session that opened and has ended.
         self._last_session_id = -1  # The newest session that this server has begun.
         self._mark: int | None = None
         self._ready = ready
@@ -97,7 +97,7 @@ class StorePartition:
 
     @property
     def high_water_mark(self) -> int | None:
-        """The last committed id as far as this server knows, None until a session has opened."""
+        """The last id that this server knows to be committed, None until a session has opened."""
         return self._mark
 
     @property
@@ -122,7 +122,7 @@ class StorePartition:
 
     @property
     def waiting_for(self) -> str | None:
-        """What the recovery waits for, or why lost metadata keep the partition closed, or None."""
+        """What the recovery waits for, or why lost metadata keep the partition closed; or None."""
         session = self.session
         if session is None or session.phase is not SessionPhase.RECOVERING:
             return self._lost_metadata.reason
@@ -143,10 +143,10 @@ class StorePartition:
 
     def set_replicas(self, replicas: Iterable[str]) -> None:
         """Use the replicas on these storages, from the next session on."""
-        new = tuple(replicas)
-        if set(new) == set(self._replicas) or self._stage is StoreStage.CLOSED:
+        assigned = tuple(replicas)
+        if set(assigned) == set(self._replicas) or self._stage is StoreStage.CLOSED:
             return
-        self._replicas = new
+        self._replicas = assigned
         self._connect_storages()
         if self.session is None:
             self._restart()
@@ -221,8 +221,8 @@ class StorePartition:
             why = f"{ours} is over: {newer} has begun on another server"
             self._log(LogLevel.WARNING, f"{why}; waiting for a new assignment")
             return
-        if contradiction := self._lost_metadata.check(value, version, self._last_session_id):
-            self._retry_unhealthy(contradiction)
+        if reason := self._lost_metadata.check(value, version, self._last_session_id):
+            self._retry_unhealthy(reason)
             return
         session_id = value.session_id + 1
         begun = self._begun = PartitionMetadata(self._generation, session_id, value.replicas)
@@ -356,7 +356,7 @@ class StorePartition:
         self._reports.add(SessionOpened(mark))
         active = ", ".join(sorted(session.active()))
         self._log(LogLevel.INFO, f"session {session.session_id} open at {mark} with {active}")
-        # Otherwise the session could end at once, to readmit a storage that failed before.
+        # Otherwise `renewal_reason` could end the session at once, to readmit a failed storage.
         self._backoff.back_off(session.failed)
         self.reads.opened(session)
         session.sending = True

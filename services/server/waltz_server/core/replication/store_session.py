@@ -2,9 +2,9 @@
 
 A session is a server's exclusive right to write a partition's replicas (spec/behaviour.md section
 5). It ends when its quorum is lost or cannot be reached, when it is drained on purpose, or when
-another generation or session begins. The store then begins the next session. Only the recovery of a
-new session may readmit a replica that failed. In the old session, the server does not know which
-batches reached the disk of this replica, and could count a later append above a gap.
+another generation or session begins. The store (`store_partition`) then begins the next session.
+Only the recovery of a new session may readmit a replica that failed. In the old session, the server
+does not know which batches are on its disk, and could count a later append above a gap.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class StoreSession:
         self.phase = SessionPhase.RECOVERING
         self.end_reason = ""
         self.sending = False
-        """Set by the store once it has resolved the in-doubt appends of the session before: until
-        then the queue may have appends that must not be sent."""
+        """Whether appends are sent. The store sets it once it has resolved the in-doubt appends of
+        the session before: until then the queue may have appends that must not be sent."""
         self.low_water_mark = -1
         """The mark at which the session opened, -1 before it opens."""
         self.high_water_mark = -1
@@ -94,27 +94,28 @@ class StoreSession:
     # ---- inputs
 
     def storage_up(self, storage: str) -> None:
-        """Request the session that is on the disk of ``storage``, which is connected now."""
-        r = self.replica_states.get(storage)
-        if r is None or r.stage is not ReplicaStage.CONNECTING or r.info_requested:
+        """Request the last session on the disk of ``storage``, which is connected now."""
+        replica = self.replica_states.get(storage)
+        if replica is None or replica.stage is not ReplicaStage.CONNECTING:
             return
-        if self.phase in (SessionPhase.RECOVERING, SessionPhase.OPEN):
-            r.info_requested = True
+        admits_replicas = self.phase in (SessionPhase.RECOVERING, SessionPhase.OPEN)
+        if admits_replicas and not replica.info_requested:
+            replica.info_requested = True
             request = st.LastSessionInfoRequest(self.session_id, st.NO_SEQ, self.partition)
             self._ready.add(SendToStorage(storage, request))
 
     def storage_down(self, storage: str) -> None:
         """Drop ``storage`` from the session: its connection is lost with all requests on it."""
-        r = self.replica_states.get(storage)
-        if r is None:
+        replica = self.replica_states.get(storage)
+        if replica is None:
             return
-        r.info_requested = False
-        # The storage may have restarted, which drops the fence in its memory: the former server
-        # could commit appends that the vote has not seen (restart_of_counted_replica.txt).
-        relied_on = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
-        if r.stage is not ReplicaStage.CONNECTING:
-            self._fail(r, f"connection to {storage} lost")
-        if relied_on:
+        replica.info_requested = False
+        # The storage may have restarted, and so lost the fence in its memory. The former server
+        # could then commit appends that the vote has not seen (restart_of_counted_replica.txt).
+        was_relied_on = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
+        if replica.stage is not ReplicaStage.CONNECTING:
+            self._fail(replica, f"connection to {storage} lost")
+        if was_relied_on:
             self.close(f"{storage}, whose position was counted, may have lost its fence")
 
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
@@ -122,27 +123,28 @@ class StoreSession:
 
         Return False if the request of `storage_up` failed: the store repeats it later.
         """
-        r = self.replica_states[storage]
+        replica = self.replica_states[storage]
         if self.phase is SessionPhase.CLOSED:
             return True
         if response is None:
             self._copy_source_lost(storage, request)
             return True
         if isinstance(request, st.LastSessionInfoRequest):
-            return self._introduced(r, response)
+            return self._introduced(replica, response)
         if isinstance(request, st.BoundedRecordListRequest):
             self._copy_received(storage, request, response)
             return True
-        if r.stage in (ReplicaStage.CONNECTING, ReplicaStage.FAILED):  # A late answer.
+        if replica.stage in (ReplicaStage.CONNECTING, ReplicaStage.FAILED):  # A late answer.
             return True
         if isinstance(response, st.FailureResponse):
-            self._fail(r, f"{storage} refused: {response.failure.message}")
-        elif r.stage is ReplicaStage.ACTIVE and isinstance(response, st.SuccessResponse):
-            self._acknowledged(r, request)
+            self._fail(replica, f"{storage} refused: {response.failure.message}")
+        elif replica.stage is ReplicaStage.ACTIVE and isinstance(response, st.SuccessResponse):
+            self._acknowledged(replica, request)
         elif report_answer(self.recovery, storage, request, response):
             self._recover()
         else:
-            self._fail(r, f"{storage} gave an answer that does not fit its request: {response!r}")
+            mismatch = f"an answer that does not fit its request: {response!r}"
+            self._fail(replica, f"{storage} gave {mismatch}")
         return True
 
     def metadata_written(self) -> None:
@@ -167,12 +169,12 @@ class StoreSession:
             self._tail.add(batch)
         if self.phase is SessionPhase.CLOSED:
             return
-        for r in self.replica_states.values():
-            if r.stage is ReplicaStage.ACTIVE and r.next_id < self._next_id:
-                self._send_due(r)
+        for replica in self.replica_states.values():
+            if replica.stage is ReplicaStage.ACTIVE and replica.next_id < self._next_id:
+                self._send_due(replica)
 
     def drain(self, reason: str) -> None:
-        """Close when all batches in flight are committed; a session in recovery closes at once."""
+        """Close once all batches in flight are committed; a session in recovery closes at once."""
         if self.phase is SessionPhase.RECOVERING:
             self.drained_early = True
             self.close(reason)
@@ -200,10 +202,10 @@ class StoreSession:
     def active(self) -> frozenset[str]:
         """Return the replicas that take part in appends."""
         states = self.replica_states.items()
-        return frozenset(name for name, r in states if r.stage is ReplicaStage.ACTIVE)
+        return frozenset(name for name, replica in states if replica.stage is ReplicaStage.ACTIVE)
 
     def is_checkpoint_due(self) -> bool:
-        """Whether the session has so many transactions that the marks should advance."""
+        """Whether the session has so many transactions that low-water marks should advance."""
         return self._next_id - 1 - self.low_water_mark >= self._limits.checkpoint_interval
 
     def is_stuck(self) -> bool:
@@ -212,19 +214,19 @@ class StoreSession:
             self.phase is SessionPhase.RECOVERING
             and self.metadata_due is None
             and not self.recovery.is_at_work()
-            and not any(r.info_requested for r in self.replica_states.values())
+            and not any(replica.info_requested for replica in self.replica_states.values())
         )
 
     # ---- recovery
 
-    def _introduced(self, r: ReplicaSession, response: Any) -> bool:
-        """Begin the recovery of ``r``, whose first request is answered; see `answered`."""
-        if not r.info_requested or r.stage is not ReplicaStage.CONNECTING:
+    def _introduced(self, replica: ReplicaSession, response: Any) -> bool:
+        """Begin the recovery of ``replica``, whose first request is answered; see `answered`."""
+        if not replica.info_requested or replica.stage is not ReplicaStage.CONNECTING:
             return True
-        r.info_requested = False
-        if not report_info(self.recovery, r.storage, response):
+        replica.info_requested = False
+        if not report_info(self.recovery, replica.storage, response):
             return False
-        r.stage = ReplicaStage.RECOVERING
+        replica.stage = ReplicaStage.RECOVERING
         self._recover()
         return True
 
@@ -254,16 +256,16 @@ class StoreSession:
                 self._admit()
 
     def _admit(self) -> None:
-        """Make the recovered replicas active that the metadata name; a quorum opens the session.
+        """Make recovered replicas active if the metadata name them; open the session with a quorum.
 
-        The next vote counts only the named ones, and could miss what others had acknowledged.
+        The next vote counts only named replicas. It could miss appends that others acknowledged.
         """
         mark = self.recovery.mark
         assert mark is not None
         admitted = frozenset(filter(self._written.takes_part, self.recovery.recovered()))
-        for name, r in self.replica_states.items():
-            if r.stage is ReplicaStage.RECOVERING and name in admitted:
-                r.activate(mark)
+        for name, replica in self.replica_states.items():
+            if replica.stage is ReplicaStage.RECOVERING and name in admitted:
+                replica.activate(mark)
         if self.phase is SessionPhase.RECOVERING and len(self.active()) >= self._quorum:
             assert self._written.session_id == self.session_id
             assert self._written.generation == self.generation
@@ -275,86 +277,84 @@ class StoreSession:
 
     # ---- appends
 
-    def _send_due(self, r: ReplicaSession) -> None:
-        """Send ``r`` the batches that it lacks, from memory, or as copies from another replica."""
-        while r.copying is None and r.next_id < self._next_id:
-            batch = self._tail.starting_at(r.next_id)
+    def _send_due(self, replica: ReplicaSession) -> None:
+        """Send ``replica`` the batches that it lacks, from memory, or as copies from a peer."""
+        while replica.copying is None and replica.next_id < self._next_id:
+            batch = self._tail.starting_at(replica.next_id)
             if batch is None:
-                if r.in_flight == 0:
-                    self._catch_up(r)
+                if replica.in_flight == 0:
+                    self._catch_up(replica)
                 return
-            if r.in_flight >= self._limits.batches_in_flight:
+            if replica.in_flight >= self._limits.batches_in_flight:
                 return
-            self._send_records(r, batch.records)
+            self._send_records(replica, batch.records)
 
-    def _send_records(self, r: ReplicaSession, records: RecordBatch) -> None:
-        r.sent(records.first_id(), records.count)
+    def _send_records(self, replica: ReplicaSession, records: RecordBatch) -> None:
+        replica.sent(records.first_id(), records.count)
         request = st.AppendRequest(self.session_id, st.NO_SEQ, self.partition, records)
-        self._ready.add(SendToStorage(r.storage, request))
+        self._ready.add(SendToStorage(replica.storage, request))
 
-    def _catch_up(self, r: ReplicaSession) -> None:
-        """Read committed records for ``r`` from a peer, up to the batches that are in memory."""
+    def _catch_up(self, replica: ReplicaSession) -> None:
+        """Copy committed records to ``replica`` from a peer, up to the batches in memory."""
         first_id = self._tail.first_id
         tail_start = self._next_id if first_id is None else first_id
-        assert r.next_id < tail_start
-        count = min(self._limits.copy_records, tail_start - r.next_id)
+        assert replica.next_id < tail_start
+        count = min(self._limits.copy_records, tail_start - replica.next_id)
         replicas = self.replica_states.values()
-        peers = readable_replicas(replicas, r.next_id + count - 1, {r.storage})
-        preferred = self.recovery.unreadable.preferred(r.next_id, [p.storage for p in peers])
+        peers = readable_replicas(replicas, replica.next_id + count - 1, {replica.storage})
+        preferred = self.recovery.unreadable.preferred(replica.next_id, [p.storage for p in peers])
         source = choose_replica(replicas, [p for p in peers if p.storage in preferred])
         if source is None:
-            self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
+            lacking = f"the records from {replica.next_id} on that {replica.storage} lacks"
+            self._fail(replica, f"no peer holds {lacking}")
             return
-        where = (self.session_id, st.NO_SEQ, self.partition)
-        r.copying = st.BoundedRecordListRequest(*where, r.next_id, count, self._limits.copy_bytes)
-        self._ready.add(SendToStorage(source, r.copying))
-        if not r.lagged:
-            r.lagged = True
-            lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
+        where = (self.session_id, st.NO_SEQ, self.partition, replica.next_id)
+        replica.copying = st.BoundedRecordListRequest(*where, count, self._limits.copy_bytes)
+        self._ready.add(SendToStorage(source, replica.copying))
+        if not replica.lagged:
+            replica.lagged = True
+            lack = f"{replica.storage} lacks {tail_start - replica.next_id} transactions"
             self._log(f"{lack} and catches up from its peers", LogLevel.INFO)
 
     def _copy_received(
         self, source: str, request: st.BoundedRecordListRequest, response: Any
     ) -> None:
         """Send the records that ``source`` has returned to the replica that copies them."""
-        r = end_copy(self.replica_states.values(), request)
-        if r is None:
+        replica = end_copy(self.replica_states.values(), request)
+        if replica is None:
             return
         records = getattr(response, "records", None)
         if not records or records.first_id() != request.first_id:
-            self._not_copied(r, source, request.first_id, response)
+            # ``source`` is damaged or lacks the records. ``replica`` is not, and goes on.
+            if reason := self.recovery.unreadable.refused(source, request.first_id, response):
+                self._log(f"{reason}; {replica.storage} tries another peer")
+            self._copy_from_another(replica, source)
             return
-        if r.stage is ReplicaStage.RECOVERING:
+        if replica.stage is ReplicaStage.RECOVERING:
             copy = st.AppendRequest(self.session_id, st.NO_SEQ, self.partition, records)
-            self._ready.add(SendToStorage(r.storage, copy))
+            self._ready.add(SendToStorage(replica.storage, copy))
             return
-        self._send_records(r, records)
-
-    def _not_copied(self, r: ReplicaSession, source: str, first_id: int, response: Any) -> None:
-        """Let ``r`` copy from another peer: ``source`` is damaged, ``r`` is not."""
-        if reason := self.recovery.unreadable.refused(source, first_id, response):
-            self._log(f"{reason}; {r.storage} tries another peer")
-        self._copy_from_another(r, source)
+        self._send_records(replica, records)
 
     def _copy_source_lost(self, source: str, request: st.Request) -> None:
-        """Let the replica whose copy ``request`` reads try another peer: ``source`` is lost."""
-        r = end_copy(self.replica_states.values(), request)
-        if r is not None:
-            self._copy_from_another(r, source)
+        """If ``request`` was for a copy, let its replica try another peer: ``source`` is lost."""
+        replica = end_copy(self.replica_states.values(), request)
+        if replica is not None:
+            self._copy_from_another(replica, source)
 
-    def _copy_from_another(self, r: ReplicaSession, source: str) -> None:
-        if r.stage is ReplicaStage.RECOVERING:
-            self.recovery.not_copied(r.storage, source)
+    def _copy_from_another(self, replica: ReplicaSession, source: str) -> None:
+        if replica.stage is ReplicaStage.RECOVERING:
+            self.recovery.not_copied(replica.storage, source)
             self._recover()
         else:
             self.recovery.unreadable.start_timer(self._ready)
-            self._send_due(r)
+            self._send_due(replica)
 
-    def _acknowledged(self, r: ReplicaSession, request: st.Request) -> None:
+    def _acknowledged(self, replica: ReplicaSession, request: st.Request) -> None:
         """Commit the batches that a quorum has now, and send the next ones."""
         assert isinstance(request, st.AppendRequest)
-        if not r.acknowledge(request.records.first_id(), request.records.count):
-            self._fail(r, f"{r.storage} did not acknowledge appends in their order")
+        if not replica.acknowledge(request.records.first_id(), request.records.count):
+            self._fail(replica, f"{replica.storage} did not acknowledge appends in their order")
             return
         replicas = self.replica_states.values()
         committed = committed_id(replicas, self._quorum)
@@ -374,26 +374,26 @@ class StoreSession:
         if self.phase is SessionPhase.DRAINING and not self._tail.in_flight:
             self.close(self.end_reason)
 
-    def _fail(self, r: ReplicaSession, reason: str) -> None:
-        """Drop ``r`` from this session; close the session if the others are no quorum."""
-        if r.stage is ReplicaStage.FAILED or self.phase is SessionPhase.CLOSED:
+    def _fail(self, replica: ReplicaSession, reason: str) -> None:
+        """Drop ``replica`` from this session; close the session if the others are no quorum."""
+        if replica.stage is ReplicaStage.FAILED or self.phase is SessionPhase.CLOSED:
             return
-        if self.phase is SessionPhase.RECOVERING or r.stage is ReplicaStage.RECOVERING:
-            # It has acknowledged no append in this session, so the recovery may count it as absent.
-            # One that took part in appends stays in the metadata: the next vote must count it.
-            self.recovery.failed(r.storage)
-        self.recovery.unreadable.drop(r.storage)
-        r.stage = ReplicaStage.FAILED
-        r.copying = None
-        self.failed.append(r.storage)
-        self.newly_failed.append(r.storage)
+        if self.phase is SessionPhase.RECOVERING or replica.stage is ReplicaStage.RECOVERING:
+            # It has acknowledged no append of this session, so the recovery may count it as absent.
+            # Any other replica stays in the metadata, because the next vote must count it.
+            self.recovery.failed(replica.storage)
+        self.recovery.unreadable.drop(replica.storage)
+        replica.stage = ReplicaStage.FAILED
+        replica.copying = None
+        self.failed.append(replica.storage)
+        self.newly_failed.append(replica.storage)
         remaining = self.active()
         if self.phase is SessionPhase.RECOVERING:
             remaining = frozenset(self.replica_states) - frozenset(self.failed)
         if len(remaining) < self._quorum:
             self.close(reason)
             return
-        self._log(f"session {self.session_id} continues without {r.storage}: {reason}")
+        self._log(f"session {self.session_id} continues without {replica.storage}: {reason}")
         self.pump()
 
     def _log(self, text: str, level: LogLevel = LogLevel.WARNING) -> None:

@@ -1,4 +1,7 @@
-"""Keep which replicas could not be read for a copy, until they are tried again. Pure."""
+"""Keep which replicas could not be read for a copy, until they are tried again. Pure.
+
+The *source* of a copy is the replica from which another replica copies records.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,18 @@ from waltz.protocol import storage as st
 from waltz_server.core.effects import Ready, RetryCopies, StartTimer
 
 _RETRY_BACKOFF = Backoff(5.0, 60.0)
-"""The delays before sources are tried again. A storage begins the repair of a damaged record ten
-seconds after it has found it, and each retry adds a line for each source to the server's log."""
+"""The delays before sources are tried again. A storage begins to repair a damaged record ten
+seconds after it has found the damage. Each retry adds a line for each source to the log."""
 
 
 class UnreadableSources:
-    """The replicas that could not be read in one store session, each for copies from one id on.
+    """The replicas that could not be read in one store session, each at one id or several.
 
-    They are the source of copies that begin with other ids, if no replica has failed less often: a
-    storage that refuses all reads would otherwise be asked for each copy. After a delay all of them
-    are tried again, because a storage may be repaired while its partition is in use. Otherwise a
-    replica whose sources are all damaged at its next record would wait until the next session.
+    A replica that could not be read at one id may still be the source of copies that begin with
+    other ids. But replicas that have failed less often are preferred: otherwise each copy would
+    first try a storage that refuses all reads. After a delay, all replicas are tried again, because
+    a storage may be repaired while its partition is in use. Otherwise a replica whose sources are
+    all damaged at its next record would wait until the next session.
     """
 
     def __init__(self, session_id: int) -> None:
@@ -29,7 +33,7 @@ class UnreadableSources:
         self.failures: set[tuple[str, int]] = set()
         """The replicas, each with the first id of a copy for which it could not be read."""
         self.retries = 0
-        """How often the replicas were tried again."""
+        """How often all replicas were tried again."""
         self._dropped: set[str] = set()
         """The replicas that have failed in this session."""
         self._logged: set[str] = set()
@@ -43,7 +47,7 @@ class UnreadableSources:
     def refused(self, source: str, first_id: int, response: Any) -> str | None:
         """Note that ``response`` of ``source`` does not have the records from ``first_id`` on.
 
-        Return a text for the log, None if it has one about ``source`` since the last retry.
+        Return a text for the log; None if the log has a text about ``source`` since the last retry.
         """
         self.add(source, first_id)
         if source in self._logged:
@@ -58,10 +62,11 @@ class UnreadableSources:
         self._dropped.add(source)
 
     def preferred(self, first_id: int, sources: Collection[str]) -> frozenset[str]:
-        """Return those of ``sources`` of which one should be read from ``first_id`` on.
+        """Return those of ``sources`` that should be read from ``first_id`` on; empty if none is.
 
-        They have failed at fewer ids than the others since the last retry. So two replicas that are
-        damaged at different records are both used, and one that refuses all reads is used last.
+        They have not failed at ``first_id``, and at fewer ids than the others since the last retry.
+        So two replicas that are damaged at different records are both used, and a replica that
+        refuses all reads is used last.
         """
         times = Counter(name for name, _ in self.failures)
         usable = [

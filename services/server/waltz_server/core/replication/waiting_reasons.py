@@ -22,8 +22,8 @@ def waiting_reasons(
     ``assigned`` are the replicas of the partition now, ``last_replicas`` those of the last session
     that opened. ``present`` are the replicas that have connected, without those that the recovery
     has dropped: ``failed``, and ``without_own_mark``, whose logs end below their own local
-    low-water marks. Each replica in ``unreadable`` could not deliver the record with the id beside
-    it; it is named if a present replica needs this record next.
+    low-water marks. ``unreadable`` has pairs of a replica and the id of a record that this replica
+    could not deliver. The replica is named if a present replica needs this record next.
     """
     seen = {*present, *failed, *without_own_mark}
     needed = {r.position + 1 for r in present.values() if r.position is not None}
