@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from waltz.protocol.storage import STORED_LISTS_SINCE
 from waltz.protocol.stored import StoredBatch
 from waltz_server.core.effects import RangeReadTick
 from waltz_server.core.reads.ranges_ahead import TICKS_HELD
+from waltz_server.core.store_reports import ReadDone
 
 # ---- records in their form on disk
 
@@ -344,3 +346,20 @@ def test_range_ahead_of_a_lost_reader_is_forgotten(under_way: bool) -> None:
     ahead = world.core._ranges._ahead
     assert [*ahead._ahead, *ahead._reading, *ahead._next_ids] == []
     assert reader.take_answers(world) == []
+
+
+@pytest.mark.parametrize("taken", [True, False], ids=["taken", "dropped"])
+def test_range_read_ahead_is_freed_without_the_garbage_collector(taken: bool) -> None:
+    """A server runs the collector seldom: a cycle would keep 4 MiB for each range until then."""
+    world, reader = forgetful(), Reader(version=7)
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        read_two(world, reader)
+        reader.records(world, 20 if taken else 200, most=10, stored=True)
+        assert reader.take_answers(world)[0].records.count == 10
+        gc.collect()
+        assert not [each for each in gc.garbage if isinstance(each, ReadDone)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()

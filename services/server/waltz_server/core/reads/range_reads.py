@@ -276,10 +276,12 @@ class RangeReads:
 
         Return False if the range of ``read`` is not read ahead.
         """
-        ahead = self._ahead.take(read)
-        if ahead is not None and ahead.result is not None:
-            self._answer_with(read, ahead.result)
-        return ahead is not None
+        if not self._ahead.expects(read):
+            return False
+        result = self._ahead.take(read)
+        if result is not None:
+            self._answer_with(read, result)
+        return True
 
     def _ahead_done(self, ahead: RangeAhead, done: ReadDone) -> None:
         """Answer the request that waits for a range that was read ahead, if there is one."""

@@ -31,8 +31,6 @@ TICKS_HELD = 20
 class RangeAhead(RangeRead):
     """A range that is read ahead. ``request`` is the request that the client should send next."""
 
-    result: ReadDone | None = None
-    """The result of the read; None while the read is under way."""
     waiting: RangeRead | None = None
     """The client's request, if it has arrived before the result."""
     ticks_left: int = TICKS_HELD
@@ -48,6 +46,10 @@ class RangesAhead:
         """For each connection, the transaction after its last range in disk form."""
         self._ahead: dict[Peer, RangeAhead] = {}
         """The range that is read ahead for each connection."""
+        self._results: dict[Peer, ReadDone] = {}
+        """The result of each of these reads that is not under way any more. A `RangeAhead` does not
+        refer to its result, which refers to it: such a cycle would keep the records in memory until
+        the garbage collector runs, which is seldom (`runtime.memory`)."""
         self._reading: dict[RangeAhead, None] = {}
         """The reads under way, also those whose result is not wanted any more: an ordered set."""
 
@@ -76,26 +78,32 @@ class RangesAhead:
         next_count = min(bounds.max_records, mark + 1 - next_id)
         self._replicas.read_records(next_id, next_count, bounds.max_bytes, ahead, stored=True)
 
-    def take(self, read: RangeRead) -> RangeAhead | None:
-        """Return the range that answers ``read``, None if this range was not read ahead.
+    def expects(self, read: RangeRead) -> bool:
+        """Return whether the range of ``read`` is read ahead, and no earlier request gets it.
 
-        If the range has no result, its read is under way, and `done` will return ``read``.
+        If ``read`` is another request for records, drop the range that is read ahead.
         """
         ahead = self._ahead.get(read.peer)
-        if ahead is None:
-            return None
-        if ahead.waiting is not None:  # An earlier request will get this range.
-            return None
+        if ahead is None or ahead.waiting is not None:
+            return False
         if not isinstance(read.request, cs.RecordsRequest):
-            return None
+            return False
         if not _is_expected(read.request, ahead.request):
             self._drop(read.peer)
-            return None
-        if ahead.result is None:
+            return False
+        return True
+
+    def take(self, read: RangeRead) -> ReadDone | None:
+        """Return the result of the read ahead that `expects` has found for ``read``.
+
+        Return None if the read is under way. Then `done` will return ``read``.
+        """
+        ahead, result = self._ahead[read.peer], self._results.get(read.peer)
+        if result is None:
             ahead.waiting = read
         else:
             self._drop(read.peer)
-        return ahead
+        return result
 
     def done(self, ahead: RangeAhead, result: ReadDone) -> RangeRead | None:
         """Note the result of a read; return the request that waits for it, None if none does."""
@@ -103,30 +111,32 @@ class RangesAhead:
             return None
         del self._reading[ahead]
         ahead.peer.range_reads -= 1
-        ahead.result = result
-        # The result is held for a later request, unless a request waits already or it is an error.
-        is_held = ahead.waiting is None and result.error is None
-        if not is_held and self._ahead.get(ahead.peer) is ahead:
-            self._drop(ahead.peer)
+        if self._ahead.get(ahead.peer) is ahead:
+            # The result is held for a later request, unless one waits already or it is an error.
+            if ahead.waiting is None and result.error is None:
+                self._results[ahead.peer] = result
+            else:
+                self._drop(ahead.peer)
         return ahead.waiting
 
     @property
     def holds_results(self) -> bool:
         """Whether a result waits for its request: then the caller must call `tick`."""
-        return any(ahead.result is not None for ahead in self._ahead.values())
+        return bool(self._results)
 
     def tick(self) -> None:
         """Count one tick, and drop the results that have waited too long."""
-        for peer, ahead in list(self._ahead.items()):
-            if ahead.result is not None:
-                ahead.ticks_left -= 1
-                if ahead.ticks_left <= 0:
-                    self._drop(peer)
+        for peer in list(self._results):
+            ahead = self._ahead[peer]
+            ahead.ticks_left -= 1
+            if ahead.ticks_left <= 0:
+                self._drop(peer)
 
     def lost(self, peer: Peer) -> None:
         """Drop the range of a closed connection."""
         self._next_ids.pop(peer, None)
         self._ahead.pop(peer, None)
+        self._results.pop(peer, None)
         self._reading = {ahead: None for ahead in self._reading if ahead.peer is not peer}
 
     def stop(self) -> list[RangeRead]:
@@ -142,6 +152,7 @@ class RangesAhead:
 
     def _drop(self, peer: Peer) -> None:
         del self._ahead[peer]
+        self._results.pop(peer, None)
         peer.has_range_ahead = False
 
 
