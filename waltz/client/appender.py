@@ -216,7 +216,7 @@ class Appender:
                 continue
             touched[number] = state
             if isinstance(item, FeedRun):
-                state.appends.fed(item.records)
+                state.appends.feed_received(item.records)
             else:
                 state.appends.received(item)
         for number, state in touched.items():

@@ -157,7 +157,7 @@ class ServerStream(LogStream[DataT_co]):
             if self._link_of.get(partition) is not link:
                 continue  # The partition has another link by now.
             if isinstance(item, FeedRun):
-                self._feeds[partition].fed(item.records)
+                self._feeds[partition].feed_received(item.records)
             else:
                 self._feeds[partition].received(item)
                 self._check_feed(partition)
