@@ -25,9 +25,10 @@ class AppendCall:
     caller has named none. ``seconds`` is the timeout of the call (None: no timeout), and
     ``timed_out`` tells whether it has passed.
 
-    ``attempts`` counts the calls of `begin`. After the outcome ABSENT, a single append is sent
-    again; a batch is not. After the outcome AHEAD, which says that the log ends before the mark,
-    both are sent again. ``num_ahead`` counts the outcomes AHEAD: a single one may be wrong
+    The appends may be sent several times. Each time is an *attempt*, which begins with `begin`, and
+    ``attempts`` counts them. After the outcome ABSENT, one append is sent again, but a batch is
+    not. After the outcome AHEAD, which says that the log ends before the mark, both are sent again.
+    ``num_ahead`` counts the outcomes AHEAD, because one of them may be wrong
     (`append_errors.is_ahead`).
     """
 
@@ -81,10 +82,11 @@ class AppendCall:
         sizes: Sequence[int],
         is_in_doubt: Callable[[ReqId], bool],
     ) -> None:
-        """Stop counting the appends of the present attempt, of these ``sizes``, as in flight.
+        """Stop counting the appends of the present attempt as in flight.
 
-        An append in doubt counts until its outcome is certain. Otherwise appends that time out one
-        after the other would be sent without a limit while the partition gives no answers.
+        ``sizes`` has the bytes of their data. An append in doubt counts until its outcome is
+        certain. Otherwise appends that time out one after the other would be sent without a limit
+        while the partition gives no answers.
         """
         count, total_size = len(sizes), sum(sizes)
         # There are no tokens if the attempt has not begun.
@@ -114,10 +116,13 @@ class AppendToken:
         self._call = call
         self.result: AppendResult | None = None
         self.when_certain: Callable[[], None] | None = None
-        """Called once when an append with the outcome UNCERTAIN gets another one."""
+        """Called once, when a second outcome replaces the outcome UNCERTAIN."""
 
     def settle(self, result: AppendResult) -> None:
-        """Record the outcome, unless there is one already, which the caller may have used."""
+        """Record the first outcome. A second one only shows that the outcome is certain now.
+
+        It does not replace the first, which the caller may have used.
+        """
         if self.result is None:
             self.result = result
             self._call.count_outcome()

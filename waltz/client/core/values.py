@@ -64,10 +64,10 @@ class Transaction(_Fields, Generic[DataT_co]):
     A transaction is immutable, and equal to every other transaction with the same fields.
     """
 
-    # For speed, this is not a frozen dataclass: a stream makes hundreds of thousands of transactions
-    # per second, and to make a frozen dataclass takes several times as long. Instead, the fields
-    # are set while the object has the class `_Fields`. Then it gets this class, which refuses to
-    # set them. The request id is decoded when it is first used.
+    # For speed, this is not a frozen dataclass: to make one takes several times as long, and a
+    # stream makes hundreds of thousands of transactions per second. Instead, the fields are set
+    # while the object has the class `_Fields`. Then it gets this class, which refuses to set them.
+    # The request id is decoded when it is first used.
 
     __slots__ = ()
     __match_args__ = ("partition", "id", "req_id", "header", "data")
