@@ -1,7 +1,7 @@
 """Find the work under way on replicas, with its progress: catching up, moves, repairs. Pure.
 
-Neither ZooKeeper nor a process records the work: it is derived from the state of the replicas. A
-command that was interrupted therefore shows here as well, as a replica that makes no progress.
+Neither ZooKeeper nor a process records such work, so it is derived from the state of the replicas.
+Therefore the work of a command that was interrupted is found, too: as work without progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ class WorkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work on one replica: ``done`` of ``total`` units are complete, both None if unknown."""
+    """Work on the replica of ``partition`` on ``storage``.
+
+    ``done`` of ``total`` transactions or records, as ``unit`` says, are complete. Both are None if
+    they are unknown.
+    """
 
     kind: WorkKind
     partition: int
@@ -50,17 +54,14 @@ DamagePeaks = Mapping[tuple[str, int], int]
 def work_under_way(
     now: Sample, partitions: Sequence[PartitionStatus], peaks: DamagePeaks
 ) -> tuple[Work, ...]:
-    """Return all work under way, by partition."""
-    return tuple(
-        work
-        for view in partitions
-        for work in (
-            *_catching_up(view),
-            *_unassigned(now, view),
-            *_both_assigned(now, view),
-            *_repairs(view, peaks),
-        )
-    )
+    """Return all work under way, in the order of the partitions."""
+    work: list[Work] = []
+    for view in partitions:
+        work += _catching_up(view)
+        work += _unassigned(now, view)
+        work += _both_assigned(now, view)
+        work += _repairs(view, peaks)
+    return tuple(work)
 
 
 def _catching_up(view: PartitionStatus) -> Iterator[Work]:
@@ -113,25 +114,25 @@ def _both_assigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
 def _repairs(view: PartitionStatus, peaks: DamagePeaks) -> Iterator[Work]:
     """Yield the replicas that have damaged records, with how many of them are repaired."""
     for replica in view.replicas:
-        left, peak = replica.damaged_records, peaks.get((replica.storage, view.partition), 0)
-        if not left:
+        damaged = replica.damaged_records
+        if not damaged:
             continue
-        total = max(peak, left)
-        text = (
-            "The damaged records are being replaced by those of a healthy replica."
-            if left < total
-            else "The damaged records wait for their repair: the storage's log says why"
-        )
+        total = max(damaged, peaks.get((replica.storage, view.partition), 0))
+        repaired = total - damaged
+        if repaired:
+            text = "The damaged records are being replaced by those of a healthy replica."
+        else:
+            text = "The damaged records wait for their repair: the storage's log says why"
         yield Work(
-            WorkKind.REPAIR, view.partition, replica.storage, text, total - left, total, "records"
+            WorkKind.REPAIR, view.partition, replica.storage, text, repaired, total, "records"
         )
 
 
 def _progress(last_id: int | None, mark: int | None) -> tuple[int | None, int | None]:
     """Return how many transactions a replica has, and how many it must have.
 
-    ``last_id`` is its last transaction, ``mark`` the high-water mark. Both results are None if one
-    of the two is unknown.
+    ``last_id`` is its last transaction, ``mark`` the high-water mark of the partition. If one of
+    them is unknown, both results are None.
     """
     if last_id is None or mark is None:
         return None, None

@@ -14,10 +14,10 @@ from waltz.sync.callbacks.core.errors import TimedOut
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """A context from the beginning of its submission on.
+    """The submission of one context.
 
-    It exists before `OpenContexts.add`, so that a submission can be abandoned whenever an exception
-    such as KeyboardInterrupt arrives: also before the caller has the result of `add`.
+    It exists before `OpenContexts.add` is called. So the submission can be abandoned even if an
+    exception such as KeyboardInterrupt arrives before `add` has returned.
     """
 
     number: int = -1
