@@ -252,7 +252,7 @@ def _deserialized(
 ) -> tuple[list[TransactionRow], DataUnreadable | None]:
     """Return the rows with the values of their data in place of the data, and None.
 
-    If data cannot be read, return the rows before them, and the error.
+    Rows to skip are left out. If data cannot be read, return the rows before them, and the error.
     """
     read: list[TransactionRow] = []
     for transaction_id, req_id, header, length, data in rows:

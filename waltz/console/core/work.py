@@ -85,7 +85,7 @@ def _unassigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
             continue
         done, total = _progress(held.max_transaction_id, view.high_water_mark)
         # Each group has one replica of a partition, so a second one in the group is part of a move.
-        same_group = [s for s in sorted(assigned) if groups.get(s) == groups.get(storage)]
+        same_group = [each for each in sorted(assigned) if groups.get(each) == groups.get(storage)]
         if same_group:
             kind = WorkKind.MOVE
             holder = same_group[0]

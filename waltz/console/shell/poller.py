@@ -198,7 +198,8 @@ async def _end(task: asyncio.Task[None], work: str) -> None:
     """
     task.cancel()
     await asyncio.wait([task])
-    if not task.cancelled() and (error := task.exception()) is not None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
         log.error("console failed to %s; it closes its connections", work, exc_info=error)
 
 
