@@ -89,7 +89,7 @@ class AppendCall:
         while the partition gives no answers.
         """
         count, total_size = len(sizes), sum(sizes)
-        # If the attempt has not begun, there are no tokens, or those of the attempt before it, whose
+        # If the attempt has not begun, there are no tokens, or those of an earlier attempt, whose
         # appends are not in doubt.
         for token, size in zip(self._tokens, sizes, strict=False):
             result = token.result
