@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, cast
+from typing import cast
 
 import pytest
 
@@ -96,9 +96,12 @@ async def test_opening_that_zookeeper_refuses_fails_with_cluster_unreachable() -
     async with InProcessCluster() as running:
         cluster = metadata(running)
         refusal = f"ZooKeeper refused an operation on {cluster.paths.outside}"
+        get = cluster.store.get
 
-        async def refuse(*_: object) -> NoReturn:
-            raise StoreError(refusal)
+        async def refuse(path: str, *arguments: object) -> object:
+            if path == cluster.paths.outside:
+                raise StoreError(refusal)
+            return await get(path, *arguments)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(cluster.store, "get", refuse)
