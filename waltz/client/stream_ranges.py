@@ -33,7 +33,7 @@ from waltz.protocol.records import WIRE_OVERHEAD_BYTES
 from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
 _WAIT_MS = 10_000
-"""How many milliseconds a server waits for the next transaction before it answers without one."""
+"""How long a server waits for the next transaction before it answers with an empty range."""
 
 _UNCONFIRMED_WAIT_MS = 500
 """The wait in place of `_WAIT_MS` while the log is not known to reach the stream's position.
