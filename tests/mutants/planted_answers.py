@@ -19,8 +19,8 @@ ANSWER_BUGS = (
     Planted(
         "an append is sent with a log mark above its own id",
         Package.CLIENT,
-        "self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed.log_mark))\n",
-        "self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed.log_mark + 1))\n",
+        "self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed_need.log_mark))\n",
+        "self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed_need.log_mark + 1))\n",
         "The mark passes an append in doubt whose transaction is the next one.",
         nodes(f"{_CLIENT}test_mark_does_not_pass_an_append_in_doubt"),
     ),
@@ -37,7 +37,7 @@ ANSWER_BUGS = (
     Planted(
         "lost answers are still expected after a new mount",
         Package.CLIENT,
-        "self._feed.expect_no_answers(self._ids.last)\n",
+        "self._feed_need.expect_no_answers(self._ids.last)\n",
         "pass\n",
         "The client requests no feed for an append whose answer is lost.",
         nodes(f"{_CLIENT}test_lost_answer_is_found_in_the_feed"),

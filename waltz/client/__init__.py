@@ -1,21 +1,27 @@
 """The asyncio client library: append to the partitions of a cluster, and stream from them.
 
+Connects to ZooKeeper and to the servers of the cluster. `waltz.client.core` makes the decisions,
+and the modules of this folder carry them out.
+
 * `log_client`, `log_bulk`: the interface of clients, which `Client` implements; `client_base`: the
   operations behind the interface
 * `client`, `bulk`, `stream`, `batch_stream`: `Client` and its streams
 * `connecting`, `opening`: open a `Client`; `settings`: reads its options from a file; `location`:
   finds the cluster; `tls_check`: compares the TLS settings of client and servers
-* `outside`: dials the outside addresses of a cluster's processes
+* `outside`: dials the addresses by which clients outside the cluster's network reach its processes
 * `core`: the decisions about one partition, and the values, without any input or output
 * `appender`, `request_client`, `stream_ranges`, `stream_data`: send the messages that `core`
   requests, and return the results to the callers
 * `link`, `links`: the connections to servers
-* `membership_state`: follows the servers in ZooKeeper; the client fails if it cannot follow them
+* `membership_state`: whether the client is open, failed or closed. It fails when it can no longer
+  follow in ZooKeeper which server owns which partition
 * `append_call`: one call of append; `append_errors`: the errors of such calls; `append_outcome`:
-  finds the outcome of an append in doubt; `in_flight`: the limit of appends without an outcome
+  finds the outcome of an append that raised AppendUncertain; `in_flight`: limits the appends that
+  have no outcome yet
 * `follower`: `StateFollower`, which keeps a state up to date with the log
 * `submitting`: the retries of `LogClient.submit`
-* `deadlines`: timeouts; `ticker`: regular calls by which the decisions in `core` notice timeouts
+* `deadlines`: the timeouts of calls; `ticker`: calls `core` at regular intervals, because `core`
+  has no clock
 * `options`: the options of a client
 * `replica_reader`: reads committed records directly from storages, for Spark
 """

@@ -25,9 +25,10 @@ class AppendCall:
     caller has named none. ``seconds`` is the timeout of the call (None: no timeout), and
     ``timed_out`` tells whether it has passed.
 
-    ``attempts`` counts the calls of `begin`. After the outcome ABSENT, a single append is sent
-    again; a batch is not. After the outcome AHEAD, which says that the log ends before the mark,
-    both are sent again. ``num_ahead`` counts the outcomes AHEAD: a single one may be wrong
+    The appends may be sent several times. Each time is an *attempt*, which begins with `begin`, and
+    ``attempts`` counts them. After the outcome ABSENT, one append is sent again, but a batch is
+    not. After the outcome AHEAD, which says that the log ends before the mark, both are sent again.
+    ``num_ahead`` counts the outcomes AHEAD, because one of them may be wrong
     (`append_errors.is_ahead`).
     """
 
@@ -81,13 +82,15 @@ class AppendCall:
         sizes: Sequence[int],
         is_in_doubt: Callable[[ReqId], bool],
     ) -> None:
-        """Stop counting the appends of the present attempt, of these ``sizes``, as in flight.
+        """Stop counting the appends of the present attempt as in flight.
 
-        An append in doubt counts until its outcome is certain. Otherwise appends that time out one
-        after the other would be sent without a limit while the partition gives no answers.
+        ``sizes`` has the bytes of their data. An append in doubt counts until its outcome is
+        certain. Otherwise appends that time out one after the other would be sent without a limit
+        while the partition gives no answers.
         """
         count, total_size = len(sizes), sum(sizes)
-        # There are no tokens if the attempt has not begun.
+        # If the attempt has not begun, there are no tokens, or those of an earlier attempt, whose
+        # appends are not in doubt.
         for token, size in zip(self._tokens, sizes, strict=False):
             result = token.result
             if result is not None and result.req_id is not None and is_in_doubt(result.req_id):
@@ -111,16 +114,23 @@ class AppendToken:
     __slots__ = ("_call", "result", "when_certain")
 
     def __init__(self, call: AppendCall) -> None:
-        self._call = call
+        self._call: AppendCall | None = call
+        """The call, None after the first outcome: a cycle of references would keep both in memory
+        until the garbage collector runs."""
         self.result: AppendResult | None = None
         self.when_certain: Callable[[], None] | None = None
-        """Called once when an append with the outcome UNCERTAIN gets another one."""
+        """Called once, when an append with the outcome UNCERTAIN gets a certain outcome."""
 
     def settle(self, result: AppendResult) -> None:
-        """Record the outcome, unless there is one already, which the caller may have used."""
+        """Record the first outcome. A second outcome does not replace it.
+
+        The caller may have used the first already. But from the second on, the outcome is certain.
+        """
         if self.result is None:
             self.result = result
-            self._call.count_outcome()
+            call, self._call = self._call, None
+            assert call is not None, "a token without an outcome belongs to a call"
+            call.count_outcome()
         elif self.when_certain is not None:
             when_certain, self.when_certain = self.when_certain, None
             when_certain()

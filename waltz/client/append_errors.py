@@ -1,4 +1,7 @@
-"""Choose the error that a call of append raises if it has not succeeded. Touches nothing."""
+"""Choose the error that a call of append raises if it has not succeeded. Touches nothing.
+
+`waltz.client.appender` has the calls. `Outcome` and `AppendResult` describe the outcomes.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,9 @@ def append_error(
 def is_ahead(call: AppendCall, appends: PartitionAppends) -> bool:
     """Whether the log certainly ends before the mark of the call or of the client.
 
-    One answer is not enough (`AHEAD_CONFIRMATIONS`). `Mount.log_mark_behind` is set after several
-    answers about the mark of the client; ``call.num_ahead`` counts the outcomes AHEAD of the call's
-    own attempts.
+    One answer is not enough: see `AHEAD_CONFIRMATIONS`. `Mount.log_mark_behind` is set after so
+    many answers about the mark of the client. ``call.num_ahead`` counts the outcomes AHEAD of the
+    call's own attempts.
     """
     is_client_ahead = appends.mount.log_mark_behind is not None
     return is_client_ahead or call.num_ahead >= AHEAD_CONFIRMATIONS
@@ -75,15 +78,16 @@ def _outcome_error(
     """Return the error that an outcome stands for.
 
     Return None for UNSENT, ABSENT, and an AHEAD that is not certain (`is_ahead`): the append is not
-    in the log, and may be sent again.
+    in the log, and would be sent again if there were time.
     """
     partition = call.partition
     match result.outcome:
         case Outcome.LOCK_FAILED:
             return LockFailed(partition, result.number)
         case Outcome.AHEAD if is_ahead(call, appends):
-            # The server refused either the mount, by the client's mark, or the append, by the mark
-            # of the call. A call without a mark uses that of the client.
+            # The server has compared the log with a mark: with the client's mark if it refused the
+            # mount, with the call's mark if it refused the append. A call without a mark has that
+            # of the client.
             is_client_ahead = appends.mount.log_mark_behind is not None
             mark = appends.mark if is_client_ahead or call.mark is None else call.mark
             return ClientAhead(partition, mark, result.number)

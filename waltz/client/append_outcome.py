@@ -25,8 +25,9 @@ async def wait_until_settled(
 ) -> bool:
     """Wait until the append ``req_id`` of this client is not in doubt any more.
 
-    ``appends`` are those of its partition. ``check`` raises the error of a client that has ended.
-    Returns false if the outcome can never be known, because the log has lost transactions.
+    ``appends`` are those of its partition. Returns false if the outcome can never be known, because
+    the log has lost transactions. Raises the error that ``check`` raises for a client that was
+    closed or has failed.
     """
     while appends.is_in_doubt(req_id):
         await asyncio.sleep(_POLL_SECONDS)
@@ -40,8 +41,8 @@ async def search_log(
     """Return what ``stream`` shows about the append ``req_id``.
 
     ``stream`` has the transactions of the append's partition, and an end. ``is_settled`` says that
-    the append is in the stream or never will be in the log. Returns None if the outcome is not
-    known yet.
+    the append is in the stream, or not in the log and never will be. Returns None if the outcome is
+    not known yet.
     """
     search = AppendSearch(req_id)
     async with stream:

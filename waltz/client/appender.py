@@ -75,7 +75,7 @@ class Appender:
         self._last_call = 0
         """The number of the last append call; calls are numbered from 1."""
         self._open_calls: dict[int, None] = {}
-        """The numbers of the open calls, in ascending order."""
+        """The numbers of the open calls, ascending: a dictionary is used as an ordered set."""
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
         """For each waiting `flush`: the last call that it waits for, and its future."""
         self._end_error: ErrorFactory | None = None
@@ -101,7 +101,7 @@ class Appender:
         return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
-        """Begin to mount a partition after ``mark`` (None: high-water mark), if it is not in use.
+        """Begin to mount a partition after ``mark`` (None: high-water mark), if that is not done.
 
         Returns the largest id that this client knows to be in the log.
         """
@@ -145,7 +145,7 @@ class Appender:
     def give_up(self, req_id: ReqId) -> None:
         """Make the call of the append ``req_id`` raise AppendUncertain now.
 
-        No effect if the append was not sent, or has an outcome.
+        Do nothing if the append was not sent, or has an outcome.
         """
         state = self._partitions.get(req_id.partition)
         if state is not None:
@@ -216,16 +216,16 @@ class Appender:
                 continue
             touched[number] = state
             if isinstance(item, FeedRun):
-                state.appends.fed(item.records)
+                state.appends.feed_received(item.records)
             else:
                 state.appends.received(item)
         for number, state in touched.items():
-            if self.is_mounted(number):  # Before, the application may have named the mark.
+            if self.is_mounted(number):  # Before, the log may end before the mark of a caller.
                 self._request_client.note_mark(number, state.appends.log_mark)
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work`` as an open call. If its timeout passes, cancel it; set ``timed_out``."""
+        """Await ``work`` as an open call. At the timeout, cancel it and set ``timed_out``."""
         self._last_call += 1
         number = self._last_call
         self._open_calls[number] = None
@@ -243,7 +243,7 @@ class Appender:
                 self._wake_flushers()
 
     async def _append(self, call: AppendCall, append: Append) -> None:
-        """Append; append again while the outcome is ABSENT, or an AHEAD that may be wrong."""
+        """Append; append again while the outcome is ABSENT, or AHEAD and possibly wrong."""
         size = len(append.data)
         while True:
             state = await self._enter(call, 1, size)
@@ -259,7 +259,7 @@ class Appender:
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
-        """Append a batch; append it again while its outcome is an AHEAD that may be wrong."""
+        """Append a batch; append it again while its outcome is AHEAD and possibly wrong."""
         sizes = [len(append.data) for append in appends]
         while True:
             state = await self._enter(call, len(sizes), sum(sizes))
@@ -291,7 +291,7 @@ class Appender:
             return state
 
     async def _retry_ahead(self, state: _PartitionState, call: AppendCall) -> bool:
-        """If the outcome is an AHEAD that may be wrong, wait and return true: append again.
+        """If the outcome is AHEAD and possibly wrong, pause. Return whether to append again.
 
         AHEAD means that the log ends before the mark, and that the append is not in the log. It is
         final only after `AHEAD_CONFIRMATIONS` answers (`core.mount`): a server that has lost the
@@ -356,7 +356,7 @@ class Appender:
         return append_error(call, appends, end_error, result, outcomes, problems)
 
     def _check(self) -> None:
-        """Raise the error of `end`, if `end` was called."""
+        """Raise the error that `end` was called with, if it was called."""
         if self._end_error is not None:
             raise self._end_error()
 
@@ -371,7 +371,7 @@ class Appender:
             self._ticker.start()
 
     def _tick(self, now: float) -> bool:
-        """Let partitions notice timeouts; return whether any of them has something to wait for."""
+        """Let partitions notice timeouts; return whether any of them waits for something."""
         busy = False
         for state in self._partitions.values():
             if not state.appends.idle:

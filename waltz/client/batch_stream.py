@@ -16,8 +16,9 @@ from waltz.client.stream_ranges import COLUMN_LIMITS, StreamRanges, read_ranges
 class BatchStream:
     """A stream of the transactions of one or several partitions, as columns.
 
-    `LogClient.batches` returns it. Each transaction is in one batch, in order within its partition.
-    Iterate over a stream once. The end of the loop closes the stream, and so does `aclose`.
+    `LogClient.batches` returns it. Each transaction is in exactly one batch, in order within its
+    partition. Iterate over a stream once. The end of the loop closes the stream, and so does
+    `aclose`.
 
     Iterating raises ServerTooOld, and the errors of `LogStream.batches` except DataUnreadable.
 
@@ -40,6 +41,7 @@ class BatchStream:
         self._on_end = on_end
         self._failure: Exception | None = None
         self._begun = False
+        """Whether a loop over the stream has begun."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -80,7 +82,7 @@ class BatchStream:
             self._on_end(self)
 
     async def _wait(self) -> None:
-        """Wait until ``_changed`` is set again. Raises the error of `fail`, or ClientClosed."""
+        """Wait until ``_changed`` is set next. Raises the error of `fail`, or ClientClosed."""
         if self._failure is not None:
             raise self._failure
         if self._closed:

@@ -1,4 +1,4 @@
-"""Reads of ranges and appends of batches by a `Client`. Touches the network."""
+"""Read ranges and append batches with the connections of a `Client`. Touches the network."""
 
 from __future__ import annotations
 

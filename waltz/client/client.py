@@ -61,7 +61,7 @@ class Client(LogClient[DataT]):
         self._cluster = cluster
         self._owns_store = owns_store
         self._closing: asyncio.Task[None] | None = None
-        """Closes everything; the first call of `close` starts it."""
+        """The task of `_close`, which the first call of `close` starts."""
         assert options.tls is not None, "`over` sets it"
         self._dialer = Dialer(options.tls, spec, network)
         self._directory = Directory()
@@ -151,7 +151,7 @@ class Client(LogClient[DataT]):
         """Read the key of the cluster from ZooKeeper. No other cluster has this key.
 
         Waits without a limit while ZooKeeper does not answer. Raises ClusterNotFound if the cluster
-        was deleted, ClusterUnreachable.
+        was deleted, ClusterUnreachable if ZooKeeper refuses or its data cannot be decoded.
         """
         self._check()
         try:
@@ -164,8 +164,8 @@ class Client(LogClient[DataT]):
 
     @override
     async def close(self) -> None:
-        # From now on `_check` raises ClientClosed.
-        if self._membership_state.close():
+        is_first_call = self._membership_state.close()  # From now on `_check` raises ClientClosed.
+        if is_first_call:
             self._closing = asyncio.create_task(self._close())
         # If this call is cancelled, the task still closes everything.
         assert self._closing is not None
@@ -266,6 +266,8 @@ class Client(LogClient[DataT]):
         """Return a new client id, for a stream. Raises ClusterUnreachable."""
         try:
             return await self._cluster.next_client_id()
+        except (MalformedMetadata, NoCluster) as error:
+            raise ClusterUnreachable(f"ZooKeeper has no client id for a stream: {error}") from error
         except StoreError as error:
             self._check()  # If the client was closed meanwhile, closing it has caused the error.
             raise ClusterUnreachable(
@@ -274,7 +276,10 @@ class Client(LogClient[DataT]):
             ) from error
 
     def _fail(self, why: ErrorFactory) -> None:
-        """Make every present and later call fail. `close` must still close the connections."""
+        """Make every present and later call fail with the error that ``why`` returns.
+
+        `close` must still close the connections.
+        """
         self._appender.end(why)
         self._request_client.end(why)
         for stream in self._streams:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ClientBase(abc.ABC, Generic[DataT]):
-    """The base of `LogClient`. The public methods are there; `Client` has the abstract ones."""
+    """The base of `LogClient`, which has the public methods. `Client` has the abstract methods."""
 
     def __init__(
         self,
@@ -54,30 +54,32 @@ class ClientBase(abc.ABC, Generic[DataT]):
     async def _append(
         self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
     ) -> int:
-        """Append ``draft`` with ``mark`` in place of ``draft.mark``; return the transaction id.
+        """Append ``draft`` with ``mark``, and not with ``draft.mark``; return the transaction id.
 
         ``seconds`` is the timeout; None: that of the options.
         """
 
     @abc.abstractmethod
     async def _mount(self, partition: int, mark: int | None = None) -> int:
-        """Mount a partition after ``mark``; return the largest id known to be in its log.
+        """Begin to mount a partition after ``mark``; return the largest id known to be in its log.
 
-        With None, mount it after its high-water mark. A mounted partition is not mounted again.
+        With None, mount the partition after its high-water mark. Do not mount it again if this was
+        done before.
         """
 
     @abc.abstractmethod
     def _stream(
         self, marks: Mapping[int, int], ends: Mapping[int, int], data: bool
     ) -> LogStream[Any]:
-        """Return a stream of each partition after its mark, up to its end if it has one.
+        """Return one stream of the partitions in ``marks``, of each after its mark.
 
-        ``data`` tells whether the transactions have their data.
+        A partition ends with the transaction in ``ends``, if it has one there. ``data`` tells
+        whether the transactions have their data.
         """
 
     @abc.abstractmethod
     def _batches(self, marks: Mapping[int, int], ends: Mapping[int, int]) -> BatchStream:
-        """Return a stream of columns of each partition after its mark, up to its end if any."""
+        """Return a stream of columns; the arguments are those of `_stream`."""
 
     @abc.abstractmethod
     async def _read_data(self, partition: int, transaction_id: int) -> bytes:
@@ -106,8 +108,8 @@ class ClientBase(abc.ABC, Generic[DataT]):
     async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
         """Await ``work``, at most ``seconds`` (None: the timeout of the options).
 
-        Raises AnswerLate after that time; its text begins with ``missing``, which says what is
-        late.
+        Raises AnswerLate after that time. The text of the error begins with ``missing``, for
+        example "partition 0 was not mounted".
         """
         if seconds is None:
             seconds = self._options.answer_timeout

@@ -94,11 +94,11 @@ def connect(
     opened, and these errors are raised, when the result is awaited or entered.
 
     Raises:
-        ClusterUnreachable: ZooKeeper does not answer, or its credentials cannot be read; or the
-            servers use TLS and the client does not, or the other way round; or a server requires a
-            certificate and the client has none; or ``tls`` is not given and what the servers have
-            declared in ZooKeeper cannot be decoded; or ``access`` is ``"outside"`` and no server
-            has an outside address.
+        ClusterUnreachable: ZooKeeper does not answer, or the credentials for ZooKeeper cannot be
+            read. The servers use TLS and the client does not, or the other way round. A server
+            requires a certificate and the client has none. ``tls`` is not given, and what the
+            servers have declared in ZooKeeper cannot be decoded. ``access`` is ``"outside"``, and
+            no server has an outside address.
         ClusterNotFound: No cluster is named, the file cannot be read, or there is no cluster at
             ``root``.
         waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
@@ -107,8 +107,8 @@ def connect(
             profile names cannot be used.
     """
     _check_place(zookeeper, root)
-    checked = client_options(serializer, options)
-    return Opening(lambda: _open_at(zookeeper, root, checked))
+    all_options = client_options(serializer, options)
+    return Opening(lambda: _open_at(zookeeper, root, all_options))
 
 
 def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
@@ -140,9 +140,9 @@ def _check_place(zookeeper: object, root: object) -> None:
 async def _open_at(
     place: str | Path | None, root: str | None, options: ClientOptions
 ) -> Client[Any]:
-    """Find the cluster and open a client of it.
+    """Find the cluster and open a client of it. `find_cluster` explains the arguments.
 
-    ``options.tls`` and ``options.access`` override the place's settings.
+    ``options.tls`` and ``options.access`` override what `find_cluster` finds.
     """
     location = find_cluster(place, root, options.tls, access=options.access)
     options = replace(options, tls=location.tls, access=location.access)
@@ -150,13 +150,13 @@ async def _open_at(
 
 
 async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
-    """Connect to ZooKeeper, open a client, and check that it agrees with the servers about TLS."""
+    """Connect to ZooKeeper, open a client, and check that it can connect to the servers."""
     # This import is here, so that an import of the library does not import kazoo.
     from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 
     Paths(root)  # Raises BadRoot before there is a session that would have to be closed.
-    # Raise an error if a TLS file cannot be used. The connections to servers, which are opened in
-    # the background, could only log it.
+    # Raises TlsConfigError if a TLS file cannot be used. The connections to servers, which are
+    # opened in the background, could only log it.
     if options.tls is not None:
         options.tls.dialing_context()
     try:
@@ -196,15 +196,15 @@ async def _with_tls(cluster: Cluster, options: ClientOptions) -> ClientOptions:
 async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
     """Raise ClusterUnreachable if client and servers do not agree about TLS.
 
-    With the access ``outside``, also raise it if servers are registered and none of them has an
-    outside address.
+    With the access ``outside``, also raise this error if servers are registered and none of them
+    has an outside address.
     """
     assert options.tls is not None
     try:
         async with asyncio.timeout(options.connect_timeout):
             servers = (await cluster.membership()).servers().values()
     except (MalformedMetadata, NoCluster, StoreError, TimeoutError):
-        return  # The client reports each of these errors when it needs a server.
+        return  # The client is open, and reports each of these errors when it needs a server.
     if options.access != "outside":
         await check_tls([(server.host, server.port) for server in servers], options.tls)
     elif servers:

@@ -38,7 +38,7 @@ class TimeLimit:
 
 
 def no_problems() -> str:
-    """Return the end of the text of an error about which nothing more is known."""
+    """Return nothing to add to the text of an error: the default of ``problems``."""
     return ""
 
 
@@ -50,8 +50,8 @@ async def in_time(
 ) -> T:
     """Await ``work`` and return its result. Raises AnswerLate if that takes more than ``seconds``.
 
-    ``seconds`` may be None: no limit. The error begins with ``missing``, for example "partition 0
-    was not mounted", and ends with what ``problems`` returns then.
+    ``seconds`` may be None: no limit. The text of the error begins with ``missing``, for example
+    "partition 0 was not mounted", and ends with what ``problems`` returns at that time.
     """
 
     def late_error() -> AnswerLate:

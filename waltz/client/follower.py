@@ -1,8 +1,9 @@
 """Keep a state up to date with partitions of the log. Waits on the event loop.
 
-`waltz.sync.callbacks` does the same with threads. Transactions are applied in order. A transaction
-that the state fails to apply is applied again. The locks of a decision are checked against the mark
-that the state had at the decision.
+`StateFollower` applies transactions in order to the state of an application. A transaction that the
+state fails to apply is applied again. The *mark* of a state is the last transaction that it
+contains. A *decision* is an append that the application builds by the state; its locks are checked
+against the mark that the state had then. `waltz.sync.callbacks` does the same with threads.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(0.05, 10.0)
-"""The delays between attempts to apply a transaction that fails."""
+"""The delays in seconds between attempts to apply a transaction that fails."""
 
 _FINAL = (ClientAhead, ClientClosed, ClientFailed, DataUnreadable, PermissionDenied)
 """Errors after which no attempt can succeed: the partition stops."""
@@ -54,8 +55,8 @@ class FollowedState(Protocol[T_contra]):
         """Change the state by the next transaction of a partition, and store its id as the mark.
 
         A state that outlives the process must store the change and the mark together, so that
-        neither is stored without the other. After an error, `mark` is read again: if it is below
-        the id of the transaction, this method is called again with the transaction.
+        neither is stored without the other. After an error, `mark` is called again. If it returns
+        less than the id of the transaction, this method is called again with the transaction.
         """
 
 
@@ -99,14 +100,14 @@ class StateFollower(Generic[T]):
 
     def mark(self, partition: int) -> int:
         """Return the last id of ``partition`` that was applied, -1 before the first."""
-        return self._of(partition).mark
+        return self._followed_partition(partition).mark
 
     def problem(self, partition: int) -> Exception | None:
         """Return the last error of ``partition``.
 
-        Return None if there was no error, or a transaction was applied since.
+        Return None if there was no error, or if a transaction was applied since the error.
         """
-        return self._of(partition).problem
+        return self._followed_partition(partition).problem
 
     async def applied(
         self,
@@ -124,13 +125,13 @@ class StateFollower(Generic[T]):
 
         Raises:
             AnswerLate: The timeout passed. The text has the error that holds the partition up.
-            ClientAhead: The log ends before the mark of the state: it is the mark of another log.
+            ClientAhead: The log ends before the mark of the state, which is that of another log.
             DataUnreadable: The serializer cannot read the next transaction.
             PermissionDenied: The client has no right to read the partition.
             ClientClosed: The client, or this follower, is closed.
             ClientFailed: The client has failed.
         """
-        followed = self._of(partition)
+        followed = self._followed_partition(partition)
         checked_id("transaction_id", transaction_id)
         check_timeout(timeout)
 
@@ -151,9 +152,9 @@ class StateFollower(Generic[T]):
     ) -> None:
         """Wait until the state contains all that the log had when this call began.
 
-        ``timeout``, in seconds, limits the reads of the log's ends, and separately the wait. None:
-        the reads have the timeout of the client's options, and the wait has no limit. Raises the
-        errors of `applied` and of `LogClient.high_water_mark`.
+        First the high-water marks are read, then the state is awaited. ``timeout``, in seconds,
+        limits each of the two. None: the reads have the timeout of the client's options, and the
+        wait has no limit. Raises the errors of `applied` and of `LogClient.high_water_mark`.
         """
         numbers = list(self._followed)
         marks = await asyncio.gather(
@@ -172,27 +173,28 @@ class StateFollower(Generic[T]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int | None:
-        """Append what ``build`` decides by the state, and wait until the state contains it.
+        """Append the draft that ``build`` returns, and wait until the state contains it.
 
         ``build`` gets an `Attempt` whose ``mark`` is that of the state, so that the locks of its
         draft refuse the append if the state has become outdated. After a conflict ``build`` is
         called again, once the state contains the conflicting transaction. ``build`` must not wait
-        for later transactions: they would be conflicts, because the locks of its draft are checked
-        against a mark that was read before the call.
+        until the state contains later transactions: they would be conflicts, because the locks of
+        its draft are checked against a mark that was read before the call.
 
-        ``timeout``, in seconds, limits the append, and separately the wait. None: the append has
-        the timeout of the client's options, and the wait has no limit. Returns the id of the
-        transaction in ``partition``, None if ``build`` returned None. Raises the errors of
+        ``timeout``, in seconds, limits the append, and separately the wait for the state. None: the
+        append has the timeout of the client's options, and the wait has no limit. Returns the id of
+        the transaction in ``partition``, None if ``build`` returned None. Raises the errors of
         `LogClient.submit`, and those of `applied` that occur before the transaction is sent.
         """
-        followed = self._of(partition)
+        followed = self._followed_partition(partition)
 
         async def decide(attempt: Attempt) -> Draft[T] | None:
             await followed.wait_until_started()
             if attempt.conflict is not None:
                 await followed.wait_until_applied(attempt.conflict)
-            # Read the mark before `build` is called. The state may advance during the call: then
-            # `build` may have decided by the older state, and the newer mark would hide a conflict.
+            # Read the mark before `build` is called. The state may advance during the call. A mark
+            # that is read after the call could include a transaction that `build` has not seen, and
+            # a conflict with this transaction would not be detected.
             mark = followed.mark
             draft = await call_build(build, replace(attempt, mark=mark))
             if draft is None or draft.mark is not None:
@@ -201,19 +203,20 @@ class StateFollower(Generic[T]):
 
         transaction_id = await self._client.submit(partition, decide, timeout=timeout)
         if transaction_id is not None:
-            # The transaction is in the log, whatever becomes of the state.
+            # The transaction is in the log, so an error of the wait is not an error of this call.
             with contextlib.suppress(AnswerLate, *_FINAL):
                 await self.applied(partition, transaction_id, timeout=timeout)
         return transaction_id
 
-    def _of(self, partition: int) -> _Followed[T]:
+    def _followed_partition(self, partition: int) -> _Followed[T]:
+        """Return a followed partition. Raises ValueError for another one."""
         if partition not in self._followed:
             raise ValueError(f"partition {partition} is not followed")
         return self._followed[partition]
 
 
 class _Followed(Generic[T]):
-    """One partition that is followed: its mark, and the calls that wait for the mark."""
+    """One partition that is followed: `run` applies its log, and other calls wait for its mark."""
 
     def __init__(self, client: LogClient[T], state: FollowedState[T], number: int) -> None:
         self.mark = NO_TRANSACTION
@@ -222,9 +225,9 @@ class _Followed(Generic[T]):
         self._state = state
         self._number = number
         self._started = False
-        """Whether any call of `_follow` has read the mark of the state."""
+        """Whether the mark of the state was read at least once."""
         self._mark_was_read = False
-        """Whether the last call of `_follow` has read the mark of the state."""
+        """Whether the mark of the state was read by the last call of `_follow`."""
         self._end_error: Exception | None = None
         """The error that ended `run`; None while `run` continues.
 
@@ -239,7 +242,7 @@ class _Followed(Generic[T]):
         """Apply transactions until `stop`, or until an error that no retry can correct."""
         try:
             await self._follow_with_retries()
-        finally:  # Also if this task is cancelled: the calls that wait would never return.
+        finally:  # Also if this task is cancelled. Otherwise the waiting calls would never return.
             if self._end_error is None:
                 self._end_error = ClientClosed()
             self._notify()
@@ -262,7 +265,7 @@ class _Followed(Generic[T]):
             await self._wait_for_change()
 
     async def _follow_with_retries(self) -> None:
-        """See `run`."""
+        """Apply transactions as `run` does; call `_follow` again after an error, with a delay."""
         failures = 0
         while not self._stopping.is_set():
             mark_before = self.mark
@@ -299,9 +302,10 @@ class _Followed(Generic[T]):
                 await self._pause(delay)
 
     async def _follow_uncancelled(self) -> None:
-        """Call `_follow`. If the state awaits what others have cancelled, raise RuntimeError.
+        """Call `_follow`. Raise RuntimeError for a CancelledError that does not cancel this task.
 
-        That is an error of the state like any other: this task goes on.
+        Such an error comes from a task or a future that the state awaits and that was cancelled. It
+        must not end this task: it is retried like any other error of the state.
         """
         try:
             await self._follow()
@@ -312,7 +316,7 @@ class _Followed(Generic[T]):
             raise RuntimeError("the state awaited something that was cancelled") from error
 
     async def _follow(self) -> None:
-        """Read the mark of the state, and apply what follows it."""
+        """Read the mark of the state, and apply the transactions after it."""
         self._mark_was_read = False
         self.mark = await self._state.mark(self._number)
         self._mark_was_read = self._started = True
@@ -320,7 +324,7 @@ class _Followed(Generic[T]):
         async with self._client.stream({self._number: self.mark}, data=True) as stream:
             self._stream = stream
             if self._stopping.is_set():
-                return  # `stop` was called before it could close this stream.
+                return  # `stop` was called before ``_stream`` was set, and could not close it.
             async for transaction in stream:
                 await self._state.apply(transaction)
                 self.mark = transaction.id
@@ -349,6 +353,6 @@ class _Followed(Generic[T]):
             raise new_instance(self._end_error)
 
     def _notify(self) -> None:
-        """Wake up the calls that wait; each of them reads the mark again."""
+        """Wake up the waiting calls; each of them checks its condition again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

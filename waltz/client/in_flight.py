@@ -1,6 +1,6 @@
-"""Limit the appends in flight (sent or to be sent, without an outcome) of one partition.
+"""Limit the appends of one partition that are in flight. Waits on the event loop.
 
-Waits on the event loop.
+An append is *in flight* from when it may be sent until it has an outcome.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
-    """A call of `InFlightLimit.enter` that waits: its number of appends, and their bytes."""
+    """A waiting call of `InFlightLimit.enter`: ``count`` appends with ``size`` bytes of data."""
 
     count: int
     size: int
@@ -20,11 +20,11 @@ class _Waiter:
 
 
 class InFlightLimit:
-    """Allows ``max_count`` appends at a time, with ``max_bytes`` in total.
+    """Allows ``max_count`` appends in flight, with ``max_bytes`` of data in total.
 
-    A call that is larger than these limits may enter when no other append is in flight. Calls enter
-    in their order: smaller calls behind a large one wait, too, so that the large call is not
-    delayed forever.
+    A call that exceeds these limits by itself may enter when no append is in flight. Calls enter in
+    the order in which they were made: smaller calls behind a large one wait, too, so that the large
+    call is not delayed forever.
     """
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
@@ -51,9 +51,10 @@ class InFlightLimit:
         try:
             await waiter.entered
         except asyncio.CancelledError:
-            # If the waiter was not admitted, its future is cancelled. `_admit` removes it from the
-            # head of the queue, and then admits those behind it. A waiter that was admitted just
-            # before the cancellation must leave, because its caller does not call `leave`.
+            # If this call was not admitted, its future is cancelled, and `_admit` removes it from
+            # the queue as soon as it is the first. Then others behind it may enter. If this call
+            # was admitted just before the cancellation, it must leave, because its caller does not
+            # call `leave`.
             if waiter.entered.cancelled():
                 self._admit()
             else:
@@ -69,14 +70,15 @@ class InFlightLimit:
     def remove_limits(self) -> None:
         """Remove the limits: present and later calls of `enter` do not wait.
 
-        Called when the client closes: no outcome will follow that could admit the waiting calls.
+        The appender calls this when the client is closed or fails. No outcome would follow that
+        could admit the waiting calls.
         """
         self._unlimited = True
         self._admit()
 
     def _admit(self) -> None:
         """Let waiting calls enter in their order, as far as the limits allow."""
-        # A waiter whose future is done was cancelled: it only leaves the queue.
+        # A call in the queue whose future is done was cancelled, and is only removed.
         while self._queue:
             waiter = self._queue[0]
             if not waiter.entered.done():
@@ -95,5 +97,6 @@ class InFlightLimit:
         )
 
     def _take(self, count: int, size: int) -> None:
+        """Count ``count`` more appends of ``size`` bytes."""
         self.count += count
         self._size += size

@@ -22,6 +22,7 @@ from waltz.net import (
 from waltz.protocol.client_server import Message
 
 _BACKOFF = Backoff(0.1, 3.0)
+"""The delays in seconds between attempts to connect."""
 
 
 class ServerLinkOwner(Protocol):
@@ -40,10 +41,10 @@ class ServerLinkOwner(Protocol):
 class ServerLink(FrameHandler):
     """The link to the server at ``endpoint``, with one connection at a time.
 
-    A link is the handler of its `ReconnectingLink` (as a `waltz.net.link.LinkHandler`) and of the
-    present `FrameConnection`. ``seqs`` yields growing numbers for connections, and ``seq`` is the
-    number of the last connection, -1 before the first one. A server accepts a mount only on the
-    client's connection with the largest number.
+    A `ReconnectingLink` calls `open`, `up` and `down` (as a `waltz.net.link.LinkHandler`), and the
+    present `FrameConnection` calls `received` and `lost`. ``seqs`` yields growing numbers for
+    connections, and ``seq`` is the number of the last connection, -1 before the first one. A server
+    accepts a mount only on the client's connection with the largest number.
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class ServerLink(FrameHandler):
         self._owner = owner
         self._dialer = dialer
         self._seqs = seqs
-        # The loss of a working connection is not logged as a warning, because every restart of a
-        # server causes it. If the loss has consequences, appends and streams raise errors.
+        # The loss of a working connection is only logged for debugging, because every restart of a
+        # server causes one. If the loss has consequences, appends and streams raise errors.
         self._link: ReconnectingLink[FrameConnection] = ReconnectingLink(
             f"server {join_address(*endpoint)}", self, _BACKOFF, loss_level=logging.DEBUG
         )
@@ -71,7 +72,7 @@ class ServerLink(FrameHandler):
 
     @property
     def problem(self) -> str:
-        """Which server is not connected, and why; "" while it is, and before the first failure."""
+        """Which server is not connected, and why; "" while connected and before a first failure."""
         why = self._link.problem
         return f"server {join_address(*self.endpoint)}: {why}" if why else ""
 
@@ -103,7 +104,7 @@ class ServerLink(FrameHandler):
             self._link.connection.resume_reading()
 
     def stop(self) -> asyncio.Task[None]:
-        """Close permanently, without a call of the owner. Await the returned task for the end."""
+        """Close permanently, without a call of the owner. The returned task waits for the end."""
         return self._link.stop()
 
     async def open(self) -> FrameConnection:
@@ -131,9 +132,9 @@ class ServerLink(FrameHandler):
 
     def received(self, bodies: list[bytes]) -> None:
         """See FrameHandler."""
-        # The server works: after this connection, the backoff begins with the smallest delay again.
+        # The server works, so after a loss of this connection the delays begin small again.
         self._link.mark_useful()
-        # The owner gets no messages before its ``up``, and none after `stop`.
+        # The owner gets no messages before the call of its ``up``, and none after `stop`.
         if self.connected:
             self._owner.received(self, bodies)
 

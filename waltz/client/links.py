@@ -16,7 +16,7 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import Dialer
 
 _MOST_PROBLEMS = 3
-"""An error names at most this many of the servers that are not connected."""
+"""The most servers without a connection, and partitions without a server, that an error names."""
 
 
 class LinkUser(Protocol):
@@ -82,14 +82,15 @@ class Links:
         return place is not None and place.link is link
 
     def problems(self) -> str:
-        """Return the end of an error's text: what keeps partitions from being served, or "".
+        """Return the end of an error's text: why wanted partitions may not be served, or "".
 
-        That is which servers are not connected, and why, and which partitions have no server: then
-        no server runs, or ZooKeeper does not answer.
+        It names the servers that are not connected, with the reasons, and the partitions without a
+        server. A partition has no server if no server runs, or if ZooKeeper does not answer.
         """
-        found = [link.problem for link in self._links.values() if link.problem]
-        text = f"; not connected: {'; '.join(found[:_MOST_PROBLEMS])}" if found else ""
-        if ownerless := sorted(self._wanted - self._placed.keys())[:_MOST_PROBLEMS]:
+        problems = [link.problem for link in self._links.values() if link.problem]
+        text = f"; not connected: {'; '.join(problems[:_MOST_PROBLEMS])}" if problems else ""
+        ownerless = sorted(self._wanted - self._placed.keys())[:_MOST_PROBLEMS]
+        if ownerless:
             text += (
                 f"; ZooKeeper has named no server for partition {', '.join(map(str, ownerless))}: "
                 "check also that a majority of its servers is running"
@@ -100,7 +101,7 @@ class Links:
         """Drop all partitions and stop all links. The user is not called any more."""
         self._wanted.clear()
         self._placed.clear()
-        self._stop_unused()  # Without a placed partition, every link is unused.
+        self._stop_unused()  # No partition is placed, so every link is unused.
 
     async def close(self) -> None:
         """Close all connections, without a call of the user. Call this once."""
@@ -123,7 +124,7 @@ class Links:
         self._user.received(link, bodies)
 
     def _partitions_at(self, link: ServerLink) -> list[tuple[int, int]]:
-        """Return the partitions whose present server is that of ``link``, with generations."""
+        """Return each partition whose present server is that of ``link``, with its generation."""
         return [
             (partition, place.generation)
             for partition, place in self._placed.items()

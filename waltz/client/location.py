@@ -57,14 +57,15 @@ def find_cluster(
     the environment is not read. Without one, the cluster is the first of these that exists:
 
     1. the description at the path in ``WALTZ_CLUSTER``
-    2. the cluster of ``WALTZ_ZOOKEEPER``, or that of the profile in ``WALTZ_PROFILE``; with both,
-       only the root, the TLS settings and the access are those of the profile
+    2. the cluster of ``WALTZ_ZOOKEEPER``, or that of the profile in ``WALTZ_PROFILE``; if both are
+       set, the addresses of ZooKeeper are those of the variable, and the profile has the rest
     3. the local cluster whose description is in the working directory
     4. the cluster of the profile in use
 
-    ``root``, ``tls`` and ``access``, then ``WALTZ_ZOOKEEPER``, ``WALTZ_ROOT``, ``WALTZ_TLS`` and
-    ``WALTZ_ACCESS``, override what is found. Raises ClusterNotFound, and
-    waltz.runtime.configuration.ConfigError for a file of ``WALTZ_TLS`` or of a profile.
+    Single settings come first from ``root``, ``tls`` and ``access``, then from ``WALTZ_ZOOKEEPER``,
+    ``WALTZ_ROOT``, ``WALTZ_TLS`` and ``WALTZ_ACCESS``, and then from the cluster that is found.
+    Raises ClusterNotFound, and waltz.runtime.configuration.ConfigError if the file of TLS settings
+    that ``WALTZ_TLS`` or a profile names cannot be used.
     """
     variables = environment if place is None else {}
     zookeeper = variables.get("WALTZ_ZOOKEEPER")
@@ -116,9 +117,9 @@ def _described(
 
 
 def _profile(name: str | None, environment: Mapping[str, str]) -> Profile | None:
-    """Return the profile ``name``; without a name the profile in use, None if there is none.
+    """Return the profile ``name``, or without a name the profile in use; None if there is none.
 
-    Raises ClusterNotFound.
+    Raises ClusterNotFound if the profile cannot be used.
     """
     try:
         return find_profile(name, environment)
@@ -131,7 +132,8 @@ def _file_of(place: str | Path | None, variable: str | None, *, is_named: bool) 
 
     ``variable`` is the value of ``WALTZ_CLUSTER``. ``is_named`` tells whether
     ``WALTZ_ZOOKEEPER`` (even if it is empty) or ``WALTZ_PROFILE`` is set: then the description in
-    the working directory is not used.
+    the working directory is not used. Raises ClusterNotFound if ``variable`` names a file of
+    another kind.
     """
     if place is not None:
         is_file = isinstance(place, Path) or place.endswith(".json")
@@ -166,7 +168,8 @@ def _tls_of_profile(profile: Profile) -> TlsConfig | None:
 def _tls_of(value: str | None) -> TlsConfig | None:
     """Return the TLS settings that ``value`` means: ``on``, ``off`` or the path of a file.
 
-    ``value`` is that of ``WALTZ_TLS`` or of a profile. Returns None if it is empty.
+    ``value`` is that of ``WALTZ_TLS`` or of a profile. Returns None if it is empty. Raises
+    waltz.runtime.configuration.ConfigError if the file cannot be used, and ExtraMissing.
     """
     match (value or "").lower():
         case "":

@@ -47,9 +47,9 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class HeaderRange:
-    """Headers of committed transactions with consecutive ids, and the high-water mark.
+    """Headers with consecutive ids, and the high-water mark when they were read.
 
-    The high-water mark is that of the time when the headers were read.
+    They are the headers of committed transactions.
     """
 
     headers: tuple[RecordHeader, ...]
@@ -173,7 +173,7 @@ class LogBulk(abc.ABC):
             seconds = self._options.answer_timeout
         return await in_time(work, seconds, missing, self._problems)
 
-    # The methods that an implementation provides.
+    # The methods below are those that an implementation provides.
 
     @abc.abstractmethod
     def _problems(self) -> str:
@@ -187,16 +187,21 @@ class LogBulk(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange: ...
+    async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
+        """Return verified records in wire form. Raises the errors of `records` but AnswerLate."""
 
     @abc.abstractmethod
-    async def _read_headers(self, partition: int, request: ReadHeaders) -> HeaderRange: ...
+    async def _read_headers(self, partition: int, request: ReadHeaders) -> HeaderRange:
+        """Return headers. Raises the errors of `headers` but AnswerLate."""
 
     @abc.abstractmethod
     async def _append_batch(
         self, partition: int, appends: Sequence[Append], seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append one or more ``appends`` with one mark, within ``seconds`` (None: no timeout)."""
+        """Append one or more ``appends``, which have one mark, as `append` describes.
+
+        ``seconds`` is the timeout (None: no timeout).
+        """
 
 
 def _appends_of(

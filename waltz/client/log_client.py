@@ -330,9 +330,9 @@ class LogClient(ClientBase[DataT]):
 
         Returns `Appended` if the append is in the log, and `Absent` if it is not and never will be.
         The client that made the append returns one of these, unless the log has lost transactions.
-        Another client returns `Absent` only if the log proves it, by one of two transactions: one
-        of a later append of the same client, or one of a later generation of the partition. Without
-        this proof it returns None: the append is not in the log so far, and may still get there.
+        Another client returns `Absent` only if the log proves it, by a transaction of a later
+        append of the same client, or of a later generation of the partition. Without this proof
+        the result is None: the append is not in the log so far, and may still get there.
 
         Raises ClientAhead if the log ends before ``after``, and the errors of `mount`.
         """
@@ -378,9 +378,9 @@ class LogClient(ClientBase[DataT]):
     def _checked_bounds(
         self, partitions: int | Mapping[int, int], after: int, until: int | Mapping[int, int] | None
     ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Return `stream_bounds`.
+        """Check the arguments of `stream`, and return them in the form of `stream_bounds`.
 
-        Raises PartitionUnknown, the errors of an ended client, TypeError and ValueError.
+        Raises PartitionUnknown, ClientClosed, ClientFailed, TypeError and ValueError.
         """
         check_bounds(partitions, after, until)
         marks, ends = stream_bounds(partitions, after, until)
@@ -389,6 +389,7 @@ class LogClient(ClientBase[DataT]):
         return marks, ends
 
     async def _outcome(self, req_id: ReqId, after: int) -> Appended | Absent | None:
+        """Return what `outcome` returns, without a timeout."""
         is_settled = req_id.client_id == self.client_id and await self._wait_for_outcome(req_id)
         # A stream that begins beyond the log's end is empty, and would prove nothing.
         await self._check_mark(req_id.partition, after)

@@ -45,7 +45,7 @@ class MembershipState:
 
     async def end(self) -> None:
         """Stop following the servers."""
-        # First the watch: it would take the end of the membership for a failure.
+        # Cancel the watch first. Otherwise it would report the end of the membership as a failure.
         self._watch.cancel()
         await self._membership.stop()
 
@@ -78,5 +78,6 @@ class MembershipState:
             self._fail("its connection to ZooKeeper was closed")
 
     def _fail(self, reason: str) -> None:
+        """Make `check` raise ClientFailed, and call ``on_failure``."""
         self._failure = reason
         self._on_failure(lambda: ClientFailed(reason))

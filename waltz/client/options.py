@@ -1,4 +1,4 @@
-"""The options of a client, given as arguments. Touches nothing."""
+"""The options of a client, which an application passes to `waltz.connect`. Touches nothing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ClientOptions:
     """The options of a client, with their defaults. Times are in seconds.
 
     Attributes:
-        tls: The TLS settings of connections to servers. None: TLS is on, and any server
-            certificate is accepted, as in Waltz 0.13.2, unless the servers have declared in
-            ZooKeeper that they use plaintext. Given settings are used, whatever the servers have
-            declared.
+        tls: The TLS settings of connections to servers. They are used even if the servers have
+            declared something else in ZooKeeper. None: TLS is off if the servers have declared
+            there that they use plaintext. Otherwise TLS is on, and any server certificate is
+            accepted, as in Waltz 0.13.2.
         access: Which addresses of servers the client dials. ``"inside"``: those that the servers
             have registered, which are valid in the network of the cluster. ``"outside"``: the
             outside addresses in ZooKeeper (``waltz cluster outside``), for a client outside of that
@@ -120,12 +120,13 @@ class ConnectOptions(_PlainOptions, total=False):
 
 
 def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) -> ClientOptions:
-    """Return the options of a client that is opened with these arguments.
+    """Return the options of a client that is opened with these arguments of `waltz.connect`.
 
     This removes ``tls`` and ``zookeeper_access`` from ``options``. Raises TypeError or ValueError.
     """
     known = ConnectOptions.__annotations__
-    if unknown := sorted(options.keys() - known.keys()):
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
         raise TypeError(
             f"connect has no option {unknown[0]}; its options are {', '.join(sorted(known))}"
         )
@@ -153,5 +154,5 @@ def _check_serializer(serializer: object) -> None:
 
 
 def _one_of(choices: tuple[str, ...]) -> str:
-    """Return the choices of an option as a text, such as "'raise', 'skip' or 'raw'"."""
+    """Return two or more choices as a text, such as "'raise', 'skip' or 'raw'"."""
     return f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"

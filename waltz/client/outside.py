@@ -1,8 +1,9 @@
 """Dial the outside addresses of a cluster's servers and storages. Touches network and ZooKeeper.
 
-A client with the access ``outside`` cannot reach the addresses that the processes have registered.
-Its connections are opened by an `OutsideNetwork`, which replaces each address just before it is
-dialed (spec/zookeeper.md section 12).
+The addresses that the processes have *registered* in ZooKeeper are valid in the network of the
+cluster. ZooKeeper may also map them to *outside addresses*, for clients outside of that network. A
+client with the access ``outside`` opens its connections by an `OutsideNetwork`, which replaces each
+registered address just before it is dialed (spec/zookeeper.md section 12).
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 log = logging.getLogger(__name__)
 
 _READ_SECONDS = 2.0
-"""How long a connection waits for ZooKeeper before it uses the addresses that were read last."""
+"""How long a dial waits for ZooKeeper before it uses the addresses that were read last."""
 _REREAD_SECONDS = 5.0
-"""For this long after a failed read, connections use the last addresses without a new read."""
+"""For this long after a failed read, dials use the last addresses and do not read again."""
 
 
 class NoOutsideAddress(DialFailed):
@@ -54,9 +55,10 @@ def network_for(
 ) -> Network:
     """Return the network by which a process with ``access`` reaches ``cluster``.
 
-    None means ``inside``: ``network`` dials the registered addresses. ``known`` are the outside
-    addresses to use while ZooKeeper has none, such as those in a backup of a lost cluster.
-    ``known_storages`` are the `storage_addresses` to use while ZooKeeper has no cluster.
+    With the access ``inside`` or None it is ``network``, which dials the registered addresses.
+    ``known`` are the outside addresses to use while ZooKeeper has none, such as those in a backup
+    of a lost cluster. ``known_storages`` are the `storage_addresses` to use while ZooKeeper has no
+    cluster.
     """
     if access != "outside":
         return network
@@ -66,8 +68,9 @@ def network_for(
 async def read_before_dial(network: Network) -> None:
     """Read the outside addresses that the next dial by ``network`` needs, if it needs any.
 
-    A time limit of the dial then covers no read of ZooKeeper, unless an outside address is that of
-    two ports. Raises DialFailed if no outside addresses can be read.
+    Then a time limit of that dial is for the dial alone, and not for a slow ZooKeeper. There is one
+    exception: if two ports have the same outside address, the dial reads the storages from
+    ZooKeeper. Raises DialFailed if no outside addresses can be read.
     """
     if isinstance(network, OutsideNetwork):
         await network.read_addresses()
@@ -76,8 +79,8 @@ async def read_before_dial(network: Network) -> None:
 class OutsideNetwork:
     """Dials outside addresses by ``network``, and never the registered ones. Implements `Network`.
 
-    The addresses are read from ZooKeeper by the first connection, and again by the first connection
-    after a change.
+    The first dial reads the addresses from ZooKeeper, and so does the first dial after each change
+    there. `network_for` explains the arguments.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class OutsideNetwork:
         self._known = known
         self._known_storages = known_storages
         self._addresses: OutsideAddresses | None = None
+        """The addresses that were read last; None before, and if the cluster has none."""
         self._changes = 0
         """How many changes of the znode ZooKeeper has reported."""
         self._changes_read: int | None = None
@@ -101,6 +105,7 @@ class OutsideNetwork:
         self._failed_at = 0.0
         """When the last read failed, by the event loop's clock."""
         self._reading = asyncio.Lock()
+        """Held during a read, so that the dials that are made meanwhile share its result."""
 
     async def dial(
         self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig
@@ -108,7 +113,7 @@ class OutsideNetwork:
         """Open a connection to the outside address of ``host:port``.
 
         With TLS, the outside host is verified. Raises NoOutsideAddress, TlsMismatch or DialFailed.
-        Unless ``spec`` is that of servers, DialFailed is also raised if another port of a storage
+        Unless ``spec`` is that of servers, DialFailed is also raised if the port of another storage
         has the same outside address.
         """
         registered = join_address(host, port)
@@ -116,7 +121,8 @@ class OutsideNetwork:
         try:
             connection = await self._network.dial(*split_address(outside), spec, handler, tls)
         except DialFailed as problem:
-            # Not DialRefused: a load balancer may refuse while the process behind it runs.
+            # A DialRefused becomes a DialFailed: it would say that the process does not run, but a
+            # load balancer may refuse while the process behind it runs.
             kind = TlsMismatch if isinstance(problem, TlsMismatch) else DialFailed
             raise kind(f"{problem} (outside address of {registered})") from problem
         connection.outside = outside
@@ -133,22 +139,22 @@ class OutsideNetwork:
         return self._network.listener(spec, new_handler, tls, accepted)
 
     async def read_addresses(self) -> None:
-        """Read the outside addresses if they were not read since their last change.
+        """Read the outside addresses, unless they were read after their last change.
 
-        Raises DialFailed if none have been read.
+        Raises DialFailed if they cannot be read, and were not read before.
         """
-        await self._present()
+        await self._current_addresses()
 
     async def _outside_of(self, registered: str, spec: ProtocolSpec) -> str:
         """Return the outside address of ``registered``. Raises DialFailed."""
-        addresses = await self._present()
+        addresses = await self._current_addresses()
         outside = None if addresses is None else addresses.outside_of(registered)
         if outside is None:
             raise NoOutsideAddress(no_outside_address(self._cluster, addresses, registered))
         assert addresses is not None
-        # A server refuses requests for the partitions of another one; a storage does not say which
-        # storage it is. So one storage would answer for two: its replicas would be counted twice,
-        # or compared with themselves.
+        # A server that is dialed in place of another one refuses requests about the other's
+        # partitions. But a storage does not say which storage it is. So one storage would answer
+        # for two: its replicas would be counted twice, or compared with themselves.
         is_of_server = spec.name == CLIENT_SERVER.name
         sharing = () if is_of_server else addresses.sharing(registered)
         if sharing:
@@ -173,27 +179,27 @@ class OutsideNetwork:
             why = str(problem) or f"ZooKeeper did not answer within {_READ_SECONDS:g} s"
             raise DialFailed(f"the storages of the cluster cannot be read: {why}") from problem
 
-    async def _present(self) -> OutsideAddresses | None:
-        """Return the present addresses, None if the cluster has none; read them after a change.
+    async def _current_addresses(self) -> OutsideAddresses | None:
+        """Return the outside addresses, None if the cluster has none; read them after a change.
 
-        If they cannot be read, return those that were read last. Raises DialFailed if none were.
-        Connections that are opened at once wait for one read.
+        If they cannot be read, return those that were read last, or raise DialFailed if none were.
+        Dials that are made at the same time wait for one read.
         """
         begun = asyncio.get_running_loop().time()
         async with self._reading:
             if self._changes_read == self._changes:
                 return self._addresses
             if self._failure is not None:
-                # The first read failed while this call waited for it, so the call fails, too.
+                # A first read failed while this call waited for its result: do not read again.
                 if self._changes_read is None and begun <= self._failed_at:
                     raise DialFailed(f"the outside addresses cannot be read: {self._failure}")
-                # While ZooKeeper does not answer, not every connection waits for another read.
+                # While ZooKeeper does not answer, not every dial waits for another read.
                 if self._changes_read is not None and begun < self._failed_at + _REREAD_SECONDS:
                     return self._addresses
             return await self._read()
 
     async def _read(self) -> OutsideAddresses | None:
-        """Read the addresses; see `_present`."""
+        """Read the addresses. After an error, do what `_current_addresses` describes."""
         # A change that is reported during the read may be missing in its result.
         changes = self._changes
         try:
@@ -214,17 +220,20 @@ class OutsideNetwork:
         return self._addresses
 
     def _changed(self) -> None:
+        """Note that ZooKeeper has reported a change of the znode."""
         self._changes += 1
 
 
 async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dict[str, str]:
     """Return the outside addresses of the registered servers, by registered address.
 
-    Servers without an outside address are left out. If no server has one, this waits for up to
-    ``seconds`` (None: no limit): the operator writes outside addresses a little after the servers
-    have registered. Then it raises ClusterUnreachable, as it does if ZooKeeper does not answer or
-    the data cannot be decoded. The result is empty if no server is registered, or there is no
-    cluster.
+    Servers without an outside address are left out. The result is empty if no server is registered,
+    or there is no cluster.
+
+    If servers are registered and none of them has an outside address, wait for one, because the
+    operator writes outside addresses a little after the servers have registered. Raises
+    ClusterUnreachable if there is none after ``seconds`` (None: no limit), if ZooKeeper does not
+    answer or refuses, or if the data cannot be decoded.
     """
     changed = asyncio.Event()
     zookeeper_answered = False
@@ -238,17 +247,17 @@ async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dic
                 stored = await read_outside_addresses(cluster, changed.set)
                 registered = sorted(each.address for each in membership.servers().values())
                 addresses = None if stored is None else stored.value
-                found = _outside_addresses_of(registered, addresses)
-                if found or not registered:
-                    return found
+                reachable = _outside_addresses_of(registered, addresses)
+                if reachable or not registered:
+                    return reachable
                 if not zookeeper_answered:
                     log.info("no server has an outside address yet; waiting for one")
                 zookeeper_answered = True
                 await changed.wait()
     except NoCluster:
         return {}
-    except MalformedMetadata as malformed:
-        raise ClusterUnreachable(str(malformed)) from None
+    except (MalformedMetadata, StoreError) as problem:
+        raise ClusterUnreachable(str(problem)) from None
     except TimeoutError:
         if not zookeeper_answered:
             raise no_answer_of_zookeeper(seconds) from None
@@ -258,10 +267,10 @@ async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dic
 def no_outside_address(
     cluster: Cluster, addresses: OutsideAddresses | None, *registered: str
 ) -> str:
-    """Return the text of an error: ``registered`` have no outside address in ``addresses``."""
+    """Return the text of an error: the ports ``registered`` have no outside address."""
     verb = "has" if len(registered) == 1 else "have"
-    any_known = addresses is not None and addresses.addresses
-    others = "" if any_known else ", nor has any other process"
+    others_have = addresses is not None and addresses.addresses
+    others = "" if others_have else ", nor has any other process"
     return (
         f"{', '.join(registered)} {verb} no outside address in {cluster.paths.outside} in "
         f"ZooKeeper{others}: on Kubernetes, check that the access from outside is open and ready; "

@@ -1,8 +1,9 @@
 """Read committed records directly from replicas. Touches network and ZooKeeper.
 
 The caller reads only transactions that it knows to be committed, and verifies the returned records,
-which are in their form on disk. A request names the store session of the partition's metadata in
-ZooKeeper. A replica refuses the request if the session on its disk is another one.
+which are in their form on disk. A *store session* is the period in which one server writes the
+replicas of a partition (docs/concepts.md). A request names the session that the partition's
+metadata in ZooKeeper have. A replica refuses the request if the session on its disk is another one.
 
 A newer session may begin before the replica answers, and the recovery of this session may truncate
 the replica. Therefore the metadata are read again after each answer, and the answer is dropped if
@@ -47,7 +48,7 @@ _SESSION_MS = 30_000
 _ANSWER_SECONDS = 10.0
 """How long a storage may take to connect and answer before the next one gets the request."""
 SILENT_SECONDS = 60.0
-"""How long a storage that did not answer in time gets requests only after the others."""
+"""For how long a storage that did not answer in time is the last one to get requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +83,12 @@ class ReplicaReader:
         self._tls = tls
         self._network = network_for(self._cluster, access, network)
         self._open: dict[str, RpcConnection] = {}
+        """The last connection to each storage, which may be closed by now."""
         self._warned: set[str] = set()
         """The storages of which a missing outside address was logged."""
         self._clock = clock
         self._silent_until: dict[str, float] = {}
-        """For each storage that did not answer in time, until when it comes last."""
+        """For each storage that did not answer in time: until when, by the clock, it comes last."""
         self._last_metadata: dict[int, PartitionMetadata] = {}
         """For each partition the metadata that were read last."""
 
@@ -120,14 +122,15 @@ class ReplicaReader:
         """Return one or more unchecked records from ``wanted.first_id`` on.
 
         Returns None if no replica returned records, or the store session has changed: the caller
-        may call again. Cached metadata are used only for the request. Metadata that are read after
-        the answer decide whether the answer is valid
-        (`test_replicas_are_read_across_failures_and_sessions`).
+        may call again. The request uses metadata from the cache. But only metadata that are read
+        after the answer decide whether the answer is valid
+        (`test_replicas_are_read_across_failures_and_sessions`). Raises the errors of reading these
+        metadata from ZooKeeper.
         """
         metadata = self._last_metadata.get(wanted.partition) or await self._read_metadata(
             wanted.partition
         )
-        # A storage that is silent comes last: otherwise each range of a long read waits for it.
+        # A silent storage comes last: otherwise each range of a long read would wait for it.
         for storage in sorted(_request_order(metadata, wanted), key=self._is_silent):
             records = await self._request_records(storage, metadata.session_id, wanted)
             if records is None:
@@ -146,7 +149,7 @@ class ReplicaReader:
         await self._store.close()
 
     def _is_silent(self, storage: str) -> bool:
-        """Whether the storage has not answered in time, in the last `SILENT_SECONDS`."""
+        """Whether the storage failed to answer in time within the last `SILENT_SECONDS`."""
         return self._clock() < self._silent_until.get(storage, -math.inf)
 
     async def _read_metadata(self, partition: int) -> PartitionMetadata:
@@ -160,8 +163,8 @@ class ReplicaReader:
     ) -> StoredBatch | None:
         """Request records from one storage. Return None if it fails, refuses, or has no records."""
         try:
-            # The time limit is for the storage alone: ZooKeeper is read before. Otherwise a slow
-            # ZooKeeper would make storages count as silent.
+            # What a connection needs from ZooKeeper is read before the time limit begins. Otherwise
+            # a slow ZooKeeper would make storages count as silent.
             params = None if self._is_connected(storage) else await self._read_before_connecting()
             async with asyncio.timeout(_ANSWER_SECONDS):
                 connection = (
@@ -198,11 +201,12 @@ class ReplicaReader:
         return answer.records if answer.records.count else None
 
     def _is_connected(self, storage: str) -> bool:
+        """Whether ``_open`` has a usable connection to the storage."""
         connection = self._open.get(storage)
         return connection is not None and not connection.closed
 
     async def _read_before_connecting(self) -> StoreParams:
-        """Read what a new connection needs from ZooKeeper.
+        """Read what a new connection needs from ZooKeeper; return the key and size of the cluster.
 
         Raises DialFailed if the outside addresses cannot be read.
         """
@@ -222,10 +226,10 @@ class ReplicaReader:
 
 
 def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
-    """Return the replicas of the store session of ``metadata``, in the order of the requests.
+    """Return the storages of the replicas that take part in the store session of ``metadata``.
 
-    The requests of one reader for one range have the same ``last_id``, and begin with the same
-    replica. Readers of different ranges are distributed over the replicas.
+    They are in the order of the requests. All requests for one range have the same ``last_id``, and
+    so the same order. Requests for different ranges are distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     if not taking_part:

@@ -96,16 +96,17 @@ class RequestClient:
         """Raise ClientAhead if the partition's log ends before ``mark`` (None: do nothing).
 
         With a mark beyond the end of the log, no lock would ever refuse an append: the server
-        compares the mark with the transactions that took the locks, and each of them is older than
-        the mark. A server of a version before `client_numbers.APPEND_ANSWERS_SINCE` does not
-        compare the mark of an append with the end of the log, so the client does.
+        compares the mark with the transactions that took the locks, and all of them are before the
+        mark. A server of a version before `client_numbers.APPEND_ANSWERS_SINCE` does not compare
+        the mark of an append with the end of the log, so the client does.
         """
         confirmations = 0
         while mark is not None and mark > self.known_mark(partition):
             log_mark = await self.read_mark(partition)
             if log_mark >= mark:
                 return
-            # A server that has just lost the partition answers with an old end of the log.
+            # One answer is not enough: a server that has just lost the partition answers with an
+            # old end of the log.
             confirmations += 1
             if confirmations == AHEAD_CONFIRMATIONS:
                 raise ClientAhead(partition, mark, log_mark)
@@ -119,7 +120,7 @@ class RequestClient:
         return answer.data
 
     async def read_range(self, partition: int, request: ReadRecords | ReadHeaders) -> Answer:
-        """Return a range, which may be empty.
+        """Return the answer with a range, which may be empty.
 
         Raises ClientAhead, DataCorrupt, PermissionDenied or ServerTooOld.
         """
@@ -137,8 +138,8 @@ class RequestClient:
     def send(self, partition: int, request: ReadRequest, on_answer: OnAnswer) -> None:
         """Send a request; `OnAnswer` tells when ``on_answer`` is called.
 
-        Raises ClientClosed or ClientFailed after `end`. A stream uses this method for thousands of
-        requests, because it creates no future for each request.
+        A stream uses this method for thousands of requests, because this method creates no future.
+        Raises ClientClosed or ClientFailed after `end`.
         """
         if self._end_error is not None:
             raise self._end_error()
@@ -212,9 +213,9 @@ class RequestClient:
 
         def on_answer(answer: Answer | None) -> None:
             if not future.done():
-                # Drop the answer's token: it is this function, which refers to the future, which
-                # would refer to the answer. This reference cycle would keep megabytes of records
-                # until the garbage collector runs.
+                # Drop the answer's token, which is this function. Otherwise there would be a
+                # reference cycle: function, future, answer, function. It would keep megabytes of
+                # records until the garbage collector runs.
                 future.set_result(None if answer is None else answer._replace(token=None))
 
         requests = self._requests_of(partition)
@@ -240,7 +241,7 @@ class RequestClient:
         requests = self._partitions[partition]
         messages = requests.effects.take_messages()
         link = self._link_of.get(partition)
-        # Without a link the messages are dropped: `attach` produces again those still needed.
+        # Without a link, drop the messages: `attach` produces again those that are still needed.
         if messages and link is not None:
             link.send(messages)
         for answer in requests.effects.take_results():

@@ -35,7 +35,7 @@ _WITHOUT_EFFECT = {
     "ssl.": "it is for the command line, whose tools of Waltz 0.13.2 share a file with clients",
     "zookeeper.connectTimeout": "it is for the command line of Waltz 0.13.2",
 }
-"""The keys of Waltz 0.13.2 that have no effect here, and why.
+"""The keys of Waltz 0.13.2 that have no effect here, each with the reason.
 
 A key that ends with a dot stands for all keys that begin with it."""
 
@@ -80,10 +80,11 @@ class TlsFile(Settings, TlsSettings):
 def read_client_settings(
     path: Path | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[str, str, ClientOptions]:
-    """Return ZooKeeper's address, the cluster's root and the options.
+    """Return the addresses of ZooKeeper, the cluster's root and the options.
 
-    Settings come from the file at ``path`` and from environment variables, which take precedence
-    (``WALTZ_CLUSTER_ROOT`` is ``cluster.root``). Raises waltz.runtime.configuration.ConfigError.
+    Settings come from the file at ``path`` (None: no file) and from environment variables, which
+    take precedence; ``WALTZ_CLUSTER_ROOT`` is ``cluster.root``. Raises
+    waltz.runtime.configuration.ConfigError.
     """
     settings = read_settings(ClientSettings, path, environment)
     options = ClientOptions(

@@ -1,8 +1,9 @@
 """A stream of a `Client`: its feeds, its buffer, and its batches. Touches the network.
 
-A stream with data reads ranges of records (`waltz.client.stream_ranges`). A stream without data, or
-from servers that are too old for ranges, uses feeds. Its feeds have connections and a client id of
-their own, so they are independent of the client's appends and of other streams.
+A stream with data requests ranges of records (`waltz.client.stream_ranges`). A stream uses feeds
+instead if it is without data, or if a server is too old for ranges. The *feed* of a partition has
+its transactions in order, without their data. The feeds of a stream have connections and a client
+id of their own, so they are independent of the client's appends and of other streams.
 `waltz.client.core.feed` keeps the order and drops repeated transactions.
 """
 
@@ -97,16 +98,17 @@ class ServerStream(LogStream[DataT_co]):
         self._buffered = 0
         """The number of transactions in ``_buffer``."""
         self._paused = False
-        """Whether `_pause` was called after the last `_resume`."""
+        """Whether the stream does not read from its connections; see `_pause`."""
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
         """Set when records or answers arrive, when the stream fails, and when it is closed."""
         self._begun = False
+        """Whether a loop over `batches` has begun."""
         self._closed = False
 
     @override
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
-        # Before the ``try``: the refusal of a second loop must not end the first.
+        # Refuse a second loop before the ``try``, whose end would close the stream of the first.
         if self._begun:
             raise ClientClosed(ITERATED_TWICE)
         if self._closed:
@@ -155,24 +157,24 @@ class ServerStream(LogStream[DataT_co]):
         for item in decode_received(parse, bodies, link.version):
             partition = item.partition if isinstance(item, FeedRun) else item.req_id.partition
             if self._link_of.get(partition) is not link:
-                continue  # The partition has another link by now.
+                continue  # The partition has another link by now: the message is out of date.
             if isinstance(item, FeedRun):
-                self._feeds[partition].fed(item.records)
+                self._feeds[partition].feed_received(item.records)
             else:
                 self._feeds[partition].received(item)
                 self._check_feed(partition)
             self._perform(partition)
-        # The ticker does not run while all partitions are mounted. An answer, for example a denied
-        # feed request, may have ended a mount, and only the ticker mounts again.
+        # The ticker stops when all partitions are mounted. An answer may have ended a mount, for
+        # example the denial of a feed request, and only a tick mounts the partition again.
         self._ticker.start()
         if self._buffered >= self._dependencies.buffer:
             self._pause()
 
     async def _from_ranges_or_feeds(self) -> AsyncIterator[list[Transaction[Any]]]:
-        """Yield the transactions: with data from ranges, otherwise from feeds.
+        """Yield the transactions: those with data from ranges, those without data from feeds.
 
         If a server is too old for ranges, continue with feeds, and read the data of each
-        transaction by a request of its own.
+        transaction by a separate request.
         """
         if not self._with_data:
             await self._start_feeds(self._after)
@@ -194,7 +196,8 @@ class ServerStream(LogStream[DataT_co]):
     async def _start_feeds(self, after: Mapping[int, int]) -> None:
         """Take a client id, and begin the feeds of the partitions that are not complete.
 
-        ``after`` maps each partition to the transaction after which its feed begins.
+        ``after`` maps each partition to the transaction after which its feed begins. Raises the
+        error of a stream that has failed or was closed meanwhile.
         """
         client_id = await self._dependencies.new_client_id()
         if self._failure is not None:
@@ -258,14 +261,14 @@ class ServerStream(LogStream[DataT_co]):
         return records
 
     async def _wait(self) -> None:
-        """Wait until ``_changed`` is set again. Raises ClientClosed if the stream is closed."""
+        """Wait until ``_changed`` is set next. Raises ClientClosed if the stream is closed."""
         if self._closed:
             raise ClientClosed
         self._changed.clear()
         await self._changed.wait()
 
     async def _wait_unless_failed(self) -> None:
-        """Do the same as `_wait`, but first raise the error of a stream that has failed."""
+        """Raise the error of a stream that has failed; otherwise do the same as `_wait`."""
         if self._failure is not None:
             raise self._failure
         await self._wait()
@@ -278,7 +281,7 @@ class ServerStream(LogStream[DataT_co]):
     async def _from_feeds_with_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions in order, with data that is read ahead in limited memory."""
         dependencies = self._dependencies
-        data = FedData(
+        reads = FedData(
             dependencies.request_client,
             dependencies.deserializer,
             self._changed.set,
@@ -286,11 +289,12 @@ class ServerStream(LogStream[DataT_co]):
         )
         while (records := await self._next_records()) is not None:
             unread = deque(records)
-            while unread or data:
-                while unread and data.has_room():
-                    data.request(unread.popleft())
-                if data.can_take():
-                    if batch := data.take():
+            while unread or reads:
+                while unread and reads.has_room():
+                    reads.request(unread.popleft())
+                if reads.can_take():
+                    batch = reads.take()
+                    if batch:  # It is empty if all its transactions are skipped.
                         yield batch
                 else:
                     # Not `_wait_unless_failed`: if the stream has failed, the transactions whose
@@ -331,7 +335,7 @@ class ServerStream(LogStream[DataT_co]):
         """Send the messages that a feed has produced, and buffer its new transactions."""
         effects, link = self._feeds[partition].effects, self._link_of.get(partition)
         messages = effects.take_messages()
-        # Without a link the messages are dropped: `attach` produces again those still needed.
+        # Without a link, drop the messages: `attach` produces again those that are still needed.
         if messages and link is not None:
             link.send(messages)
         self._buffer_records(partition, effects.take_results())

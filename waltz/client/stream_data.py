@@ -1,6 +1,8 @@
-"""Read the data of fed transactions ahead of the application, by one request for each transaction.
+"""Read the data of fed transactions, by one request for each transaction. Touches the network.
 
-A stream does this only if a server is too old for reads of ranges. Touches no connection itself.
+A feed has no data. A stream uses this module only if a server is too old for requests for ranges.
+Data are read ahead: before the application wants them, but only up to limits. The client's
+`RequestClient` sends the requests.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from waltz.client.request_client import RequestClient
 from waltz.client.stream_ranges import fed_transaction
 
 _READ_AHEAD_TRANSACTIONS = 500
-"""How many transactions are read ahead of the application."""
+"""The most transactions whose data are read ahead of the application."""
 
 _READ_AHEAD_BYTES = 32 << 20
-"""How many bytes of data are read ahead of the application."""
+"""The most bytes of data that are read ahead; `ReadAhead` estimates them."""
 
 
 @dataclass(slots=True)
@@ -42,8 +44,8 @@ class _DataRead:
 class FedData:
     """The reads of the data of fed transactions, in the order of the transactions.
 
-    ``on_answer`` is called when an answer arrives. ``end_error`` returns the error to raise for
-    a read that has no answer because the client ended.
+    A `FedData` without reads is false. ``on_answer`` is called when an answer arrives.
+    ``end_error`` returns the error to raise for a read that has no answer because the client ended.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class FedData:
         self._end_error = end_error
         self._ahead = ReadAhead(_READ_AHEAD_BYTES, _READ_AHEAD_TRANSACTIONS)
         self._reads: deque[_DataRead] = deque()
-        """The transactions that `take` has not returned."""
+        """The reads that `take` has not removed, in the order of the calls of `request`."""
 
     def __bool__(self) -> bool:
         return bool(self._reads)
@@ -69,7 +71,10 @@ class FedData:
         return self._ahead.has_room()
 
     def request(self, record: FeedRecord) -> None:
-        """Request the data of a fed transaction, unless the client has ended."""
+        """Request the data of a fed transaction.
+
+        If the client has ended, the read is done at once, without an answer.
+        """
         read = _DataRead(record)
         self._reads.append(read)
 
@@ -81,7 +86,7 @@ class FedData:
 
         self._ahead.requested()
         if self._request_client.ended:
-            # Not `send`, which raises at once: first, `take` returns the data that have arrived.
+            # `send` would raise the error now, before `take` has returned the data that arrived.
             on_answer(None)
             return
         request = ReadData(record[FEED_TRANSACTION_ID])

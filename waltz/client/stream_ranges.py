@@ -1,9 +1,9 @@
 """Read a stream with data by requests for ranges of records, without a feed. Touches the network.
 
-A *range* is a run of consecutive records of one partition, with their data. The stream requests the
-next range of a partition before the application has taken the last one, but not while two ranges
-wait for the application. So the memory of a stream is limited (spec/wire.md section 9). The
-client's `RequestClient` sends each request again until it is answered.
+A *range* has consecutive records of one partition, with their data. The stream requests the next
+range of a partition before the application has taken the last one, but not while two ranges of the
+partition wait for the application. So the memory of a stream is limited (spec/wire.md section 9).
+The client's `RequestClient` sends each request again until it is answered.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _WAIT_MS = 10_000
 _UNCONFIRMED_WAIT_MS = 500
 """The wait in place of `_WAIT_MS` while the log is not known to reach the stream's position.
 
-This wait is shorter, because the stream raises ClientAhead only after several empty answers
-(`mount.AHEAD_CONFIRMATIONS`), and the application must not wait long for its error
+If the log ends before the position, the stream raises ClientAhead, but only after several empty
+answers (`mount.AHEAD_CONFIRMATIONS`). The shorter wait makes this error come soon
 (test_stream_position_beyond_the_log_soon_raises_client_ahead).
 """
 
 _ROW_HEAD = struct.Struct(">q16siI")
 """The fields of a `TransactionRow` before its data.
 
-They are the head of a record in wire form (`RecordBatch`) and in disk form (`StoredBatch`)."""
+A record begins with these fields both in wire form (`RecordBatch`) and on disk (`StoredBatch`)."""
 
 _ROW_LENGTH = 3
 """The index of the data length in a `TransactionRow`."""
@@ -57,9 +57,9 @@ _SKIP_CHECKSUM = "4x"
 Every record ends with a checksum. In disk form, another checksum precedes the data."""
 
 _BYTES_OF_ONE_RANGE_EACH = 32 << 20
-"""The most bytes of one range of each partition of a stream, added up.
+"""The most bytes that a stream has if it holds one range of each of its partitions.
 
-The partitions have equal shares. A stream holds up to `_HELD_RANGES` times as many bytes."""
+The partitions have equal shares. A partition holds up to `_HELD_RANGES` ranges."""
 
 _MIN_RANGE_BYTES = 16 << 10
 """The least share of a partition, even if the shares together exceed `_BYTES_OF_ONE_RANGE_EACH`."""
@@ -77,7 +77,7 @@ class RangeLimits(NamedTuple):
 
     records: int
     size: int
-    """The bytes; fewer if the share of the partition in `_BYTES_OF_ONE_RANGE_EACH` is smaller."""
+    """The bytes. The partition's share of `_BYTES_OF_ONE_RANGE_EACH` applies if it is smaller."""
 
 
 OBJECT_LIMITS = RangeLimits(4 * BATCH_TRANSACTIONS, 2 << 20)
@@ -113,9 +113,9 @@ class StreamRanges:
 
     ``after`` maps a partition to the transaction after which it is read, ``until`` to its last
     transaction, if it has one. ``wake`` is called after each answer, and when the client ends.
-    ``unsupported`` is an error if a server is too old for ranges. Then no more ranges are
-    requested: the caller raises it, or reads the transactions after `positions` from feeds.
-    ``failure`` is the error that ends the stream, None while there is none.
+    ``unsupported`` is None, or an error because a server is too old for ranges. Then no more ranges
+    are requested: the caller raises the error, or reads the transactions after `positions` from
+    feeds. ``failure`` is the error that ends the stream, None while there is none.
     """
 
     def __init__(
@@ -160,9 +160,9 @@ class StreamRanges:
     def take(self) -> ArrivedRange | None:
         """Remove and return the range that arrived first, None if no range waits.
 
-        Removing a range makes room for another one of its partition, which is requested now. If the
-        client has ended, nothing is requested, because the request would raise an error; the ranges
-        that have arrived are still returned.
+        This makes room for another range of the same partition, which is requested now. If the
+        client has ended, nothing is requested, because the request would raise an error before the
+        other ranges that have arrived are returned.
         """
         if not self._arrived:
             return None
@@ -250,7 +250,10 @@ def decode_transactions(
 def _deserialized(
     partition: int, rows: list[TransactionRow], deserializer: Deserializer
 ) -> tuple[list[TransactionRow], DataUnreadable | None]:
-    """Return the rows with the values of their data, up to an error, and the error or None."""
+    """Return the rows with the values of their data in place of the data, and None.
+
+    Rows to skip are left out. If data cannot be read, return the rows before them, and the error.
+    """
     read: list[TransactionRow] = []
     for transaction_id, req_id, header, length, data in rows:
         try:
@@ -271,8 +274,9 @@ def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
     size = len(raw) // records.count if records.count else 0
     length = size - overhead
     if length >= 0 and len(raw) == size * records.count:
-        # If all records have the average size, no loop in Python is needed. They have it if each
-        # row has this length: the first row is in its place, and each row proves the next's place.
+        # Assume that all records have the same size: then no loop in Python is needed. It is right
+        # if each row has the same length. The first row begins where the records begin. If a row
+        # begins in the right place and its length is right, the next row begins in the right place.
         form = f"{_ROW_HEAD.format}{before_data}{length}s{_SKIP_CHECKSUM}"
         rows: list[TransactionRow] = list(struct.iter_unpack(form, raw))
         if {row[_ROW_LENGTH] for row in rows} == {length}:
@@ -297,10 +301,10 @@ def fed_transaction(record: FeedRecord, data: Any) -> Transaction[Any]:
 async def read_ranges(
     ranges: StreamRanges, wait_for_change: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[ArrivedRange, None]:
-    """Yield the ranges until `StreamRanges.complete` or ``unsupported``. Then end the requests.
+    """Yield the ranges until ``ranges`` is complete or unsupported. Then end the requests.
 
     ``wait_for_change`` must return after a call of the ``wake`` of ``ranges``. Raises
-    ``ranges.failure``.
+    ``ranges.failure`` and the errors of ``wait_for_change``.
     """
     try:
         ranges.request()
@@ -321,7 +325,7 @@ async def read_ranges(
 async def read_batches(
     ranges: StreamRanges, wait_for_change: Callable[[], Awaitable[None]], deserializer: Deserializer
 ) -> AsyncGenerator[list[Transaction[Any]], None]:
-    """Yield the transactions of `read_ranges`. Raises DataUnreadable, too."""
+    """Yield the transactions of `read_ranges` in lists. Raises its errors and DataUnreadable."""
     async with aclosing(read_ranges(ranges, wait_for_change)) as arriving:
         async for arrived in arriving:
             for batch in decode_transactions(arrived.partition, arrived.records, deserializer):

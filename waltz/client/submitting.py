@@ -19,7 +19,7 @@ Build = (
 """Returns the draft to append in this attempt, None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""The pause before an attempt if the client's mark is the same as in the previous attempt."""
+"""The pause in seconds before an attempt that would have the mark of the previous attempt."""
 
 _CHECK_SERVERS = "check that servers are running and reachable"
 
@@ -38,10 +38,10 @@ async def submit(
     seconds: float | None,
     problems: Callable[[], str] = no_problems,
 ) -> int | None:
-    """See `waltz.LogClient.submit`. All attempts together take ``seconds`` at most.
+    """Append what ``build`` returns; see `waltz.LogClient.submit`.
 
-    If ``seconds`` is None, there is no limit. What ``problems`` returns ends the text of the error
-    of a timeout.
+    All attempts together take ``seconds`` at most (None: no limit). The text of the error of a
+    timeout ends with what ``problems`` returns.
     """
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
@@ -74,13 +74,16 @@ async def submit(
 async def _next_attempt(
     partition: int, mount: MountPartition, previous: Attempt | None, conflict: int | None
 ) -> Attempt:
-    """Mount the partition and return the first attempt, or the attempt after ``previous``."""
+    """Mount the partition, and return the attempt after ``previous`` (None: the first one).
+
+    ``conflict`` is the transaction because of which the previous attempt was refused.
+    """
     mark = await mount()
     if previous is None:
         return Attempt(partition, 1, mark)
     if mark == previous.mark:
-        # The client has not received the conflicting transaction yet, so an immediate attempt would
-        # be refused again.
+        # The client does not know of the conflicting transaction yet, so an attempt with this mark
+        # would be refused again.
         await asyncio.sleep(_DELAY_SECONDS)
         mark = await mount()
     return Attempt(partition, previous.number + 1, mark, conflict)
@@ -102,7 +105,10 @@ async def call_build(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | No
 def _late_error(
     partition: int, conflict: int | None, what_was_late: str, remedy: str, problems: str
 ) -> WaltzError:
-    """Return the error of a timeout that passed while no append was in progress."""
+    """Return the error of a timeout that passed while no append was in progress.
+
+    After a conflict it is LockFailed, otherwise ClusterUnreachable.
+    """
     if conflict is not None:
         return LockFailed(partition, conflict)
     return ClusterUnreachable(

@@ -1,6 +1,7 @@
-"""Call a function at regular intervals: parts of `waltz.client.core` need it to notice timeouts.
+"""Call a function at regular intervals. Touches the event loop.
 
-Touches the event loop.
+The pure classes of `waltz.client.core` need these calls to notice timeouts, because they have no
+clock.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 TICK_SECONDS = 0.1
+"""The interval at which a client looks for timeouts."""
 
 
 class Ticker:

@@ -1,11 +1,12 @@
-"""Let a client that is opened agree with the servers about TLS. Touches sockets and ZooKeeper.
+"""Find out while a client is opened whether to use TLS. Touches sockets and ZooKeeper.
 
-Whether to use TLS is in the client's settings, or in what the servers have declared in ZooKeeper.
-Then the servers are dialed, to find out whether they do the same.
+The client's settings say whether to use TLS, or otherwise what the servers have declared in
+ZooKeeper (`with_tls_of_cluster`). Then servers are dialed, to check that they do the same
+(`check_tls`).
 
-The links to servers retry without a limit, because a server may be down for a while. Therefore,
-without this check, a client would wait in silence if it uses TLS and the servers do not, or the
-other way round.
+Without this check, a client that uses TLS would wait in silence for servers that do not, or the
+other way round: the links to servers retry without a limit, because a server may be down for a
+while.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from waltz.net import (
 from waltz.protocol import CLIENT_SERVER
 
 Name = Callable[[str, int], str]
-"""Returns the name of the server at a host and a port, for the text of an error."""
+"""Returns how the text of an error calls the server at a host and a port."""
 
 _MOST_SECONDS = 3.0
-"""How long the check may take. A server that does not answer in this time is no mismatch."""
+"""How long the check may take. If no server has answered then, no mismatch is reported."""
 _NEXT_SECONDS = 0.25
 """After this time without an answer, the next server is dialed, too.
 
-A server whose host drops packets would otherwise use all the time of the check. If all servers were
-dialed at once, each of them would get a handshake from every client that is opened."""
+Otherwise a server whose host drops packets would use all the time of the check. The servers are not
+dialed all at once, because each of them would get a handshake from every client that is opened."""
 
 
 class _IgnoreMessages(FrameHandler):
@@ -70,10 +71,8 @@ async def with_tls_of_cluster(cluster: Cluster, options: ClientOptions) -> Clien
 async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig, name: Name = join_address) -> None:
     """Raise ClusterUnreachable if a server uses TLS and ``tls`` does not, or the other way round.
 
-    Also raise it if a server requires a certificate and ``tls`` has none. ``name`` returns what the
-    error calls the server at an address.
-
-    The first server that answers decides. Servers that cannot be reached say nothing about TLS.
+    Raise this error also if a server requires a certificate and ``tls`` has none. The first server
+    that answers decides. Servers that cannot be reached say nothing about TLS.
     """
     checks: set[asyncio.Task[bool]] = set()
     try:
@@ -96,7 +95,8 @@ async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig, name: Name = jo
 async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) -> bool:
     """Wait up to ``seconds`` for one of ``checks`` to end, and remove those that have ended.
 
-    Returns whether a check that has ended returned true. Raises the ClusterUnreachable of a check.
+    Returns whether any check that has ended returned true. Raises the ClusterUnreachable of a
+    check.
     """
     ended, _ = await asyncio.wait(checks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     agreed = [check.result() for check in ended]
@@ -105,9 +105,9 @@ async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) ->
 
 
 async def _agrees(endpoint: Endpoint, tls: TlsConfig, name: Name) -> bool:
-    """Whether a handshake succeeds.
+    """Return whether a handshake with the server at ``endpoint`` succeeds.
 
-    Raises ClusterUnreachable for a mismatch of TLS, or for a certificate that the client lacks.
+    Raises ClusterUnreachable if it fails because of TLS: see `check_tls`.
     """
     host, port = endpoint
     try:
@@ -160,9 +160,9 @@ async def _speaks_tls(host: str, port: int) -> bool:
 async def _requires_certificate(host: str, port: int) -> bool:
     """Whether the port refuses a TLS handshake, because it requires a certificate.
 
-    The handshake uses TLS 1.2, so that a refusal fails it at the client, too: with TLS 1.3, the
-    client ends the handshake before the server has verified the certificate. A server that is not
-    there any more refuses the connection, which is no TLS error.
+    The handshake uses TLS 1.2, so that it fails at the client, too, if the server refuses it. With
+    TLS 1.3, the client ends the handshake before the server has verified the certificate. If the
+    server is not there any more, the connection is refused: that is no TLS error.
     """
     context = TlsConfig().dialing_context()
     assert context is not None

@@ -55,9 +55,9 @@ def parse_partitions(text: str) -> tuple[int, ...]:
 def format_partitions(partitions: Iterable[int]) -> str:
     """Return the shortest text from which `parse_partitions` reads ``partitions``.
 
-    Return ``-`` if there are none.
+    Return ``-`` if there are no partitions.
     """
-    # A run is a list of the first and the last of consecutive partitions.
+    # Consecutive partitions are one run: a list with the first and the last of them.
     runs: list[list[int]] = []
     for partition in sorted(set(partitions)):
         if runs and partition == runs[-1][1] + 1:

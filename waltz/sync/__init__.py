@@ -3,8 +3,8 @@
 * `client`: `SyncClient`; `stream`: `SyncStream` and `SyncBatchStream`
 * `blocking`: makes a blocking method from a coroutine method of the asyncio client
 * `event_loop`: an event loop on a separate thread
-* `submitting`: runs ``build`` on the thread that called ``submit``
-* `callbacks`: a client that applies every transaction to an application, on top of this package
+* `submitting`: runs the ``build`` of ``submit`` on the thread that called ``submit``
+* `callbacks`: a client that applies every transaction to an application; it uses this package
 
 This program appends a transaction, and reads the log up to this transaction:
 
@@ -15,8 +15,8 @@ This program appends a transaction, and reads the log up to this transaction:
         for transaction in client.stream(0, until=tx, data=True):
             print(transaction.id, transaction.data)
 
-Any number of threads may call a client at the same time. Each client has one more thread, which
-runs its event loop.
+Any number of threads may call a client at the same time. Each client starts one thread, which runs
+the event loop of the asyncio client.
 
 A client belongs to the process that opened it. In a forked child every call raises `WrongProcess`,
 and the client of the parent is not affected. Open another client in the child.

@@ -27,13 +27,13 @@ class _Owner(Protocol):
 class Blocking(Generic[C, P, T]):
     """A blocking method with the parameters, the defaults and the result of a coroutine method.
 
-    For example:
+    It is a descriptor, for the body of a class such as `SyncClient`:
 
         class SyncClient(Generic[DataT]):
             append = Blocking(LogClient[DataT].append)
 
-    The parameters are declared only in `LogClient`; a type checker infers those of the blocking
-    method.
+    The parameters are declared only in `LogClient`. A type checker infers from them the parameters
+    of the blocking method.
     """
 
     def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> None:
@@ -47,7 +47,7 @@ class Blocking(Generic[C, P, T]):
     def __get__(self, owner: _Owner, kind: type) -> Callable[P, T]: ...
 
     def __get__(self, owner: _Owner | None, kind: type) -> Self | Callable[P, T]:
-        """Return the blocking method of ``owner``; on the class itself, return this object."""
+        """Return the blocking method of ``owner``; without an owner, return this object."""
         if owner is None:
             return self
         method: Callable[P, Coroutine[Any, Any, T]] = getattr(owner.asyncio_client, self._name)

@@ -1,4 +1,4 @@
-"""The client with blocking methods. Touches threads."""
+"""The client with blocking methods, which an asyncio client carries out. Touches threads."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class SyncClient(Generic[DataT]):
         self._thread = thread
         self._client = client
         self._closing = threading.Lock()
+        """Held by `close`, so that a second call returns only when the first has ended."""
 
     @property
     def thread(self) -> EventLoopThread:
@@ -146,7 +147,10 @@ class SyncClient(Generic[DataT]):
         return SyncBatchStream(self._thread, stream)
 
     def close(self) -> None:
-        """Close all connections. Calls on other threads end as in `waltz.LogClient.close`."""
+        """Close all connections and end the thread. A second call has no effect.
+
+        Calls on other threads end as `waltz.LogClient.close` describes, or raise ClientClosed.
+        """
         with self._closing:
             if self._thread.stopped:
                 return
@@ -161,7 +165,7 @@ class SyncClient(Generic[DataT]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # The methods below run on the event loop, to which the parts of the asyncio client belong.
+    # The methods below run on the event loop: the asyncio client may be used only there.
 
     async def _stream(
         self,
@@ -217,10 +221,10 @@ def connect(
 
 
 def opened(opening: Awaitable[LogClient[T]]) -> SyncClient[T]:
-    """Await ``opening`` on a new thread, and return a blocking client of its asyncio client.
+    """Await ``opening`` on a new thread, and return a blocking client that uses its result.
 
-    ``opening`` is what a ``connect`` for asyncio returns, for example that of a cluster in one
-    process (`waltz.testing`).
+    ``opening`` opens an asyncio client. It is what `waltz.connect` returns, or the ``connect`` of a
+    cluster in one process (`waltz.testing`). Raises the errors of ``opening``.
     """
     thread = EventLoopThread("waltz-client")
     try:
@@ -231,4 +235,5 @@ def opened(opening: Awaitable[LogClient[T]]) -> SyncClient[T]:
 
 
 async def _await(opening: Awaitable[LogClient[T]]) -> LogClient[T]:
+    """Return the result of ``opening``: `EventLoopThread.call` needs a coroutine."""
     return await opening

@@ -47,6 +47,7 @@ class EventLoopThread:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._starting = threading.Lock()
+        """Held while work is started, and while `stop` forbids to start more."""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -66,10 +67,10 @@ class EventLoopThread:
         try:
             return self.result(self.start(work))
         except BaseException:
-            # Also for an Exception: it may come from a signal handler. If it is one of ``work``,
-            # which has ended, or of `start`, which has closed it, the cancellation does nothing.
-            # The coroutine is cancelled, and not the future of `start`, because the interruption
-            # can come before `start` has returned the future.
+            # Also for an Exception, because it may come from a signal handler. If it is an error of
+            # ``work`` or of `start`, ``work`` has ended already, and the cancellation does nothing.
+            # Cancel the coroutine, and not the future that `start` returns: the interruption can
+            # come before `start` has returned the future.
             self.cancel(work)
             raise
 
@@ -80,8 +81,8 @@ class EventLoopThread:
         except WaltzError:
             work.close()
             raise
-        # With the lock, `work` is started either before `stop`, and `stop` cancels it, or not at
-        # all. Without the lock, a stopped loop could get `work`, and its caller would wait forever.
+        # With the lock, ``work`` is started before `stop`, which cancels it, or not at all. Without
+        # the lock, a stopped loop could get ``work``, and the caller would wait forever.
         with self._starting:
             if self._stopped:
                 work.close()
@@ -89,13 +90,13 @@ class EventLoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def cancel(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Cancel ``work`` if it runs. If the loop never got it, close it.
+        """Cancel ``work`` if it runs. If it was not passed to the loop, close it.
 
         A call in a fork has no effect: the loop runs in the parent process.
         """
         if os.getpid() != self._pid:
             return
-        with contextlib.suppress(RuntimeError):  # The loop is closed: `stop` has cancelled `work`.
+        with contextlib.suppress(RuntimeError):  # The loop is closed: `stop` has cancelled work.
             self._loop.call_soon_threadsafe(self._cancel, work)
 
     def check(self) -> None:
@@ -105,7 +106,7 @@ class EventLoopThread:
             raise ClientClosed
 
     def check_caller(self) -> None:
-        """Raise WrongProcess or WrongThread if a wait for the thread would never return here."""
+        """Raise WrongProcess or WrongThread if the caller would wait for the thread forever."""
         if os.getpid() != self._pid:
             raise WrongProcess(self._pid)
         if threading.current_thread() is self._thread:
@@ -113,7 +114,10 @@ class EventLoopThread:
 
     @staticmethod
     def result(future: concurrent.futures.Future[T]) -> T:
-        """Wait for ``future``, which `start` returned. Return or raise what `call` would."""
+        """Wait for ``future``, which `start` has returned; return its result.
+
+        Raises the errors of the work, and ClientClosed if `stop` has cancelled the work.
+        """
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -138,7 +142,7 @@ class EventLoopThread:
             self._thread.join()
 
     def _run(self) -> None:
-        """Run the event loop until `stop`, then end its work. Runs on the thread."""
+        """Run the event loop until `stop`, then cancel all work. Runs on the thread."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()

@@ -1,4 +1,8 @@
-"""Streams of transactions as iterators. They wait for the thread of the client."""
+"""Streams of transactions as iterators. Touches threads.
+
+The asyncio stream runs on the event loop of the client's thread. An iterator on another thread
+waits for the next batch of that stream.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ BatchT = TypeVar("BatchT")
 
 
 class _BlockingStream(Generic[BatchT]):
-    """Waits for the batches of ``stream``, which ``batches`` yields on the client's thread.
+    """Waits for the batches of ``stream``; ``batches`` yields them on the event loop of ``thread``.
 
     The stream is closed by `close`, at the end of a ``with`` block, and when its last transaction
     was returned. Leaving a ``for`` loop before the last transaction does not close the stream.
@@ -38,8 +42,9 @@ class _BlockingStream(Generic[BatchT]):
         self._arrived: deque[BatchT | Exception | None] = deque()
         """What the next call returns: a batch, the error of the stream, or None for its end.
 
-        An error stays: without it, later calls and other threads would take the end of
-        ``batches``, which follows its error, for the end of the log.
+        An error stays here, so that each later call raises it, too. Otherwise later calls and other
+        threads would see the end of ``batches``, which follows the error, and conclude that the
+        stream has ended without an error.
         """
         self._arriving = asyncio.Lock()
         """Held on the client's thread while a call waits for the stream."""
@@ -50,7 +55,7 @@ class _BlockingStream(Generic[BatchT]):
         """Close the stream. Threads that wait for it get ClientClosed. May be called repeatedly."""
         self._closed = True
         if not self._thread.stopped:
-            # Another thread may stop the client now, which closes the stream, too.
+            # ClientClosed: another thread has closed the client meanwhile, and with it the stream.
             with contextlib.suppress(ClientClosed):
                 self._thread.call(self._stream.aclose())
 
@@ -61,10 +66,10 @@ class _BlockingStream(Generic[BatchT]):
         self.close()
 
     def _next_batch(self) -> BatchT:
-        """Wait for the next batch.
+        """Wait for the next batch and return it. The caller holds ``_taking``.
 
-        Raises StopIteration at the end of the stream. After an error, each call raises a new
-        instance of it.
+        Raises StopIteration at the end of the stream. After an error of the stream, each call
+        raises a new instance of this error.
         """
         if self._closed:
             raise ClientClosed
@@ -95,7 +100,7 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
 
     Each transaction is returned once, in order within its partition. Several threads may iterate:
     then each transaction is returned to one of them. An error of the stream is raised by every
-    later call, too, so that all of them get it.
+    later call, too, so that each thread gets it.
 
     The stream is closed by `close`, at the end of a ``with`` block, and when its last transaction
     was returned. Leaving a ``for`` loop before the last transaction does not close the stream.
@@ -121,13 +126,14 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
 
     def batches(self) -> Iterator[Sequence[Transaction[DataT_co]]]:
         """Return an iterator over lists of the transactions that have arrived. No list is empty."""
-        # Not a generator: that would end with its first error, and refuse overlapping calls.
+        # Not a generator, which would end with its first error, and refuse overlapping calls. The
+        # iterator never ends by its second argument, because `_take_batch` never returns None.
         return iter(self._take_batch, None)
 
     def _take_batch(self) -> Sequence[Transaction[DataT_co]]:
-        """Return the transactions that have arrived. Raises the same as `__next__`."""
+        """Return the transactions that have arrived. Raises the errors of `__next__`."""
         with self._taking:
-            # First the transactions of a batch of which `__next__` has returned a part.
+            # First return the rest of a batch of which `__next__` has returned a part.
             batch = list(self._buffered) or self._next_batch()
             self._buffered.clear()
             return batch

@@ -1,7 +1,7 @@
 """Run the argument ``build`` of ``submit`` on the thread that called ``submit``. Touches threads.
 
-There, ``build`` may block, call the same client, and use objects of the calling thread, such as a
-database session. On the thread of the client's event loop, ``build`` could do none of this.
+The ``submit`` of the asyncio client runs on the thread of the event loop. ``build`` could not block
+there, call the same client, or use objects of the calling thread, such as a database session.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ SyncBuild = Callable[[Attempt], Draft[DataT] | None]
 """Returns the transaction to append in this attempt, None if there is nothing to append."""
 
 _Submit = Callable[[Build[DataT]], Coroutine[Any, Any, int | None]]
+"""The ``submit`` of the asyncio client for one partition; its argument builds the drafts."""
 _DraftFuture = concurrent.futures.Future[Draft[DataT] | None]
 """Gets the result or the error of one call of ``build``."""
 
@@ -27,8 +28,8 @@ _DraftFuture = concurrent.futures.Future[Draft[DataT] | None]
 class _AttemptQueue(Generic[DataT]):
     """The attempts for which the calling thread must call its ``build``.
 
-    Each item of ``waiting`` is an attempt and the future for its draft. None means that the
-    ``submit`` of the asyncio client has ended.
+    Each item of ``waiting`` is an attempt and the future for its draft. The item None means that
+    the ``submit`` of the asyncio client has ended.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class _AttemptQueue(Generic[DataT]):
         self.waiting = queue.SimpleQueue()
 
     async def build(self, attempt: Attempt) -> Draft[DataT] | None:
-        """Let the calling thread call its ``build``, and return the result."""
+        """Let the calling thread call its ``build``; return the result. Runs on the event loop."""
         future: _DraftFuture[DataT] = concurrent.futures.Future()
         self.waiting.put((attempt, future))
         return await asyncio.wrap_future(future)
@@ -48,7 +49,8 @@ def submit(
     """Run ``submit_async`` on ``thread`` and return its result; run ``build`` on this thread.
 
     ``submit_async`` is the ``submit`` of the asyncio client. Its argument is an asynchronous
-    function, which waits until the calling thread has called ``build``.
+    function, which waits until the calling thread has called ``build``. Raises the errors of
+    `EventLoopThread.call`.
     """
     attempts: _AttemptQueue[DataT] = _AttemptQueue()
     work = submit_async(attempts.build)
@@ -60,7 +62,8 @@ def submit(
             try:
                 draft = build(attempt)
             except (StopIteration, concurrent.futures.CancelledError) as error:
-                # A future cannot pass on the first, and takes the second for its own cancellation.
+                # A future cannot have StopIteration as its exception, and CancelledError would mean
+                # that the future itself was cancelled.
                 wrapped = RuntimeError(f"build raised {type(error).__name__}")
                 wrapped.__cause__ = error
                 _set_outcome(future, wrapped)
@@ -78,7 +81,7 @@ def submit(
 def _set_outcome(future: _DraftFuture[DataT], outcome: Draft[DataT] | Exception | None) -> None:
     """Set the result or the exception of ``future``.
 
-    Do nothing if the ``submit`` of the asyncio client has cancelled it.
+    Do nothing if the ``submit`` of the asyncio client has cancelled the future.
     """
     if not future.set_running_or_notify_cancel():
         return

@@ -86,7 +86,7 @@ class Scene:
     def feed(self, first_id: int, *req_ids: ReqId | None) -> None:
         """Feed transactions from ``first_id`` on; None: of another client."""
         other = ReqId(CLIENT + 1, GENERATION, 0, 0)
-        self.appends.fed(
+        self.appends.feed_received(
             [
                 (r.client_id, r.generation, r.partition, r.seq, transaction_id, 0)
                 for transaction_id, r in enumerate((r or other for r in req_ids), first_id)

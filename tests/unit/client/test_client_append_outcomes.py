@@ -68,9 +68,9 @@ def test_transaction_of_another_generation_is_not_an_append_of_this_one(scene: S
     scene.appends.append("a", APPEND)
     (request,) = scene.sent(AppendRequest)
     seq = request.req_id.seq
-    scene.appends.fed([(CLIENT, GENERATION - 1, 0, seq, 5, 0)])
+    scene.appends.feed_received([(CLIENT, GENERATION - 1, 0, seq, 5, 0)])
     assert scene.outcomes() == []
-    scene.appends.fed([(CLIENT, GENERATION, 0, seq, 6, 0)])
+    scene.appends.feed_received([(CLIENT, GENERATION, 0, seq, 6, 0)])
     assert scene.outcomes() == [("a", Outcome.COMMITTED)]
 
 

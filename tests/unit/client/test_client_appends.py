@@ -105,7 +105,7 @@ class Wire:
         del self.downward[:count]
         for item in parse(bodies, self.version):
             if isinstance(item, FeedRun):
-                self.client.fed(item.records)
+                self.client.feed_received(item.records)
             else:
                 self.client.received(item)
         self.take()
@@ -425,7 +425,7 @@ def test_repeated_and_out_of_order_transactions_are_ignored() -> None:
     wire.server.feed()
     records = [(9999, 0, 0, i, i, 0) for i in (1, 2, 7, 2, 0)]
     wire.down()
-    wire.client.fed(records)
+    wire.client.feed_received(records)
     assert wire.client.mark == 2
 
 

@@ -79,7 +79,7 @@ def test_denied_append_does_not_settle_others(scene: Scene) -> None:
     scene.appends.append("b", APPEND)
     scene.deny(AppendRequest)
     assert scene.outcomes() == [("b", Outcome.DENIED)]
-    scene.appends.fed([(9, GENERATION, 0, first.req_id.seq, 5, 0)])
+    scene.appends.feed_received([(9, GENERATION, 0, first.req_id.seq, 5, 0)])
     assert scene.outcomes() == [("a", Outcome.COMMITTED)]
 
 

@@ -52,7 +52,7 @@ class Wire:
             count -= len(bodies)
             for item in parse(bodies, VERSION):
                 if isinstance(item, FeedRun):
-                    self.feed.fed(item.records)
+                    self.feed.feed_received(item.records)
                     self.got += [record[4] for record in self.feed.effects.take_results()]
                 else:
                     self.feed.received(item)

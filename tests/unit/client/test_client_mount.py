@@ -49,7 +49,7 @@ class Scene:
         return [m for m in self.feed.effects.take_messages() if isinstance(m, kind)]
 
     def fed(self, *ids: int) -> list[int]:
-        self.feed.fed([record(transaction_id) for transaction_id in ids])
+        self.feed.feed_received([record(transaction_id) for transaction_id in ids])
         return [found[4] for found in self.feed.effects.take_results()]
 
 

@@ -1,4 +1,4 @@
-"""An append and its outcome. Pure."""
+"""An append and its outcome, as `waltz.client.core.appends` gets and returns them. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from waltz.protocol.records import ReqId
 class Append(NamedTuple):
     """An append: data with their checksum, header, and locks as hashes.
 
-    The server refuses the append if a transaction after ``mark`` took one of its write or read
-    locks. If ``mark`` is None, the mark is the last transaction that the log has when the append
-    arrives at the server (before protocol version 6: the last one that the client has received).
+    The server refuses the append if a transaction after ``mark`` took one of the append's write or
+    read locks. If ``mark`` is None, the server uses the last transaction that the log has when the
+    append arrives. Before protocol version 6, the client sends its own mark instead, which is the
+    last transaction that it has received.
     """
 
     data: bytes
@@ -48,7 +49,7 @@ class Outcome(Enum):
     COMMITTED = "in the log"
     ABSENT = "not in the log, and never will be"
     LOCK_FAILED = "refused because of a lock"
-    AHEAD = "refused: the log ends before the mark of the append or of the client"
+    AHEAD = "refused: the log ends before the mark of the append or of the client (`Mount.mark`)"
     UNSUPPORTED = "not sent: the server's version lacks a kind of lock, or batches"
     DENIED = "refused: the client has no right to append, or to mount the partition"
     UNSENT = "not sent"
@@ -56,11 +57,17 @@ class Outcome(Enum):
 
 
 class AppendResult(NamedTuple):
-    """The outcome of the append that ``token`` identifies.
+    """The outcome of an append. ``token`` is the object that the caller passed with the append.
 
-    ``number`` is the transaction id for COMMITTED, the id of the transaction that took the lock for
-    LOCK_FAILED, the id of the log's last transaction for AHEAD, and the server's protocol version
-    for UNSUPPORTED; for other outcomes it has no meaning. ``req_id`` is set for UNCERTAIN.
+    The meaning of ``number`` depends on the outcome:
+
+    * COMMITTED: the id of the append's transaction
+    * LOCK_FAILED: the id of the transaction that took the lock
+    * AHEAD: the id of the log's last transaction
+    * UNSUPPORTED: the server's protocol version
+    * other outcomes: no meaning
+
+    ``req_id`` is the request id of an UNCERTAIN append, None for other outcomes.
     """
 
     token: object

@@ -1,9 +1,10 @@
 """Send the appends of one client to one partition, and return their outcomes. Pure.
 
-`SentAppends` determines the outcome of each append that was sent. An append is never sent twice
-with the same request id. The caller sends it again, with a new request id, only after an outcome
-that says "not in the log", such as `Outcome.ABSENT`. Otherwise a transaction could be in the log
-twice (tests/unit/client/test_client_appends.py, tests/sim).
+`waltz.client.core` defines the words, such as feed and flush. `SentAppends` determines the outcome
+of each append that was sent. An append is never sent twice with the same request id. The caller
+sends it again, with a new request id, only after an outcome that says "not in the log", such as
+`Outcome.ABSENT`. Otherwise a transaction could be in the log twice
+(tests/unit/client/test_client_appends.py, tests/sim).
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ from waltz.protocol.records import ReqId, wrapped
 
 
 class PartitionAppends:
-    """One client's appends to one partition, and the answers or the feed with their outcomes.
+    """One client's appends to one partition, from the call to the outcome.
 
     The caller passes a token, any object, with each append. ``effects.results`` gets an
     `AppendResult` with this token. After `withdraw` or `give_up` of an append, a second
     `AppendResult` may follow. The caller must ignore it.
 
     An append *waits* until the partition is mounted. Then the append is sent, and it is *in doubt*
-    until `SentAppends` has determined its outcome.
+    until `SentAppends` has determined its outcome: from the server's answers, or from the feed. The
+    append is *open* until it has an outcome.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:
@@ -56,7 +58,7 @@ class PartitionAppends:
         self._long_wait_seconds = long_wait_seconds
         self._waiting = WaitingQueue()
         self._sent = SentAppends(self.effects)
-        self._feed = FeedNeed(self.mount, self._sent)
+        self._feed_need = FeedNeed(self.mount, self._sent)
         self.denial = ""
         """The reason of the last denied request."""
         self._oldest_place: int | None = None
@@ -66,7 +68,7 @@ class PartitionAppends:
         append was in doubt, or the partition was not mounted.
         """
         self._oldest_since = 0.0
-        """When ``_oldest_place`` got its value, or when a flush was sent because of it."""
+        """When ``_oldest_place`` got its value; later, when `tick` last sent a flush for it."""
 
     @property
     def mark(self) -> int:
@@ -76,7 +78,7 @@ class PartitionAppends:
     @property
     def log_mark(self) -> int:
         """The largest id that this client knows to be in the log; see `FeedNeed`."""
-        return self._feed.log_mark
+        return self._feed_need.log_mark
 
     @property
     def idle(self) -> bool:
@@ -87,17 +89,17 @@ class PartitionAppends:
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._sent.drop_open_flushes()
-        # No answer comes over this mount to an append that was sent over an earlier one.
+        # Over this mount, the server does not answer appends that were sent over an earlier mount.
         # ``last`` is the place of the request that was sent last.
-        self._feed.expect_no_answers(self._ids.last)
-        fed = self._feed.needs_feed(version)
+        self._feed_need.expect_no_answers(self._ids.last)
+        fed = self._feed_need.needs_feed(version)
         self.mount.attach(generation, connection_seq, version, fed=fed)
 
     def detach(self) -> None:
         """Stop using the connection: it is lost, or another server owns the partition now.
 
         Appends that were sent stay in doubt, because the server may have written them. A flush that
-        was not answered is dropped. After the next mount a new flush is sent.
+        was not answered is dropped: a new flush is sent after the next mount.
         """
         self._sent.drop_open_flushes()
         self.mount.detach()
@@ -121,42 +123,42 @@ class PartitionAppends:
             self._wait(WaitingAppends(tuple(tokens), tuple(appends), is_batch=True))
 
     def withdraw(self, tokens: Collection[object]) -> list[AppendResult]:
-        """Return the outcomes that are known now, for a caller that does not wait any longer.
+        """Return the outcomes that the appends of ``tokens`` have now; their caller stops waiting.
 
-        The appends of ``tokens`` that wait to be sent are dropped, and get UNSENT. The appends that
-        were sent stay open. `SentAppends.known_outcomes` says which outcomes they get.
+        The appends that wait to be sent are dropped, and get UNSENT. The appends that were sent
+        stay open. `SentAppends.known_outcomes` says which outcomes they get.
         """
         wanted = set(tokens)
         return self._waiting.withdraw(wanted) + self._sent.known_outcomes(wanted)
 
     def give_up(self, req_id: ReqId) -> None:
-        """End the append ``req_id`` for its caller with UNCERTAIN, if the append is in doubt.
+        """If the append ``req_id`` is in doubt, return UNCERTAIN as its result now.
 
-        The append itself stays open: its commit still settles the appends that were sent before it.
+        The append stays in doubt here, because its commit settles the appends sent before it.
         """
         sent = self._sent.in_doubt.get(req_id.seq)
         if sent is not None and sent.req_id == req_id:
             self.effects.results.append(sent.uncertain())
 
     def is_in_doubt(self, req_id: ReqId) -> bool:
-        """Whether the append ``req_id`` was sent, and may be in the log or not."""
+        """Whether the append ``req_id`` was sent, and its outcome is not known yet."""
         sent = self._sent.in_doubt.get(req_id.seq)
         return sent is not None and sent.req_id == req_id
 
     def flush(self) -> None:
         """Request the outcomes of all appends in doubt, if there are any.
 
-        Without a mount, this is not necessary: after the next mount a flush is sent.
+        If the partition is not mounted, do nothing: `_mounted` sends a flush after the next mount.
         """
         if self._sent.in_doubt and self.mount.phase is Phase.MOUNTED:
             self._request_flush()
 
-    def fed(self, records: list[FeedRecord]) -> None:
+    def feed_received(self, records: list[FeedRecord]) -> None:
         """Handle transactions of the feed. Ignore a transaction whose id is not the next one.
 
-        After a new mount the server can feed transactions again: a repeated one must not lower the
-        mark. A transaction after a gap must not settle earlier appends as ABSENT
-        (`SentAppends.commit`): the transaction of one of them can be in the gap.
+        After a new mount the server can feed transactions again. A repeated transaction must not
+        lower the mark. A transaction after a gap must not settle the appends that were sent before
+        it as ABSENT (`SentAppends.commit`), because their transactions can be in the gap.
         """
         own_id, in_doubt = self._ids.client_id, self._sent.in_doubt
         mark = self.mount.mark
@@ -179,13 +181,13 @@ class PartitionAppends:
             case FeedSuspended():
                 # A message with another request id is about the feed of an earlier mount.
                 if message.req_id == self.mount.request_id:
-                    self._feed.note_suspended()
+                    self._feed_need.note_suspended()
                     self._request_feed_if_needed()
             case LockFailure():
                 self._sent.refuse(message.req_id.seq, message.transaction_id)
                 self._sent.settle_up_to_mark(self.mark)
             case AppendAnswers():
-                committed_place = self._answered(message)
+                committed_place = self._settle_answers(message)
                 self._advance()
                 self._look_for_skipped(committed_place)
             case AppendBatchResponse():
@@ -202,8 +204,9 @@ class PartitionAppends:
     def tick(self, now: float) -> None:
         """Do what is due at ``now``: mount again, or flush if the oldest append takes too long.
 
-        A server drops an append of another generation without an answer. Without the flush, such an
-        append would stay in doubt until a later append is committed.
+        ``now`` is in seconds and never goes back. A server drops an append of another generation
+        without an answer. Without the flush, the dropped append would stay in doubt until a later
+        append is committed.
         """
         self.mount.tick(now)
         oldest = self._sent.oldest() if self.mount.phase is Phase.MOUNTED else None
@@ -223,7 +226,7 @@ class PartitionAppends:
     def _mounted(self) -> None:
         """Request the feed if needed, flush if appends are in doubt, and send those that waited."""
         self._request_feed_if_needed()
-        # Before the waiting appends: the answer to a flush waits for every append sent before it.
+        # The flush precedes the waiting appends: its answer waits for all appends sent before it.
         self.flush()
         for waiting in self._waiting.take_all():
             if waiting.is_batch:
@@ -232,13 +235,13 @@ class PartitionAppends:
                 self._send(waiting.tokens[0], waiting.appends[0])
 
     def _wait(self, waiting: WaitingAppends) -> None:
-        """Keep appends until the partition is mounted, unless the log is known to be too short."""
+        """Keep appends until the mount; settle them if the log ends before the client's mark."""
         self._waiting.add(waiting)
         if self.mount.log_mark_behind is not None:
             self._settle_waiting(Outcome.AHEAD, self.mount.log_mark_behind)
 
     def _settle_waiting(self, outcome: Outcome, number: int = -1) -> None:
-        """Settle all appends that were not sent yet; ``number`` is that of `AppendResult`."""
+        """Settle all waiting appends; `AppendResult` says what ``number`` is."""
         self.effects.results += self._waiting.settle_all(outcome, number)
 
     def _send(self, token: object, append: Append) -> None:
@@ -253,7 +256,7 @@ class PartitionAppends:
         req_id = self._register(token)
         if mark is None:
             mark = self._present_mark
-        request = AnsweredAppendRequest if self._feed.server_answers else AppendRequest
+        request = AnsweredAppendRequest if self._feed_need.server_answers else AppendRequest
         self.effects.messages.append(
             request(req_id, mark, write_locks, read_locks, append_locks, header, data, checksum)
         )
@@ -278,50 +281,53 @@ class PartitionAppends:
 
     @property
     def _present_mark(self) -> int:
-        """The mark of an append whose caller has named none."""
-        return LOG_MARK if self._feed.server_answers else self.mark
+        """The mark to send with an append whose caller has named none; see `Append`.
+
+        `LOG_MARK` makes the server use the end of its log.
+        """
+        return LOG_MARK if self._feed_need.server_answers else self.mark
 
     def _register(self, token: object) -> ReqId:
         """Record an append that is sent now, and return its request id."""
         req_id = self._ids.next(self.mount.generation)
-        self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed.log_mark))
+        self._sent.add(SentAppend(self._ids.last, token, req_id, self._feed_need.log_mark))
         return req_id
 
-    def _answered(self, message: AppendAnswers) -> int:
+    def _settle_answers(self, message: AppendAnswers) -> int:
         """Settle the answered appends. Ignore answers to appends that are not in doubt.
 
-        Return the place of the last append that is committed, -1 if none is.
+        Return the place of the last append that was answered as committed, -1 if none was.
         """
-        self._feed.note_log_mark(message.high_water_mark)
+        self._feed_need.note_log_mark(message.high_water_mark)
         in_doubt, committed_place = self._sent.in_doubt, -1
         for _, generation, _, seq, kind, number in message.answers:
             if seq in in_doubt and in_doubt[seq].req_id.generation == generation:
                 if kind == OutcomeKind.COMMITTED:
                     committed_place = in_doubt[seq].place
-                self._settle_answered(seq, OutcomeKind(kind), number)
+                self._settle_by_answer(seq, OutcomeKind(kind), number)
         return committed_place
 
     def _look_for_skipped(self, committed_place: int) -> None:
-        """Look in the log for appends that were sent before an append that is committed now.
+        """Look in the log for appends before ``committed_place`` that got no answer.
 
         A server answers the commits of a connection in the order in which the appends were sent.
-        Example: the client has sent the appends 1, 2 and 3, and gets answers to 1 and 3. Then no
-        answer to 2 will come: the server has dropped it, or its answer was lost with an earlier
-        connection. The feed shows whether 2 is in the log.
+        Example: the client has sent the appends 1, 2 and 3, and the server answers that 1 and 3 are
+        committed. Then no answer to 2 will come: the server has dropped the append, or the answer
+        was lost with an earlier connection. The feed shows whether the append is in the log.
         """
-        if self._feed.has_skipped_append(committed_place):
-            self._feed.expect_no_answers(committed_place)
+        if self._feed_need.has_skipped_append(committed_place):
+            self._feed_need.expect_no_answers(committed_place)
             self.flush()
             self._request_feed_if_needed()
 
-    def _settle_answered(self, seq: int, kind: OutcomeKind, number: int) -> None:
-        """Settle the append ``seq`` by its answer, which needs no confirmation by the feed."""
+    def _settle_by_answer(self, seq: int, kind: OutcomeKind, number: int) -> None:
+        """Settle the append ``seq`` by the server's answer alone, without the feed."""
         match kind:
             case OutcomeKind.COMMITTED:
-                self._feed.note_log_mark(number)
+                self._feed_need.note_log_mark(number)
                 self._sent.settle(seq, Outcome.COMMITTED, number)
             case OutcomeKind.REFUSED:
-                self._feed.note_log_mark(number)
+                self._feed_need.note_log_mark(number)
                 self._sent.settle(seq, Outcome.LOCK_FAILED, number)
             case OutcomeKind.ABSENT:
                 self._sent.settle(seq, Outcome.ABSENT, number)
@@ -331,39 +337,40 @@ class PartitionAppends:
                 pass  # The append stays in doubt.
 
     def _advance(self) -> None:
-        """Settle what is certain now that answers have settled other appends."""
-        self._feed.advance()
+        """Advance the client's mark after answers, and settle the appends that this decides."""
+        self._feed_need.advance_mark()
         self._sent.settle_up_to_mark(self.mark)
 
     def _flush_answered(self, message: FlushResponse) -> None:
-        """Settle the appends before the flush; look in the log for those without an answer."""
+        """Settle appends sent before the flush; look in the log for those still in doubt."""
         place = self._sent.flush_answered(message.req_id.seq, message.transaction_id)
         if place is not None:
-            self._feed.note_log_mark(message.transaction_id)
-            self._feed.expect_no_answers(place)
+            self._feed_need.note_log_mark(message.transaction_id)
+            self._feed_need.expect_no_answers(place)
         self._advance()
         self._request_feed_if_needed()
 
     def _batch_answered(self, message: AppendBatchResponse) -> None:
-        """Record the outcomes of a batch. Ignore those of appends that are not in doubt.
+        """Record the outcomes of a batch's appends. Ignore appends that are not in doubt.
 
-        The message has the request id of the first append. Each next append of the batch has the
-        next sequence number.
+        The message has the request id of the first append. The sequence numbers of the batch's
+        appends are consecutive.
         """
         first = message.req_id.seq
         for seq, outcome in enumerate(message.outcomes, first):
             sent = self._sent.in_doubt.get(wrapped(seq))
             if sent is None or sent.req_id.generation != message.req_id.generation:
                 continue
-            if self._feed.server_answers:
-                self._settle_answered(sent.req_id.seq, outcome.kind, outcome.transaction_id)
+            if self._feed_need.server_answers:
+                self._settle_by_answer(sent.req_id.seq, outcome.kind, outcome.transaction_id)
             else:  # A server of version 5: its feed must confirm most outcomes.
                 self._sent.note_batched(sent.req_id.seq, outcome)
 
     def _request_denied(self, message: RequestDenied) -> None:
-        """Settle the denied append. If the mount or its feed was denied, settle all that wait.
+        """Settle the append that was denied. If the mount was denied, settle all waiting appends.
 
-        The appends that were sent over an earlier mount stay in doubt.
+        The denial of a mount, or of its feed, settles no append that was sent over an earlier
+        mount: that append may be in the log.
         """
         self.denial = message.error or "no reason given"
         if self.mount.request_denied(message):
@@ -379,12 +386,14 @@ class PartitionAppends:
             self._sent.end_uncertain()
 
     def _request_feed_if_needed(self) -> None:
-        if self._feed.may_request():
+        """Request the feed after the client's mark, unless this mount has requested it already."""
+        if self._feed_need.may_request():
             assert self.mount.request_id is not None
-            self._feed.note_requested()
+            self._feed_need.note_requested()
             self.effects.messages.append(FeedRequest(self.mount.request_id, self.mark))
 
     def _request_flush(self) -> None:
+        """Send a flush. The partition must be mounted."""
         req_id = self._ids.next(self.mount.generation)
         self._sent.flush_sent(req_id.seq, self._ids.last)
         self.effects.messages.append(FlushRequest(req_id))

@@ -1,10 +1,12 @@
 """Check the arguments of calls where they enter the library. Pure.
 
 An argument that is not checked here would fail while its message is encoded, or at the server. That
-error would name no argument, and the connection, which other calls share, would be closed.
+error would name no argument. It would also close the connection, which other calls share.
 
-TypeError: the type is wrong. ValueError: the value is. The text names the argument, its value, and
-what it must be. A bool is refused as a number: most likely it was meant for another argument.
+Functions named ``check_…`` return nothing, and those named ``checked_…`` return the argument in the
+form that is needed. They raise TypeError if the type is wrong and ValueError if the value is wrong.
+The text of the error names the argument, its value, and what the value must be. A bool is refused
+as a number: most likely it was meant for another argument.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from waltz.protocol.locks import Lock, lock_hashes
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 _HEADER_LIMIT = 1 << 31
+"""Headers are signed numbers of 32 bits: they are below this number."""
 _ID_LIMIT = 1 << 63
+"""Transaction ids are signed numbers of 64 bits: they are below this number."""
 MOST_INT = (1 << 31) - 1
-"""The largest signed number of 32 bits, in which the wire and ZooKeeper have counts."""
+"""The largest count: the wire and ZooKeeper have counts as signed numbers of 32 bits."""
 _MOST_SHOWN = 80
 """The largest number of characters of a value in the text of an error."""
 
 _ID_TEXT = "the id of a transaction"
+"""What an id is, for the text of errors."""
 
 
 def checked_header(header: int) -> int:
@@ -43,7 +48,7 @@ def checked_header(header: int) -> int:
 
 
 def checked_mark(mark: int | None) -> int | None:
-    """Return ``mark``, which may be None. Raises TypeError, or ValueError as `check_position`."""
+    """Return ``mark``, which may be None. Raises the errors of `check_position`."""
     if mark is not None:
         check_position("mark", mark)
     return mark
@@ -60,7 +65,7 @@ def checked_locks(name: str, locks: Iterable[Lock]) -> tuple[int, ...]:
 
 
 def _wrong_lock(name: str, locks: object) -> str:
-    """Return what is wrong with locks that have no hashes."""
+    """Return the text of an error: what is wrong with ``locks``, the argument ``name``."""
     if not isinstance(locks, Iterable):
         return f"{name} is {shown(locks)}: it must be a list of waltz.Lock"
     for lock in locks:
@@ -171,7 +176,10 @@ def check_range(first_id: object, **limits: object) -> None:
 
 
 def check_drafts(drafts: object) -> None:
-    """Raise TypeError if ``drafts`` is not a sequence of `Draft`; a generator may never end."""
+    """Raise TypeError if ``drafts`` is not a sequence of `Draft`.
+
+    Another iterable is refused, because a generator may never end.
+    """
     remedy = "it must be a list of waltz.Draft, such as [waltz.Draft(b'data')]"
     if not isinstance(drafts, Sequence):
         raise TypeError(f"drafts is {shown(drafts)}: {remedy}")
@@ -192,8 +200,8 @@ def check_build(build: object) -> None:
 def check_timeout(timeout: object) -> None:
     """Check the argument ``timeout`` of a call. Raises TypeError or ValueError.
 
-    None is allowed. For most calls it stands for a timeout in the client's options, for some it
-    means that there is no limit.
+    None is allowed. In most calls None stands for a timeout in the client's options. In some calls
+    it means that there is no limit.
     """
     if timeout is not None:
         _check_seconds("timeout", timeout, ", or None")
@@ -211,7 +219,7 @@ def check_seconds(name: str, seconds: object, *, optional: bool = False) -> None
 
 
 def _check_seconds(name: str, seconds: object, or_none: str) -> None:
-    """Check a number of seconds; ``or_none`` says in the error that None is allowed, too."""
+    """Check a number of seconds from 0 on. The text of the error ends with ``or_none``."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         raise TypeError(f"{name} is {shown(seconds)}: it must be a number of seconds{or_none}")
     if seconds < 0 or math.isnan(seconds):

@@ -4,12 +4,14 @@ Needs ``waltz-log[columns]``; `import waltz` does not import this module.
 
 Records from servers are in wire form or in disk form, and the client has checked them. Records from
 replicas are in disk form, and are checked here: a replica may return bytes that were damaged on its
-disk. In both forms, records follow each other without gaps. A record is a head of fixed size, its
-data, and a checksum. In wire form this is the checksum of the data. In disk form it is the checksum
-of head and data, and the head has the checksum of the data as its last field.
+disk.
+
+In both forms, records follow each other without gaps. A record is a head of fixed size, its data,
+and a last checksum. In wire form, the last checksum is that of the data. In disk form, it is that
+of head and data, and the head ends with the checksum of the data.
 
 All bytes become one Arrow column of records without a copy, and Arrow slices heads and data out of
-that column. A Python loop finds the offsets of the records; if all records have the same size, no
+that column. A Python loop finds the offsets of the records. If all records have the same size, no
 loop is needed.
 """
 
@@ -60,6 +62,7 @@ _STORED_HEAD = np.dtype([*_HEAD.descr, ("checksum", ">u4")])
 assert _STORED_HEAD.itemsize == STORED_HEAD_BYTES
 
 _CRC_BYTES = 4
+"""The size of a checksum."""
 _LENGTH = struct.Struct(">I")
 _LENGTH_AT = _HEAD.itemsize - _LENGTH.size
 """The offset of the data length in a record, which is the same in both forms."""
@@ -73,16 +76,19 @@ class RecordsDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records as the Arrow column ``whole``, one value of bytes per record."""
+    """Records as the Arrow column ``whole``, which has the bytes of one record in each row."""
 
     whole: Any
 
     def slice(self, start: int, stop: int | None = None) -> Any:
-        """Return one range of bytes of each record as an Arrow column."""
+        """Return the bytes from ``start`` to ``stop`` of each record as an Arrow column.
+
+        As in Python, a negative number counts from the end, and None is the end.
+        """
         return pc.binary_slice(self.whole, start, stop)
 
     def numbers(self, start: int, stop: int | None, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """Return one range of bytes of each record as one value of the type ``kind``."""
+        """Return the same bytes as `slice`, read as one value of the type ``kind`` per record."""
         # The buffers of a binary column are its validity, its offsets and its bytes. The last one
         # may be None if there are no bytes.
         content = self.slice(start, stop).buffers()[2] or b""
@@ -92,7 +98,7 @@ class _Records:
 def to_arrow(records: RecordBatch | StoredBatch) -> Any:
     """Return checked records as one `pyarrow.RecordBatch`.
 
-    They must have less than 2 GiB, because the offsets of an Arrow column have 32 bits.
+    The records must have less than 2 GiB, because the offsets of an Arrow column have 32 bits.
     """
     if isinstance(records, StoredBatch):
         stored = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
@@ -104,17 +110,19 @@ def to_arrow(records: RecordBatch | StoredBatch) -> Any:
 
 
 def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
-    """Check records of a replica and return them; the ids must have no gaps from ``first_id`` on.
+    """Check records of a replica, and return them as one `pyarrow.RecordBatch`.
 
-    Each record must have the checksum that the storage wrote, and its data the checksum that the
+    The records must be those of ``partition`` from ``first_id`` on, without gaps. They must match
+    two checksums: that of the record, which the storage wrote, and that of its data, which the
     client sent. Raises RecordsDamaged.
     """
-    # `are_right` is called first, so that its memory is free before columns are made.
+    # `are_right` is called first, so that its memory is free before columns are made. It returns
+    # None if the records have different sizes.
     right = are_right(records, partition, first_id) if records.count else None
     split = _split(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = split.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
     data = split.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
-    if right is None:  # The records have different sizes, or there are none.
+    if right is None:  # The records have different sizes, or there are no records.
         ids = np.arange(first_id, first_id + records.count)
         right = (
             np.array_equal(heads["transaction_id"], ids)
@@ -129,7 +137,7 @@ def stored_to_arrow(records: StoredBatch, partition: int, first_id: int) -> Any:
 
 
 def _checksums_match(split: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
-    """Return whether all records match their two checksums: of the record and of its data."""
+    """Return whether all records match both checksums: that of the record and that of its data."""
     record_crcs = split.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
     return pieces_match(data, heads["checksum"].astype(np.uint32)) and pieces_match(
         split.slice(0, -_CRC_BYTES), record_crcs
@@ -157,14 +165,14 @@ def _split(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
 
     Raises RecordsDamaged.
     """
-    offsets = _equal_offsets(raw, count, overhead)
+    offsets = _offsets_if_equal_sizes(raw, count, overhead)
     if offsets is None:
-        offsets = _offsets(raw, count, overhead)
+        offsets = _offsets_one_by_one(raw, count, overhead)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
     return _Records(pa.BinaryArray.from_buffers(pa.binary(), count, buffers))
 
 
-def _equal_offsets(raw: bytes | memoryview, count: int, overhead: int) -> _Offsets | None:
+def _offsets_if_equal_sizes(raw: bytes | memoryview, count: int, overhead: int) -> _Offsets | None:
     """Return the offset of each record, and the end of the last one, without a Python loop.
 
     Returns None if the records do not all have the same size.
@@ -179,8 +187,9 @@ def _equal_offsets(raw: bytes | memoryview, count: int, overhead: int) -> _Offse
     return np.arange(0, len(raw) + 1, size, dtype=np.int32)
 
 
-def _offsets(raw: bytes | memoryview, count: int, overhead: int) -> _Offsets:
+def _offsets_one_by_one(raw: bytes | memoryview, count: int, overhead: int) -> _Offsets:
     """Return the offset of each record, and the end of the last one. Raises RecordsDamaged."""
+    # Local names for what the loop calls for each record: this is faster.
     offsets = [0]
     position = 0
     length_at, add = _LENGTH.unpack_from, offsets.append

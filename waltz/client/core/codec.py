@@ -1,8 +1,9 @@
-"""Decode FeedData and encode appends and reads faster than `waltz.protocol.client_server`. Pure.
+"""Decode and encode the frequent messages faster than `waltz.protocol.client_server` does. Pure.
 
-The bytes are the same as those of `client_server`. This module does not use the general tables of
-that module, because a client sends and receives thousands of these few kinds of messages per
-second. Adjacent FeedData messages become one list of tuples. Source: spec/wire.md section 4.
+They are FeedData, which the client receives, and appends and requests for the data of a
+transaction, which it sends: thousands per second. This module encodes and decodes them without the
+general tables of `client_server`; the bytes are the same. Adjacent FeedData messages become one
+list of tuples. All other messages are passed to `client_server`. Source: spec/wire.md section 4.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from waltz.protocol.frames import CLIENT_SERVER, HEAD_BYTES
 FeedRecord = tuple[int, int, int, int, int, int]
 """A fed transaction: client id, generation, partition, sequence number, transaction id, header.
 
-This is a plain tuple for speed: a client receives thousands of them per second."""
+It is a plain tuple for speed."""
 
 
 class FeedRun(NamedTuple):
@@ -51,23 +52,24 @@ FEED_TRANSACTION_ID = 4
 """The index of the transaction id in a `FeedRecord`."""
 
 _FEED_BODY = struct.Struct(">biiiiqi")
-"""A message type, and the fields of a `FeedRecord`."""
+"""The message type, and the fields of a `FeedRecord`."""
 
 _APPEND_HEAD = struct.Struct(">bhibiiiiq")
-"""The head of a frame, a message type, a request id, and the append's mark.
+"""The head of a frame, the message type, the request id, and the append's mark.
 
 The head of a frame has `HEAD_BYTES`: magic byte, version, and the number of bytes that follow."""
 
 _DATA_REQUEST = struct.Struct(">bhibiiiiq")
-"""The head of a frame, a message type, a request id, and a transaction id."""
+"""The head of a frame, the message type, the request id, and the transaction id."""
 
 _INT = struct.Struct(">i")
+"""A number of 32 bits: the header, the length of the data, their checksum."""
 
 
 def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
-    """Return the messages of ``bodies`` in order. Raises MalformedMessage.
+    """Return the messages of ``bodies`` in order; ``version`` is that of the connection.
 
-    Adjacent FeedData messages of one partition become one `FeedRun`.
+    Adjacent FeedData messages of one partition become one `FeedRun`. Raises MalformedMessage.
     """
     parsed: list[FeedRun | Message] = []
     run: FeedRun | None = None
@@ -141,7 +143,7 @@ def _encode_append(message: AppendRequest, version: int) -> bytes:
 
 
 def _ints(values: tuple[int, ...]) -> bytes:
-    """Return the number of ``values``, and the values, as 32-bit integers."""
+    """Return the encoded list: the number of ``values``, then the values, each in 32 bits."""
     if not values:
         return b"\0\0\0\0"
     return struct.pack(f">i{len(values)}i", len(values), *values)

@@ -1,9 +1,11 @@
 """A batch of transactions as columns, for programs that read a log fast. Pure.
 
+A batch of thousands of transactions is one object, and a column is made when it is first used. To
+iterate over transactions as objects takes several times as long.
+
 The records of a batch stay in the bytes in which the server sent them: in wire form, or in their
-form on disk. Both have the same fields, and differ in the number of bytes before the data. A batch
-of thousands of transactions is one object, and a column is made when it is first used. Iterating
-over transactions as objects costs several times as much.
+form on disk. Both forms begin with the same fields. The form on disk has a checksum more before the
+data.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, Stor
 from waltz.runtime.extras import needs_extra
 
 _, _CLIENT_ID, _GENERATION, _, _SEQ, _HEADER, _LENGTH = range(7)
-"""The positions of fields in `WIRE_HEAD`, and so in `ColumnBatch._columns`."""
+"""The positions of fields in `WIRE_HEAD`, and so in `ColumnBatch._columns`.
+
+The first field is the transaction id, the fourth the partition.
+"""
 
 
 class ColumnBatch:
@@ -53,7 +58,7 @@ class ColumnBatch:
 
     @property
     def headers(self) -> Sequence[int]:
-        """The headers, ints of the application."""
+        """For each transaction its header, a number of the application."""
         return self._columns[_HEADER]
 
     @property
@@ -73,13 +78,13 @@ class ColumnBatch:
 
     @property
     def req_ids(self) -> list[ReqId]:
-        """The request ids. Each use makes a new list of objects, so keep the list."""
+        """For each transaction its request id. Each use makes a new list, so keep the list."""
         # The four fields of a request id are adjacent.
         return list(map(ReqId, *self._columns[_CLIENT_ID : _SEQ + 1]))
 
     @property
     def buffer(self) -> bytes:
-        """The bytes that contain the data of all transactions, each at its place in `spans`.
+        """The bytes that contain the data of all transactions, at the positions in `spans`.
 
         Between the data are other fields of the records.
         """
@@ -99,7 +104,7 @@ class ColumnBatch:
 
     @cached_property
     def data(self) -> list[bytes]:
-        """The data of the transactions."""
+        """For each transaction a copy of its data."""
         buffer = self._bytes
         return [buffer[start:end] for start, end in self.spans]
 
@@ -130,11 +135,11 @@ class ColumnBatch:
 
     @cached_property
     def _columns(self) -> list[tuple[int, ...]]:
-        """The fields of `WIRE_HEAD`, one tuple for each field."""
+        """For each field of `WIRE_HEAD` a tuple with the values of all transactions."""
         raw, count = self._bytes, self._records.count
         size = len(raw) // count
         if len(raw) == size * count and size >= self._overhead:
-            # If all records have the size of the first one, no loop in Python is needed.
+            # If all records have the same size, no loop in Python is needed.
             after_head = size - WIRE_HEAD.size
             equal_heads = struct.iter_unpack(f"{WIRE_HEAD.format}{after_head}x", raw)
             columns = list(zip(*equal_heads, strict=True))

@@ -15,7 +15,7 @@ SKIPPED = object()
 
 
 class Deserializer:
-    """Reads data with ``serializer`` (None: data are bytes)."""
+    """Reads data with ``serializer`` (None: data are bytes); ``unreadable`` is for its errors."""
 
     __slots__ = ("_serializer", "_unreadable")
 
@@ -29,9 +29,10 @@ class Deserializer:
         return self._serializer is None
 
     def read(self, partition: int, transaction_id: int, data: bytes) -> Any:
-        """Return the value of a transaction's data, `SKIPPED`, or the data; see `Unreadable`.
+        """Return the value of a transaction's data.
 
-        Raises DataUnreadable.
+        If the serializer cannot read the data, return `SKIPPED` or the data, or raise
+        DataUnreadable: see `Unreadable`.
         """
         if self._serializer is None:
             return data

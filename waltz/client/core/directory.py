@@ -17,7 +17,10 @@ class Route(NamedTuple):
 
 
 class Directory:
-    """The routes of all partitions. `follow` registers a function that is called after changes."""
+    """The routes of all partitions.
+
+    `follow` registers a function that is called after each `replace`.
+    """
 
     def __init__(self) -> None:
         self._routes: dict[int, Route] = {}
@@ -38,6 +41,6 @@ class Directory:
             follower()
 
     def follow(self, follower: Callable[[], None]) -> Callable[[], None]:
-        """Call ``follower`` after each change, until the caller calls the returned function."""
+        """Call ``follower`` after each `replace`, until the returned function is called."""
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)

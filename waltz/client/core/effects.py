@@ -3,8 +3,8 @@
 A pure class handles one input per call, and collects its effects in an `Effects`. After each call,
 the code around it (the *shell*) takes the effects. It sends the messages on the partition's
 connection, and passes the results to the callers, both in the order in which they were collected. A
-pure class calls no callback. A few methods, such as `PartitionAppends.withdraw`, also return values
-that the shell must pass on.
+pure class calls no callback. A few methods, such as `PartitionAppends.withdraw`, return results
+instead of collecting them; the shell must pass on these results, too.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """Verify records in their form on disk that have one size, all at once. Pure. Needs numpy.
 
-`waltz.client.core.many_checksums` explains the shift of a checksum, and how the checksums of pieces
-determine the checksum of their concatenation. All records are one piece of bytes, whose checksum is
-calculated in one pass. For a record with the checksum r, whose 4 bytes t end the record::
+`waltz.client.core.stored_ranges` describes this form. `waltz.client.core.many_checksums` explains
+the shift of a checksum, and how the checksums of pieces determine the checksum of their
+concatenation. A record ends with the checksum r of its head and data, encoded as the 4 bytes t. So
+the checksum of the whole record follows from r::
 
     crc32(record) == shift(r, 4) ^ crc32(t)
 
-So the stored checksums of all records determine the checksum of all bytes.
+So the stored checksums of all records determine the checksum of all bytes, which is also calculated
+from the bytes in one pass. All records are right if both agree.
 
-The checksums of the data are checked by those of the heads, without another pass over the data.
-Each record has ``length`` bytes of data::
+The stored checksums of the data are verified without another pass over the data, by way of the
+heads. Each record has ``length`` bytes of data::
 
     crc32(head + data) == shift(crc32(head), length) ^ crc32(data)
 
@@ -19,8 +21,8 @@ like checksums, for heads ``g`` and ``h`` of n bytes each::
 
     shift(shift(crc32(g), length), n) ^ shift(crc32(h), length) == shift(crc32(g + h), length)
 
-The left side is calculated from the checksums in the records, the right side from the bytes of all
-heads as one piece.
+The left side is calculated from the stored checksums, the right side from the bytes of all heads as
+one piece.
 """
 
 from __future__ import annotations
@@ -41,9 +43,10 @@ _HEAD = np.dtype(
         ("checksum", ">u4"),
     ]
 )
-"""The head of a record in disk form. Fields that are not checked are combined."""
+"""The head of a record in disk form. Adjacent fields that are not checked are one field here."""
 _CHECKSUM_BYTES = 4
 _ALL_BITS = np.uint32(0xFFFF_FFFF)
+"""The xor with this number inverts a number of 32 bits."""
 
 assert _HEAD.itemsize == STORED_HEAD_BYTES
 
@@ -51,8 +54,8 @@ assert _HEAD.itemsize == STORED_HEAD_BYTES
 def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | None:
     """Return whether all records, of which there is at least one, are right.
 
-    They are right if they are of ``partition``, have the ids from ``first_id`` on, and match their
-    two checksums. Return None if they do not all have one size.
+    Records are right if they are of ``partition``, have the ids from ``first_id`` on, and match
+    their two checksums. Return None if they do not all have one size: then nothing was verified.
     """
     raw, count = records.raw, records.count
     size, remainder = divmod(len(raw), count)
@@ -69,8 +72,8 @@ def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | Non
         return False
     tails = table[:, -_CHECKSUM_BYTES:].tobytes()
     record_crcs = np.frombuffer(tails, ">u4").astype(np.uint32)
-    # A checksum begins and ends with an inversion of all bits. So that of a tail t of 4 bytes is
-    # crc32(t) == shift(~t, 4) ^ 0xFFFFFFFF, where ~t is the inverted little-endian number t.
+    # The calculation of a checksum begins and ends with an inversion of all bits. So a tail t of 4
+    # bytes has crc32(t) == shift(~t, 4) ^ 0xFFFFFFFF, with ~t the inverted little-endian number t.
     inverted = np.frombuffer(tails, "<u4").astype(np.uint32) ^ _ALL_BITS
     whole_crcs = shift_by(_CHECKSUM_BYTES)(record_crcs ^ inverted) ^ _ALL_BITS
     if crc32(raw) != concatenated(whole_crcs, size):

@@ -1,4 +1,4 @@
-"""The errors that the client library raises: what happened, and what to do. Pure."""
+"""The errors that the client library raises. Their texts say what happened and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class WaltzError(Exception):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception would call __init__ with ``args``, which have the text and not the parameters.
+        # The method of Exception would make pickle call __init__ with ``args``. They have the text,
+        # and not the parameters of __init__.
         return _restore, (type(self), self.args), self.__dict__
 
 
@@ -44,8 +45,7 @@ def no_answer_of_zookeeper(seconds: float | None) -> ClusterUnreachable:
 class AnswerLate(ClusterUnreachable):
     """A call other than an append, such as a read, mount or flush, did not end within its timeout.
 
-    Reads, mounts and flushes change nothing in the log. The appends that a flush waited for
-    continue.
+    Such a call changes nothing in the log. The appends that a flush waited for continue.
     """
 
 
@@ -54,7 +54,7 @@ class ClusterNotFound(WaltzError):
 
 
 class ClientFailed(WaltzError):
-    """The client can no longer find the servers. Close it and open another one.
+    """The client can no longer find the servers. Close the client and open another one.
 
     An append that raises this error is not in the log. An append whose outcome is unknown raises
     AppendUncertain instead. ``reason`` is the cause of the failure.
@@ -155,7 +155,7 @@ class DataTooLarge(WaltzError, ValueError):
 
 
 class ClientAhead(WaltzError):
-    """The log ends before the caller's mark.
+    """The log ends before the mark of an append, a mount or a stream.
 
     The mark belongs to another partition or cluster, or the log was lost and restored. An append
     that raises this error is not in the log.
@@ -176,7 +176,7 @@ class LockFailed(WaltzError):
     """A lock was taken after the mark of the append. The append is not in the log.
 
     Another transaction took the lock, or, in rare cases, another lock with the same hash. The
-    caller must apply the log up to ``transaction_id`` before it appends again.
+    caller must apply the log up to ``transaction_id`` before it decides and appends again.
     """
 
     def __init__(self, partition: int, transaction_id: int) -> None:
@@ -242,8 +242,8 @@ class ServerTooOld(WaltzError):
 class PermissionDenied(WaltzError):
     """The server refused a request, because the client has no right to make it.
 
-    An append that raises this error is not in the log. ``reason`` is the text of the server: by
-    which names the server knows the client, and how an administrator grants the right.
+    An append that raises this error is not in the log. ``reason`` is the text of the server, which
+    has the names by which it knows the client, and how an administrator grants the right.
     """
 
     def __init__(self, partition: int, reason: str) -> None:
@@ -253,10 +253,11 @@ class PermissionDenied(WaltzError):
 
 
 def new_instance(error: Exception) -> Exception:
-    """Return a copy of ``error``, because one instance has the traceback of one call.
+    """Return a copy of ``error`` to raise in one more call.
 
-    The copy has the cause and the traceback of ``error``. If its class does not allow copies, as
-    one that is not a `WaltzError` may, return ``error`` itself.
+    Each call needs its own instance, because an instance collects the traceback of the call that
+    raises it. The copy begins with the cause and the traceback of ``error``. If ``error`` cannot be
+    copied, return ``error`` itself. Every `WaltzError` can be copied.
     """
     try:
         new = copy.copy(error)

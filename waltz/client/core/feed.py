@@ -1,13 +1,13 @@
-"""Track the position of a stream in one partition, and request more of its feed. Pure.
+"""Track the position of a stream in one partition, and request more of the feed. Pure.
 
-The position is the id of the last transaction that was received. Transaction ids have no gaps, so
+The *position* is the id of the last transaction that was received. Transaction ids have no gaps, so
 the next transaction has the next id. Every other transaction in the feed is a repetition
-(spec/behaviour.md section 8). After any fault of connections and servers, a new mount after the
-position continues with the next transaction.
+(spec/behaviour.md section 8). After any fault of connections and servers, the partition is mounted
+again after the position, and the feed continues with the next transaction.
 
-The server feeds the transactions after the position, and then answers the mount. After that it
-feeds one *fetch*, a limited number of transactions, for each FeedRequest, and ends each fetch with
-FeedSuspended.
+For a mount, the server sends the transactions after the position, and then the answer READY. After
+that it sends transactions only on request: for each FeedRequest one *fetch*, which has a limited
+number of transactions and ends with FeedSuspended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from waltz.protocol.client_server import (
 
 
 class PartitionFeed:
-    """The feed of one partition to one stream, after the transaction ``mark``.
+    """The feed of one partition to one stream, which begins after the transaction ``mark``.
 
     ``effects.results`` gets each transaction once, in order.
     """
@@ -35,6 +35,7 @@ class PartitionFeed:
         self.effects: Effects[FeedRecord] = Effects()
         self.mount = Mount(ids, mark, self.effects)
         self._wanted = True
+        """The argument of the last `want`."""
         self._fetch_due = False
         """Whether a FeedRequest must be sent as soon as the stream wants more transactions."""
 
@@ -63,11 +64,11 @@ class PartitionFeed:
         self._fetch_due = False
         self.mount.detach()
 
-    def fed(self, records: list[FeedRecord]) -> None:
+    def feed_received(self, records: list[FeedRecord]) -> None:
         """Handle transactions of the feed. A transaction with the next id becomes a result.
 
-        All others are ignored, because after a new mount the server can feed transactions again.
-        Without this rule, the application could get a transaction twice.
+        All others are ignored: after a new mount the server can send transactions again, and the
+        application must not get a transaction twice.
         """
         mark = self.mount.mark
         add = self.effects.results.append
@@ -99,7 +100,7 @@ class PartitionFeed:
         """
         self._wanted = wanted
         if not wanted:
-            # The stream reads nothing now, so an answer to the mount cannot arrive.
+            # The stream reads nothing from now on, so an answer to the mount cannot arrive.
             self.mount.restart_wait()
         elif self._fetch_due:
             self._fetch_when_wanted()
@@ -113,8 +114,8 @@ class PartitionFeed:
     def _fetch_when_wanted(self) -> None:
         """Send a FeedRequest now, or as soon as the stream wants more transactions.
 
-        After the answer to a mount, and after the end of a fetch, the server feeds nothing without
-        a FeedRequest.
+        This is called when the server has answered the mount or ended a fetch: it sends no more
+        transactions without a FeedRequest.
         """
         self._fetch_due = not self._wanted
         if self._wanted:

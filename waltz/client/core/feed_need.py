@@ -1,13 +1,13 @@
 """Decide when the appends of one client to one partition need the feed. Pure.
 
-A server of a version before `APPEND_ANSWERS_SINCE` shows the outcome of an append in the feed. So
-it feeds every transaction of the partition to every client that appends. A newer server answers
-each append. Then the client needs the feed only for appends whose answer is lost: it looks for them
-in the log, after a mark that was taken before they were sent (`SentAppend.log_mark`).
+`waltz.client.core` defines the words, such as feed and mark. A server of a version before
+`APPEND_ANSWERS_SINCE` shows the outcome of an append in the feed. So each client that appends needs
+the feed with all transactions of the partition. A newer server answers each append. Then the client
+needs the feed only for appends whose answer is lost. The feed begins after a mark that the log had
+reached before these appends were sent (`SentAppend.log_mark`).
 
-An append is *in doubt* from when it is sent until it has an outcome. Its *place* is its number in
-the order in which the client sends its requests to the partition. A server answers committed
-appends in this order.
+The *place* of an append is its number in the order in which the client sends its requests to the
+partition. A server answers committed appends in this order.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ class FeedNeed:
         self._mount = mount
         self._sent = sent
         self._noted_mark = NO_TRANSACTION
-        """The largest mark that `note_log_mark` got."""
+        """The largest mark that was passed to `note_log_mark`."""
         self._unanswered_place = -1
-        """No answer will come any more to appends in doubt up to this place."""
+        """The appends up to this place will get no answer any more."""
         self._requested_by: ReqId | None = None
-        """The mount request whose feed was requested and has not been suspended since."""
+        """The id of the mount whose feed was requested.
+
+        None before the first request, and after the server has suspended the feed.
+        """
 
     @property
     def server_answers(self) -> bool:
@@ -53,13 +56,14 @@ class FeedNeed:
         self._unanswered_place = max(self._unanswered_place, last_place)
 
     def may_be_answered(self, sent: SentAppend) -> bool:
-        """Whether an answer to an append in doubt is expected."""
+        """Whether the server may still answer an append in doubt."""
         return sent.place > self._unanswered_place
 
     def has_skipped_append(self, place: int) -> bool:
-        """Whether the answers, which have reached ``place``, have skipped an append before it.
+        """Whether an append before ``place`` is in doubt, and an answer to it is still expected.
 
-        Such an append is in doubt, and an answer to it is still expected.
+        ``place`` is that of an append that was answered as committed. So the server has skipped the
+        earlier append.
         """
         oldest = self._sent.oldest()
         return oldest is not None and oldest.place < place and self.may_be_answered(oldest)
@@ -67,16 +71,16 @@ class FeedNeed:
     def needs_feed(self, version: int) -> bool:
         """Whether the appends need the feed of a server of ``version``.
 
-        An append that an older server refused is settled when the feed has reached the transaction
-        that took one of its locks.
+        An append that an older server has refused needs it: its outcome is reported when the feed
+        has reached the transaction that took one of its locks.
         """
-        if version < APPEND_ANSWERS_SINCE or self._sent.any_refused:
+        if version < APPEND_ANSWERS_SINCE or self._sent.has_refused:
             return True
         oldest = self._sent.oldest()
         return oldest is not None and not self.may_be_answered(oldest)
 
     def may_request(self) -> bool:
-        """Whether the feed is needed, can be requested now, and was not requested yet."""
+        """Whether the feed is needed, can be requested now, and is not under way."""
         return (
             self._mount.phase is Phase.MOUNTED
             and self._requested_by != self._mount.request_id
@@ -88,18 +92,18 @@ class FeedNeed:
         self._requested_by = self._mount.request_id
 
     def note_suspended(self) -> None:
-        """Record that the server feeds nothing more without another request."""
+        """Record that the server sends no more of the feed without another request."""
         self._requested_by = None
 
-    def advance(self) -> None:
+    def advance_mark(self) -> None:
         """Advance the client's mark, but not to an id that an append in doubt may have.
 
-        Otherwise a feed after the mark would not show this append. The client would take the append
-        for absent and send it again, so that it could be in the log twice
+        Otherwise a feed after the mark would not show this append. The client would conclude that
+        the append is absent, and send it again: it could be in the log twice
         (tests/unit/client/test_client_answered_appends.py).
         """
         if not self.server_answers:
-            return  # The feed of an older server advances the mark (`PartitionAppends.fed`).
+            return  # The feed of an older server advances the mark (`feed_received`).
         oldest = self._sent.oldest()
         mark = self.log_mark if oldest is None else oldest.log_mark
         if mark > self._mount.mark:

@@ -12,9 +12,9 @@ from waltz.client.core.values import DataT_co, Transaction
 class LogStream(abc.ABC, Generic[DataT_co]):
     """A stream of transactions of one or several partitions. `LogClient.stream` returns it.
 
-    Each transaction is returned once, in order within its partition. Iterate over a stream once,
-    with ``async for`` or with `batches`. The end of the loop closes the stream, and so does
-    `aclose`.
+    Each transaction is returned once, in order within its partition. Iterate over a stream once:
+    either over the stream itself, which yields transactions, or over `batches`. The end of the loop
+    closes the stream, and so does `aclose`.
     """
 
     async def __aenter__(self) -> Self:

@@ -15,8 +15,8 @@ concatenation. One pass over the bytes of all pieces calculates the actual check
 concatenation, and verifies all pieces. If the pieces have several sizes, zeros are put in front of
 the shorter ones first.
 
-The error rate is that of any CRC-32 over so many bytes: a random damage remains undetected with a
-probability of 2^-32. A damage within four adjacent bytes is always detected.
+The error rate is that of any CRC-32 over so many bytes: random damage remains undetected with a
+probability of 2^-32. Damage within four adjacent bytes is always detected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _MAX_PADDING = 2
 """Padding may multiply the total length by at most this; otherwise each piece is checked alone."""
 
 _ALL_BITS = 0xFFFF_FFFF
+"""The xor with this number inverts a checksum."""
 _ZEROS = bytes(1 << 16)
+"""The zeros that `shifted` reads at once."""
 
 _BYTES = np.arange(256, dtype=np.uint32)
 """All values of one byte."""
@@ -93,10 +95,11 @@ def pieces_match(pieces: Any, crcs: Crcs) -> bool:
 @lru_cache(maxsize=128)
 def shift_by(size: int) -> CrcShift:
     """Return the shift by ``size`` bytes, 1 or more."""
+    # The shift by an even number is twice the shift by its half, which may be cached already.
     if size % 2 == 0:
         half = shift_by(size // 2)
         return CrcShift(lambda crcs: half(half(crcs)))
-    # A shift is linear: that of a checksum is the xor of the shifts of its bits that are set.
+    # A shift is linear: a shifted checksum is the xor of the shifts of its bits that are set.
     shifted_bits = [np.uint32(shifted(1 << bit, size)) for bit in range(32)]
 
     def apply(crcs: Crcs) -> Crcs:
@@ -112,8 +115,8 @@ def concatenated(crcs: Crcs, size: int) -> int:
     """Return the CRC-32 of the concatenation of pieces of ``size`` bytes that have ``crcs``."""
     while len(crcs) > 1:
         if len(crcs) % 2:
-            # The checksum 0, that of an empty piece, makes the number even. In front it has no
-            # effect, because 0 remains 0 in every shift.
+            # Make the number even by the checksum of an empty piece, 0. In front of the others it
+            # has no effect, because 0 remains 0 in every shift.
             crcs = np.concatenate((np.zeros(1, np.uint32), crcs))
         # Replace the checksums of two neighbours by that of their concatenation.
         crcs = _shift(crcs[0::2], size) ^ crcs[1::2]
@@ -123,8 +126,8 @@ def concatenated(crcs: Crcs, size: int) -> int:
 
 def shifted(crc: int, size: int) -> int:
     """Return the checksum ``crc`` after the shift by ``size`` bytes, 0 or more."""
-    # One checksum needs no tables. `crc32` inverts all bits at its beginning and at its end, and a
-    # shift does not.
+    # One checksum needs no tables: `crc32` of zeros shifts it. But `crc32` inverts all bits at its
+    # beginning and at its end, which a shift does not, so they are inverted back.
     crc ^= _ALL_BITS
     for start in range(0, size, len(_ZEROS)):
         crc = crc32(_ZEROS[: size - start], crc)

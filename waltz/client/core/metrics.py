@@ -27,9 +27,10 @@ def partition_group(partition: int) -> str:
 class PartitionMetrics:
     """Counts of one partition, which only grow.
 
-    ``sent`` counts single appends, not batches; each attempt of `LogClient.submit` counts.
-    ``received`` counts the transactions that streams returned. ``late`` counts the appends that
-    timed out or stayed in doubt. ``appends`` has the durations of the successful appends.
+    ``sent`` counts the calls of `LogClient.append`, and the attempts of `LogClient.submit`. It does
+    not count batches. ``received`` counts the transactions that streams returned. ``late`` counts
+    the appends that timed out or stayed in doubt. ``lock_failures`` counts those that raised
+    LockFailed. ``appends`` has the durations of the successful appends in seconds.
     """
 
     sent: int = 0
@@ -52,7 +53,7 @@ class AppendState(Protocol):
         """
 
     def in_flight(self, partition: int) -> int:
-        """Return the number of appends that are sent or to be sent, without an outcome."""
+        """Return the number of appends that were sent or wait to be sent, without an outcome."""
 
 
 class ClientMetrics:
@@ -76,7 +77,10 @@ class ClientMetrics:
             self.json.add(CLIENT_GROUP, name, JsonKind.GAUGE, read)
 
     def of(self, partition: int) -> PartitionMetrics:
-        """Return the counts of a partition. The first call adds the partition's metrics."""
+        """Return the counts of a partition.
+
+        The first call for a partition adds its group to ``json``.
+        """
         metrics = self._partitions.get(partition)
         if metrics is None:
             metrics = self._partitions[partition] = PartitionMetrics()
@@ -84,7 +88,7 @@ class ClientMetrics:
         return metrics
 
     def _add_group(self, partition: int, metrics: PartitionMetrics) -> None:
-        """Add the metrics of a partition, which read ``metrics`` and the state of appends."""
+        """Add the group of a partition. Its values come from ``metrics`` and from `AppendState`."""
         group, json, state = partition_group(partition), self.json, self._state
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
             ("is-mounted", lambda: state.is_mounted(partition)),
@@ -105,7 +109,10 @@ class ClientMetrics:
 
 
 async def measure_append(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:
-    """Await ``append``, count its outcome in ``metrics``, and return its result."""
+    """Await ``append``, count its outcome in ``metrics``, and return its result.
+
+    Raises the errors of ``append``.
+    """
     metrics.sent += 1
     started_at = clock()
     try:

@@ -1,9 +1,11 @@
 """Mount one partition on its present connection, and mount it again when that is necessary. Pure.
 
-A mount selects the connection over which a client appends to a partition and receives its feed. A
-mount request names the client's mark. If the mount is *fed*, the server feeds the transactions
-after the mark; then it answers READY (spec/wire.md sections 4 and 12, spec/behaviour.md section 8).
-The appends of a partition have one `Mount`. Each stream has another one for each of its partitions.
+`waltz.client.core` defines the words. A mount selects the connection over which a client appends to
+a partition and receives its feed. A mount request names the client's mark. If the mount is *fed*,
+the server first sends the feed after the mark, and then answers READY. Otherwise it answers READY
+without a feed (spec/wire.md sections 4 and 12, spec/behaviour.md section 8).
+
+The appends of a partition have one `Mount`. Each stream has its own for each of its partitions.
 """
 
 from __future__ import annotations
@@ -32,24 +34,25 @@ MOUNT_TIMEOUT_SECONDS = 5.0
 _LONGEST_MOUNT_TIMEOUT_SECONDS = 40.0
 """The timeout of a mount request doubles up to this value while no answer arrives.
 
-Only the answer to the last request counts, so requests that follow each other faster than the
+Only the answer to the last request counts. So requests that follow each other faster than the
 answers arrive would never mount: on a slow connection, or behind a long answer. And a server of
-Waltz 0.13.2 queues a mount while the partition has no open session. When the queue is full, the
-connection waits, with its requests to other partitions (spec/behaviour.md section 3).
+Waltz 0.13.2 queues mount requests while the partition has no open store session. When the queue is
+full, it processes no further message of the connection, not even those about other partitions
+(spec/behaviour.md section 3). Frequent repetitions would fill the queue.
 """
 
 AHEAD_CONFIRMATIONS = 3
 """How many consecutive answers must report a log that ends before the client's mark.
 
 One answer is not enough. A server that has lost the partition to another server, and has not read
-the new assignment yet, answers with an old end of the log. ClientAhead would stop an application
-whose mark is right.
+the new assignment yet, answers with an old end of the log. After one such answer, ClientAhead would
+stop an application whose mark is right.
 """
 
 _NOT_READY_BEFORE_MARK_CHECK = 3
-"""After how many NOT_READY answers of an old server the client requests the log's mark.
+"""After how many NOT_READY answers of an old server the client requests the high-water mark.
 
-Servers of versions before `CLIENT_AHEAD_SINCE` also answer NOT_READY if the log ends before the
+Servers of versions before `CLIENT_AHEAD_SINCE` answer NOT_READY also if the log ends before the
 client's mark.
 """
 
@@ -66,10 +69,10 @@ class Phase(Enum):
 class RequestIds:
     """Generates the ids of one client's requests about one partition.
 
-    ``last`` is the number of the last id, and grows without a limit. The sequence number on the
-    wire is ``last`` wrapped to 32 bits. All appends of a client to a partition must get their ids
-    from one `RequestIds`. If two appends had the same id, a transaction in the feed could belong to
-    either of them.
+    ``last`` is the number of the last id, -1 before the first, and grows without a limit. The
+    sequence number on the wire is ``last`` wrapped to 32 bits. All appends of a client to a
+    partition must get their ids from one `RequestIds`. Otherwise two appends could have the same
+    id, and a transaction in the feed could belong to either of them.
     """
 
     __slots__ = ("client_id", "last", "partition")
@@ -88,9 +91,10 @@ class RequestIds:
 class Mount:
     """The mount of one partition.
 
-    ``phase`` is its state. ``request_id`` is the id of its last mount request. ``generation`` and
-    ``version`` are those of the last `attach`, -1 before. The messages to send are added to
-    ``effects``, which the owner of the mount passes to the constructor.
+    ``phase`` is its state. ``request_id`` is the id of its last mount request, None while it has no
+    connection. ``generation`` and ``version`` are those of the last `attach`, -1 before. The
+    messages to send are added to ``effects``, which the owner of the mount passes to the
+    constructor.
     """
 
     def __init__(self, ids: RequestIds, mark: int, effects: Effects[Any]) -> None:
@@ -102,8 +106,10 @@ class Mount:
         self.version = -1
         self.request_id: ReqId | None = None
         self.log_mark_behind: int | None = None
-        """The end of the log, if `AHEAD_CONFIRMATIONS` answers have shown that it is below
-        ``mark``; otherwise None."""
+        """The high-water mark, if `AHEAD_CONFIRMATIONS` consecutive answers were below ``mark``.
+
+        Otherwise None.
+        """
         self.denial: str | None = None
         """Why the server denied the last mount request or feed request; None if it did not."""
         # Arguments of the last `attach`.
@@ -118,19 +124,19 @@ class Mount:
         self._confirmations = 0
         """The number of consecutive high-water marks that were below ``mark``."""
         self._mark_request_id: ReqId | None = None
-        """The id of the open request for the log's mark."""
+        """The id of the open request for the high-water mark, None if there is none."""
 
     @property
     def mark(self) -> int:
         """The transaction after which a mount begins, named in each mount request.
 
         A client that is fed has received every transaction up to the mark. Without a feed, the
-        answers to appends advance the mark (`FeedNeed.advance`).
+        answers to appends advance the mark (`FeedNeed.advance_mark`).
         """
         return self._mark
 
     def advance(self, mark: int) -> None:
-        """Raise the mark to ``mark``, and restart the timeout."""
+        """Raise the mark to ``mark``, which may be the present one, and restart the timeout."""
         assert mark >= self._mark, "a mark never goes down"
         self._mark = mark
         self._waiting_since = None
@@ -141,9 +147,9 @@ class Mount:
     ) -> None:
         """Mount the partition on a new connection to its server, or in a new generation.
 
-        ``connection_seq`` is the number of the connection; ``version`` is its protocol version.
-        A mount that is not ``fed`` needs the version `client_numbers.APPEND_ANSWERS_SINCE` or
-        later: with an earlier one, a server shows the outcomes of appends only in the feed.
+        ``connection_seq`` is the number of the connection, ``version`` its protocol version. If the
+        mount is not ``fed``, the version must be `client_numbers.APPEND_ANSWERS_SINCE` or later: an
+        older server shows the outcomes of appends only in the feed.
         """
         self._fed = fed
         self.generation = generation
@@ -162,8 +168,8 @@ class Mount:
     def mount_received(self, response: MountResponse) -> bool:
         """Handle a MountResponse; return whether the partition is mounted by this response.
 
-        A response to an earlier mount request is ignored, because it is about another connection or
-        generation. So is a response after a denial of the same request.
+        Ignore a response to an earlier mount request: it may be about another connection or
+        generation. Ignore a response that follows the denial of the same request, too.
         """
         if response.req_id != self.request_id or self.phase is not Phase.MOUNTING:
             return False
@@ -190,7 +196,7 @@ class Mount:
     def request_denied(self, response: RequestDenied) -> bool:
         """Handle a RequestDenied; return whether it is about this mount or its feed.
 
-        The partition is mounted again after a backoff: the right may have been granted.
+        If so, the partition is mounted again after a backoff: the right may have been granted then.
         """
         if response.req_id != self.request_id:
             return False
@@ -199,7 +205,7 @@ class Mount:
         return True
 
     def log_mark_received(self, response: HighWaterMarkResponse) -> None:
-        """Handle the high-water mark that was requested because the log may end before `mark`."""
+        """Handle the answer to `_request_log_mark`. Ignore other answers."""
         if response.req_id != self._mark_request_id:
             return
         self._mark_request_id = None
@@ -212,7 +218,11 @@ class Mount:
             self._confirmations = 0
 
     def restart_wait(self) -> None:
-        """Restart the timeout of the mount. While reading is paused, no answer can arrive."""
+        """Restart the timeout of the mount.
+
+        The owner calls this while it does not read from the connection, because then no answer can
+        arrive.
+        """
         self._waiting_since = None
 
     def tick(self, now: float) -> None:
@@ -227,7 +237,7 @@ class Mount:
         else:
             return
         if self.log_mark_behind is not None:
-            return  # The log stays too short. The client raises ClientAhead until `attach`.
+            return  # The log is too short. The client raises ClientAhead until the next `attach`.
         if self._waiting_since is None:
             self._waiting_since = now
         if now - self._waiting_since < limit:
@@ -244,7 +254,10 @@ class Mount:
         self._effects.messages.append(request)
 
     def _request_log_mark(self) -> None:
-        """Request the end of the log; `log_mark_received` handles the answer."""
+        """Request the high-water mark, because the log may end before `mark`.
+
+        `log_mark_received` handles the answer.
+        """
         self._mark_request_id = self.ids.next(self.generation)
         self._effects.messages.append(HighWaterMarkRequest(self._mark_request_id))
 

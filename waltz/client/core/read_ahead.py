@@ -9,27 +9,28 @@ _ESTIMATE_READS = 8
 
 
 class ReadAhead:
-    """Counts the open reads, and the data that have arrived and that the application has not taken.
+    """Counts the *open* reads, whose data have not arrived, and the *held* ones, whose data have.
 
-    The size of data is unknown before the data arrive. It is estimated from earlier data.
+    A held read counts until the application has taken its data. The size of data is unknown before
+    the data arrive, and is estimated from earlier data.
     """
 
     def __init__(self, limit_bytes: int, limit_reads: int) -> None:
         self._limit_bytes = limit_bytes
         self._limit_reads = limit_reads
         self._open = 0
-        """The number of reads whose data have not arrived."""
+        """The number of open reads."""
         self._held = 0
-        """The number of reads whose data have arrived and that the application has not taken."""
+        """The number of held reads."""
         self._held_bytes = 0
-        """The size of the data of these held reads."""
+        """The size of the data of the held reads."""
         self._estimated_bytes = float(_FIRST_ESTIMATE_BYTES)
         """How many bytes one open read will return."""
 
     def has_room(self) -> bool:
         """Whether one more read may be opened.
 
-        If no read is open or held, one may always be opened, even for larger data than the limit.
+        If no read is open or held, a read may be opened even if its data may exceed the limit.
         """
         if self._open + self._held >= self._limit_reads:
             return False
@@ -41,13 +42,13 @@ class ReadAhead:
         self._open += 1
 
     def arrived(self, size: int) -> None:
-        """Count an open read whose ``size`` bytes have arrived."""
+        """Count an open read as held, because its ``size`` bytes have arrived."""
         self._open -= 1
         self._held += 1
         self._held_bytes += size
         self._estimated_bytes += (size - self._estimated_bytes) / _ESTIMATE_READS
 
     def taken(self, size: int) -> None:
-        """Count one read whose ``size`` bytes the application has taken."""
+        """Stop counting a held read, because the application has taken its ``size`` bytes."""
         self._held -= 1
         self._held_bytes -= size

@@ -1,4 +1,7 @@
-"""The read requests of a client, and their results. Pure."""
+"""The read requests of a client to one partition, and their results. Pure.
+
+`waltz.client.core.requests` sends the requests. A *range* is a number of consecutive transactions.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,11 @@ class AnswerKind(Enum):
 class Answer(NamedTuple):
     """The result of a read request; ``token`` is the object that was passed with the request.
 
-    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. The records are
-    verified, in either form. ``mark`` is the high-water mark for MARK, RECORDS, HEADERS and AHEAD.
-    ``corrupt_id`` is the transaction of CORRUPT, ``version`` the server's protocol version for
-    UNSUPPORTED, ``denial`` the reason of DENIED.
+    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. Data and records are
+    verified. Records are in wire form, or in their form on disk if the request allows it. ``mark``
+    is the high-water mark for MARK, RECORDS, HEADERS and AHEAD. ``corrupt_id`` is the transaction
+    of CORRUPT, ``version`` the server's protocol version for UNSUPPORTED, ``denial`` the reason of
+    DENIED.
     """
 
     token: object
@@ -59,8 +63,8 @@ class ReadMark:
 class ReadRecords:
     """Read records from ``first_id`` on. The server waits up to ``wait_ms`` for the first one.
 
-    ``first_id`` is at most the next id of the log; otherwise the kind of the answer is AHEAD. With
-    ``stored``, the answer may have a `StoredBatch`.
+    If ``first_id`` is beyond the next id of the log, the kind of the answer is AHEAD. With
+    ``stored``, the answer may have records in their form on disk, a `StoredBatch`.
     """
 
     first_id: int
@@ -72,7 +76,10 @@ class ReadRecords:
 
 @dataclass(frozen=True, slots=True)
 class ReadHeaders:
-    """Read headers from ``first_id`` on."""
+    """Read the headers of transactions from ``first_id`` on. The server does not wait for them.
+
+    If ``first_id`` is beyond the next id of the log, the kind of the answer is AHEAD.
+    """
 
     first_id: int
     max_headers: int

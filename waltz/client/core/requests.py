@@ -5,10 +5,11 @@ is answered: on the next connection, after an error, and after a timeout (spec/b
 8). The timeout is necessary because a server of Waltz 0.13.2 that does not own the partition does
 not answer a request for the high-water mark.
 
-A timeout does not show that the answer is lost: on a slow connection it comes late, and behind the
-answers to all earlier requests. So a request that was repeated on the same connection also accepts
-the answers to its earlier ids, and the timeouts grow to the time that answers take. Otherwise every
-answer could come too late, and the answers to repetitions would take the place of all others.
+When the timeout passes, the answer need not be lost. On a slow connection the answer comes late,
+because the answers to all earlier requests precede it. So each repetition gets a new request id,
+but the request also accepts the answers to its earlier ids on the same connection. And the timeouts
+grow until they are as long as answers take. Otherwise each answer could come too late, and the slow
+connection would carry mainly answers to repetitions.
 """
 
 from __future__ import annotations
@@ -48,24 +49,24 @@ from waltz.protocol.records import NO_TRANSACTION, RecordBatch, ReqId, checksum
 MARK_TIMEOUTS_SECONDS = Backoff(1.0, 8.0)
 """How long the answer with the high-water mark may take before the request is sent again.
 
-Each repetition on a connection doubles the timeout. These answers are small, and one may never come
-(see above): so the longest timeout is short.
+Each repetition on a connection doubles the timeout, from the first to the second of these values.
+The longest timeout is short, because the answers are small, and one may never come (see above).
 """
 
 DATA_TIMEOUTS_SECONDS = Backoff(10.0, 640.0)
 """How long any other answer may take before the request is sent again.
 
-Each repetition on a connection doubles the timeout. For records, the wait of the server for the
-first record is added. A repetition costs up to 64 MiB. If the longest timeout were shorter than the
-time in which a connection carries the open answers, each answer would follow more repetitions than
-the one before.
+Each repetition on a connection doubles the timeout, from the first to the second of these values.
+For records, the wait of the server for the first record is added. The longest timeout must exceed
+the time in which a slow connection carries all open answers, each of up to 64 MiB. Otherwise
+requests would be repeated faster than they are answered.
 """
 
 _MAX_IDS = 32
-"""An open request accepts the answers to this many of its last ids."""
+"""The most ids of an open request whose answers are accepted: the last ones."""
 
 ERROR_BACKOFF = Backoff(0.01, 5.0)
-"""The delays between an error answer and the next attempt."""
+"""The delays in seconds between an error answer and the next attempt."""
 
 CHECKSUM_ATTEMPTS = 5
 """The number of wrong checksums after which a read fails."""
@@ -79,7 +80,7 @@ class _OpenRequest:
     request: ReadRequest
     seqs: tuple[int, ...] = ()
     """The sequence numbers of the request ids whose answers are accepted, the last id last. All
-    belong to the present connection."""
+    belong to the present connection. Empty before the first id, and after `_forget_ids`."""
     sent: bool = False
     """Whether the request was sent with its last id. False during a pause, and if there was no
     connection when the request got this id."""
@@ -88,8 +89,8 @@ class _OpenRequest:
     timeout_seconds: float = 0.0
     """How long the request waits for its answer, or for the end of its pause."""
     waiting_since: float | None = None
-    """The time of the first `PartitionRequests.tick` after the request was sent or the pause
-    began, None before this tick."""
+    """When the wait for the answer, or the pause, began: the time of the first
+    `PartitionRequests.tick` afterwards, None before this tick."""
     errors: int = 0
     """The number of error answers."""
     mismatches: int = 0
@@ -97,9 +98,9 @@ class _OpenRequest:
     num_ahead: int = 0
     """The number of consecutive answers that the log ends before the range."""
     trusts_disks: bool = True
-    """Whether records may be answered as they lie on a disk. False after an answer that ``errors``
-    counts, and after wrong records in this form. Then a storage and the server verify the records,
-    report damage, and read another replica."""
+    """Whether the answer may have records in their form on disk, which the server does not verify.
+    False after an error answer, and after wrong records in this form. Then the storage and the
+    server verify the records, report damage, and read another replica."""
 
 
 class PartitionRequests:
@@ -115,12 +116,12 @@ class PartitionRequests:
         self._generation: int | None = None
         self._version = 0
         self.wrong_stored_ranges = 0
-        """The number of unverified answers with wrong records."""
+        """The number of answers in the form on disk that had wrong records."""
         self._open: dict[int, _OpenRequest] = {}
         """The open requests, by the sequence number of each of their ids."""
         self._timeout_doublings = 0
-        """How often the timeout of a new request is doubled: as often as that of a request whose
-        repetition proved needless on this connection."""
+        """How often the timeout of a new request is doubled from the beginning: 0 on a new
+        connection, more after an answer has shown that a repetition was needless."""
 
     @property
     def idle(self) -> bool:
@@ -146,9 +147,8 @@ class PartitionRequests:
     def add(self, token: object, request: ReadRequest) -> None:
         """Open a request, and send it if there is a connection.
 
-        The transaction of a `ReadData` must be in the log. If a server of Waltz 0.13.2 does not
-        find a transaction, it answers "not found" for this id forever (spec/behaviour.md section
-        7).
+        The transaction of a `ReadData` must be in the log. Once a server of Waltz 0.13.2 has not
+        found one, it answers "not found" for its id forever (spec/behaviour.md section 7).
         """
         self._send(_OpenRequest(token, request))
 
@@ -166,8 +166,9 @@ class PartitionRequests:
         if open_request is None:
             return
         if seq != open_request.seqs[-1]:
-            # The answer was not lost, only slow: the next requests must not be repeated as early.
+            # An earlier answer was not lost but slow: new requests must not be repeated as early.
             self._timeout_doublings = max(self._timeout_doublings, open_request.timeout_doublings)
+        # The request ends here, unless a method that is called below sends it again or pauses it.
         self._forget_ids(open_request)
         match open_request.request, message:
             case ReadData(), TransactionDataResponse():
@@ -210,6 +211,7 @@ class PartitionRequests:
                 open_request.waiting_since = now
             if now - open_request.waiting_since >= open_request.timeout_seconds:
                 due.append(open_request)
+        # If the request was paused, `_send` must not count a repetition and double the timeout.
         for open_request in due:
             if not open_request.sent:
                 self._forget_ids(open_request)
@@ -234,6 +236,7 @@ class PartitionRequests:
     def _records_received(
         self, open_request: _OpenRequest, mark: int, records: RecordBatch
     ) -> None:
+        """End a request for records if all checksums match; otherwise keep it open or fail it."""
         assert isinstance(open_request.request, ReadRecords)
         mismatch = records.mismatch(open_request.request.first_id)
         if mismatch is None:
@@ -244,11 +247,11 @@ class PartitionRequests:
             self._handle_mismatch(open_request, mismatch)
 
     def _stored_received(self, open_request: _OpenRequest, message: StoredRecordsResponse) -> None:
-        """Verify unverified records; if any is wrong, request verified ones at once."""
+        """Verify records in their form on disk; if any is wrong, request them in wire form."""
         request = open_request.request
         assert isinstance(request, ReadRecords)
         mark = message.high_water_mark
-        # No more than were requested, and none after ``mark``, which would not be committed.
+        # No more records than were requested, and none after ``mark``: it would not be committed.
         max_records = min(request.max_records, mark + 1 - request.first_id)
         records = verified(message.records, self._ids.partition, request.first_id, max_records)
         if records is not None:
@@ -275,11 +278,11 @@ class PartitionRequests:
     def _accept_range(
         self, open_request: _OpenRequest, error: str | None, mark: int, count: int
     ) -> bool:
-        """Return whether an answer has a valid range. If not, back off, or end the request.
+        """Return whether an answer has a valid range. If not, pause the request or end it as AHEAD.
 
         A server that has lost the partition to another server, and has not read the new assignment
         yet, answers with an old end of the log. So the log counts as too short only after
-        `AHEAD_CONFIRMATIONS` consecutive answers, with time between them for the assignment.
+        `AHEAD_CONFIRMATIONS` consecutive answers, with pauses in which it can read the assignment.
         """
         assert isinstance(open_request.request, ReadRecords | ReadHeaders)
         if error is not None:
@@ -295,10 +298,10 @@ class PartitionRequests:
         return True
 
     def _send(self, open_request: _OpenRequest) -> None:
-        """Send a request, or only register it if there is no connection.
+        """Send a request with a new id. If the server does not support it, end it as UNSUPPORTED.
 
-        The request gets a new id, and keeps those that `_forget_ids` has not removed. If the server
-        does not support the request, the request ends with UNSUPPORTED.
+        Without a connection, the request only gets the id, and stays open. A request that still has
+        ids is a repetition on the same connection: it keeps them, and its timeout is doubled.
         """
         open_request.waiting_since = None
         open_request.sent = self._generation is not None
@@ -320,8 +323,8 @@ class PartitionRequests:
         )
         req_id = self._register(open_request)
         if open_request.sent:
-            unverified = open_request.trusts_disks and self._version >= STORED_RANGES_SINCE
-            self.effects.messages.append(_message(req_id, open_request.request, unverified))
+            may_be_stored = open_request.trusts_disks and self._version >= STORED_RANGES_SINCE
+            self.effects.messages.append(_message(req_id, open_request.request, may_be_stored))
 
     def _back_off(self, open_request: _OpenRequest) -> None:
         """Keep the request open after an error answer. `tick` sends it after a backoff."""
@@ -332,13 +335,13 @@ class PartitionRequests:
 
     def _pause(self, open_request: _OpenRequest, seconds: float) -> None:
         """Keep the request open without sending it. `tick` sends it after ``seconds``."""
-        self._register(open_request)
+        self._register(open_request)  # Only with an id is the request in ``_open``.
         open_request.sent = False
         open_request.waiting_since = None
         open_request.timeout_seconds = seconds
 
     def _register(self, open_request: _OpenRequest) -> ReqId:
-        """Give a request a new id. Without a connection it is never sent with this id."""
+        """Give a request a new id. If it has `_MAX_IDS` already, forget the oldest."""
         if len(open_request.seqs) == _MAX_IDS:
             del self._open[open_request.seqs[0]]
             open_request.seqs = open_request.seqs[1:]
@@ -349,7 +352,7 @@ class PartitionRequests:
         return req_id
 
     def _forget_ids(self, open_request: _OpenRequest) -> None:
-        """Ignore the answers to all ids of a request. Without a new id it is not open any more."""
+        """Ignore the answers to all ids of a request. Until `_register`, it is not open."""
         for seq in open_request.seqs:
             del self._open[seq]
         open_request.seqs = ()
@@ -377,10 +380,10 @@ def _timeout_seconds(request: ReadRequest, doublings: int) -> float:
             return DATA_TIMEOUTS_SECONDS.delay(doublings)
 
 
-def _message(req_id: ReqId, request: ReadRequest, unverified: bool) -> Message:
+def _message(req_id: ReqId, request: ReadRequest, may_be_stored: bool) -> Message:
     """Return the message that sends a request with the id ``req_id``.
 
-    ``unverified`` tells whether the server may answer with records that it has not verified.
+    Records in their form on disk are requested if ``may_be_stored`` and the request allow them.
     """
     match request:
         case ReadData(transaction_id):
@@ -388,7 +391,7 @@ def _message(req_id: ReqId, request: ReadRequest, unverified: bool) -> Message:
         case ReadMark():
             return HighWaterMarkRequest(req_id)
         case ReadRecords(first_id, max_records, max_bytes, wait_ms, stored):
-            stored = stored and unverified
+            stored = stored and may_be_stored
             return RecordsRequest(req_id, first_id, max_records, max_bytes, wait_ms, stored)
         case ReadHeaders(first_id, max_headers):
             return HeadersRequest(req_id, first_id, max_headers)

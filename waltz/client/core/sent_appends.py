@@ -1,19 +1,19 @@
 """Determine the outcome of each append that one client has sent to one partition. Pure.
 
+`waltz.client.core` defines the words, such as feed and flush. The client's *mark* is the id after
+which it mounts the partition (`Mount.mark`). An append in doubt that is in the log has an id after
+the mark. So the feed, which begins after the mark, shows the append.
+
 A server writes the appends of one client to the log in the order in which the client sent them. So
 an append is
 
 * in the log if the feed shows its request id,
 * not in the log if the feed shows the request id of a later append before its own,
-* not in the log if the feed has reached the mark in the answer to a flush that was sent after the
-  append (spec/behaviour.md section 8).
+* not in the log if it was sent before a flush, is still in doubt, and the mark has reached the id
+  in the answer to the flush (spec/behaviour.md section 8).
 
-Besides these signals, only an answer of the server determines an outcome: a refusal, an
+Otherwise only an answer of the server determines an outcome: LockFailure, RequestDenied,
 AppendBatchResponse or AppendAnswers. A lost connection and elapsed time leave an append in doubt.
-
-The client's *mark* is the id after which it mounts the partition (`Mount.mark`). No append in doubt
-has an id at or below the mark. So a feed after the mark shows every append in doubt that is in the
-log.
 
 The *place* of an append or of a flush is its number in the order in which the client sends its
 requests to the partition (`RequestIds.last`).
@@ -34,9 +34,10 @@ from waltz.protocol.records import ReqId
 class SentAppend(NamedTuple):
     """An append that was sent and has no outcome yet.
 
-    ``log_mark`` is a mark of the log before the append was sent: if the append is committed, its id
-    is greater. ``committed_id`` is the transaction id if the server has answered that the append is
-    committed, and the feed has not shown the transaction yet. Otherwise it is None.
+    ``log_mark`` is an id that the log had reached before the append was sent. So the transaction of
+    the append, if there will be one, has a greater id. ``committed_id`` is the transaction id if
+    the server has answered that the append is committed, and the feed has not shown the transaction
+    yet. Otherwise it is None.
     """
 
     place: int
@@ -46,7 +47,7 @@ class SentAppend(NamedTuple):
     committed_id: int | None = None
 
     def uncertain(self) -> AppendResult:
-        """Return the outcome UNCERTAIN, whatever the server has answered."""
+        """Return the outcome UNCERTAIN, even if the server has answered."""
         return AppendResult(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
 
     def outcome_without_feed(self) -> AppendResult:
@@ -57,17 +58,18 @@ class SentAppend(NamedTuple):
 
 
 class _RefusedAppend(NamedTuple):
-    """An append that the server refused, and the transaction that took one of its locks."""
+    """An append that the server refused. The transaction ``conflict`` took one of its locks."""
 
     token: object
     conflict: int
 
     def outcome(self) -> AppendResult:
+        """Return the outcome LOCK_FAILED."""
         return AppendResult(self.token, Outcome.LOCK_FAILED, self.conflict)
 
 
 class _AnsweredFlush(NamedTuple):
-    """A flush that the server has answered with ``mark``, the end of the log."""
+    """A flush that the server has answered. ``mark`` is the id in the answer, the log's end."""
 
     place: int
     mark: int
@@ -76,8 +78,8 @@ class _AnsweredFlush(NamedTuple):
 class SentAppends:
     """The appends of one client to one partition that were sent and have no outcome yet.
 
-    ``in_doubt`` has the appends that the feed has not shown and the server has not refused, by
-    sequence number. As soon as an outcome is determined, its `AppendResult` is added to
+    ``in_doubt`` has these appends by sequence number. It does not have the refused appends, whose
+    outcome is reported later. As soon as an append gets its outcome, an `AppendResult` is added to
     ``effects.results``.
     """
 
@@ -87,14 +89,14 @@ class SentAppends:
         self._seqs: deque[int] = deque()
         """The sequence numbers of ``in_doubt``, oldest first.
 
-        Those of settled appends stay until `oldest` or `commit` finds them at the beginning.
+        The numbers of settled appends stay until `oldest` or `commit` finds them at the beginning.
         """
         self._refused: list[_RefusedAppend] = []
-        """The refused appends. Each gets its outcome when the feed has reached its conflict."""
+        """The refused appends. Each gets its outcome when the mark has reached its conflict."""
         self._open_flushes: dict[int, int] = {}
         """The places of the flushes without an answer, by sequence number."""
         self._answered_flushes: list[_AnsweredFlush] = []
-        """The answered flushes whose marks the feed has not reached."""
+        """The answered flushes whose marks the client's mark has not reached."""
 
     def add(self, sent: SentAppend) -> None:
         """Record an append that is sent now."""
@@ -104,7 +106,10 @@ class SentAppends:
         self._seqs.append(seq)
 
     def oldest(self) -> SentAppend | None:
-        """Return the append in doubt that was sent first, None if no append is in doubt."""
+        """Return the append in doubt that was sent first, None if no append is in doubt.
+
+        Afterwards ``_seqs`` begins with the sequence number of this append.
+        """
         while self._seqs:
             sent = self.in_doubt.get(self._seqs[0])
             if sent is not None:
@@ -115,9 +120,8 @@ class SentAppends:
     def commit(self, seq: int, transaction_id: int) -> None:
         """Settle the append ``seq``, which the feed has shown, and all appends sent before it.
 
-        The earlier appends are not in the log and never will be: a server writes one client's
-        appends in the order in which they were sent, so an earlier append cannot follow
-        (spec/behaviour.md section 8).
+        Those appends are not in the log and never will be: a server writes one client's appends in
+        the order in which they were sent, so none of them can follow (spec/behaviour.md section 8).
         """
         assert seq in self.in_doubt, "a committed append is open"
         while True:
@@ -137,7 +141,7 @@ class SentAppends:
             self._refused.append(_RefusedAppend(sent.token, conflict))
 
     def settle(self, seq: int, outcome: Outcome, number: int) -> None:
-        """Settle the append ``seq`` by an answer of the server that needs no feed."""
+        """Settle the append ``seq``, which is in doubt, by an answer of the server alone."""
         self._settle(AppendResult(self.in_doubt.pop(seq).token, outcome, number))
 
     def deny(self, seq: int) -> None:
@@ -151,9 +155,9 @@ class SentAppends:
             self._settle(AppendResult(sent.token, Outcome.DENIED))
 
     def note_batched(self, seq: int, outcome: BatchedOutcome) -> None:
-        """Record the outcome of an append of a batch, whose transaction the feed will show.
+        """Record the answer of a server of version 5 to an append of a batch.
 
-        Only servers that have batches and do not answer single appends (version 5) need this.
+        Such a server also shows the transaction of a committed append in the feed.
         """
         match outcome.kind:
             case OutcomeKind.REFUSED:
@@ -168,14 +172,14 @@ class SentAppends:
     def note_committed(self, seq: int, transaction_id: int) -> None:
         """Record the server's answer that the append ``seq`` is committed.
 
-        The append stays in doubt until the feed shows the transaction, so that the client's mark
-        has reached the transaction when the caller gets COMMITTED. `known_outcomes` returns
-        COMMITTED earlier.
+        The append stays in doubt until the feed shows the transaction. So the client's mark has
+        reached the transaction when the caller gets COMMITTED. If the caller stops waiting earlier,
+        `known_outcomes` returns COMMITTED.
         """
         self.in_doubt[seq] = self.in_doubt[seq]._replace(committed_id=transaction_id)
 
     def flush_sent(self, seq: int, place: int) -> None:
-        """Record a flush that is sent now."""
+        """Record that the flush ``seq`` is sent now."""
         self._open_flushes[seq] = place
 
     def flush_answered(self, seq: int, mark: int) -> int | None:
@@ -193,11 +197,11 @@ class SentAppends:
         self._open_flushes.clear()
 
     def settle_up_to_mark(self, mark: int) -> None:
-        """Settle the appends whose outcome is certain because the feed has reached ``mark``.
+        """Settle the appends whose outcome is certain because the client's mark is ``mark``.
 
-        An append in doubt is absent if the feed has reached the mark in the answer to a flush that
-        was sent after the append. A refused append gets its outcome when the feed has reached the
-        transaction that took the lock.
+        An append in doubt is absent if it was sent before a flush whose answer has an id up to
+        ``mark``. A refused append gets its outcome when the mark has reached the transaction that
+        took the lock. Before that, another attempt with this mark would be refused again.
         """
         if self._answered_flushes:
             reached = [flush.place for flush in self._answered_flushes if flush.mark <= mark]
@@ -213,16 +217,16 @@ class SentAppends:
             self._refused = [refused for refused in self._refused if refused.conflict > mark]
 
     @property
-    def any_refused(self) -> bool:
-        """Whether a refused append waits until the feed has reached its conflict."""
+    def has_refused(self) -> bool:
+        """Whether a refused append waits until the client's mark has reached its conflict."""
         return bool(self._refused)
 
     def known_outcomes(self, tokens: Container[object]) -> list[AppendResult]:
         """Return the outcomes that are known now of those appends whose token is in ``tokens``.
 
-        Refused appends get LOCK_FAILED, even if the feed has not reached the transaction that took
+        Refused appends get LOCK_FAILED, even if the mark has not reached the transaction that took
         the lock. Appends that the server has answered as committed get COMMITTED, even if the feed
-        has not shown them. All others get UNCERTAIN. The appends stay open.
+        has not shown them. All others get UNCERTAIN. No append is removed.
         """
         known = [refused.outcome() for refused in self._refused if refused.token in tokens]
         known += (
@@ -237,14 +241,14 @@ class SentAppends:
     def end_uncertain(self) -> None:
         """Settle every append in doubt as UNCERTAIN, because the log has lost transactions.
 
-        An answer that an append is committed is not used: the log may have lost the transaction.
-        The refused appends are settled, too: the feed may never reach the transactions that took
+        An earlier answer that an append is committed is ignored: its transaction may be lost. The
+        refused appends get LOCK_FAILED now: the mark may never reach the transactions that took
         their locks.
         """
         self._end(sent.uncertain() for sent in self.in_doubt.values())
 
     def _end(self, results_in_doubt: Iterable[AppendResult]) -> None:
-        """Settle the appends in doubt with these results, and the refused appends; drop all."""
+        """Report these results of the appends in doubt and those of the refused; drop all."""
         self._effects.results += results_in_doubt
         self._effects.results += (refused.outcome() for refused in self._refused)
         self.in_doubt.clear()
@@ -259,4 +263,5 @@ class SentAppends:
             oldest = self.oldest()
 
     def _settle(self, result: AppendResult) -> None:
+        """Report the result of an append that was removed."""
         self._effects.results.append(result)

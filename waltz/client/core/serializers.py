@@ -1,9 +1,11 @@
-"""Serializers for bytes, text, JSON, and dataclasses as JSON; the append of a draft. Pure.
+"""Serializers for bytes, text, JSON, and dataclasses as JSON. Pure.
 
 A client that is opened with a serializer (`waltz.connect`) appends and reads values of the
 serializer's type. Any object with the two methods of `Serializer` is a serializer. This module has
 no serializer for pickle: programs of other versions and other languages read the log, and
 unpickling can run any code that the bytes name.
+
+`append_of` uses the client's serializer to make an `Append` of a `Draft`.
 """
 
 from __future__ import annotations
@@ -74,12 +76,15 @@ class DataclassSerializer(Generic[T]):
     """Encodes instances of one dataclass as JSON objects.
 
     The fields must have JSON types: text, numbers, booleans, None, lists and dictionaries. A field
-    with a default may be added later: older transactions then have the default. An unknown
+    with a default may be added later: then it has the default in older transactions. An unknown
     field in the data raises an error; if it were ignored, its value would be lost.
     """
 
     def __init__(self, kind: type[T]) -> None:
-        """Raises TypeError if ``kind`` is no dataclass, or cannot be created from its fields."""
+        """Serialize instances of ``kind``.
+
+        Raises TypeError if ``kind`` is no dataclass, or cannot be created from its fields.
+        """
         if not dataclasses.is_dataclass(kind):
             raise TypeError(f"{kind.__name__} is not a dataclass: decorate it with @dataclass")
         self._kind = kind
@@ -132,7 +137,7 @@ def encode_data(serializer: Any, value: object) -> bytes:
 
 
 def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
-    """Return the append that the client sends for ``draft``.
+    """Return the append of ``draft`` with ``mark``; the mark of the draft is not used.
 
     Raises the errors of `encode_data`, those of `waltz.client.core.arguments`, and ValueError for
     more than `MAX_LOCKS` locks.

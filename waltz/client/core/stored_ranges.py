@@ -1,14 +1,14 @@
 """Verify records that a server has passed on in their form on disk. Pure.
 
-Neither the storage nor the server has verified them. A record is right if it has the expected id
-and partition, and matches two checksums. The client that appended the record computed the checksum
-of its data. The storage added the checksum of head and data (spec/disk.md section 3.2). The records
-must end exactly where their bytes end.
+Neither the storage nor the server has verified these records. A record is right if it has the
+expected id and partition, and matches two checksums. The client that appended the record computed
+the checksum of the data. The storage added the checksum of head and data (spec/disk.md section
+3.2). The records must end exactly where their bytes end.
 
 With numpy, records of one size are verified all at once, about ten times as fast
-(`waltz.client.core.equal_records`). `import waltz` does not load numpy, which takes a tenth of a
-second. This module uses numpy if the program has loaded it, and loads it for the first large range:
-only a stream of columns requests large ranges.
+(`waltz.client.core.equal_records`). `import waltz` does not load numpy, because that takes a tenth
+of a second. This module uses numpy if the program has loaded it, and loads it for the first large
+range: only a stream of columns requests large ranges.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, Stor
 _HEAD = struct.Struct(">q8xi8xII")
 """The fields of a head that are checked: id, partition, length and checksum of the data."""
 _CHECKSUM = struct.Struct(">I")
+"""The checksum of head and data, with which a record ends."""
 _FEWEST_AT_ONCE = 512
-"""The least number of records that are verified at once: for fewer, one by one is faster."""
+"""The least number of records that are verified at once. To verify fewer one by one is faster."""
 _LARGE_RANGE_BYTES = 2 << 20
-"""A larger range loads numpy."""
+"""A range of more bytes loads numpy."""
 
 assert _HEAD.size == STORED_HEAD_BYTES
 
@@ -34,7 +35,11 @@ assert _HEAD.size == STORED_HEAD_BYTES
 def verified(
     records: StoredBatch, partition: int, first_id: int, max_records: int
 ) -> StoredBatch | None:
-    """Return the records if all are right, otherwise None."""
+    """Return the records if all are right, otherwise None.
+
+    They must be those of ``partition`` from ``first_id`` on, at least one and at most
+    ``max_records``.
+    """
     count = records.count
     if not 0 < count <= max_records or len(records.raw) < count * STORED_OVERHEAD_BYTES:
         return None
@@ -50,7 +55,7 @@ def verified(
 
 
 def _has_numpy(range_bytes: int) -> bool:
-    """Return whether numpy can be used. A large range loads numpy if it is installed."""
+    """Return whether numpy can be used; load numpy for a large range, if it is installed."""
     return "numpy" in sys.modules or (range_bytes > _LARGE_RANGE_BYTES and _load_numpy())
 
 

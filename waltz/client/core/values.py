@@ -18,6 +18,7 @@ DataT = TypeVar("DataT", default=Any)
 """The type of data that an application appends and reads: bytes, or its serializer's type."""
 
 DataT_co = TypeVar("DataT_co", covariant=True, default=Any)
+"""The same for classes that only return data, such as `Transaction`."""
 
 
 class Serializer(Protocol[DataT]):
@@ -31,12 +32,14 @@ class Serializer(Protocol[DataT]):
 
 
 _SLOTS = ("_req_id", "data", "header", "id", "partition")
+"""The attributes of a `Transaction`; ``_req_id`` is the request id, which may be encoded."""
 
 
 class _Fields:
-    """The fields of a `Transaction`. `transactions_of` sets them, then changes the object's class.
+    """The fields of a `Transaction`, in an object whose fields can be set.
 
-    The comment in `Transaction` gives the reason.
+    `transactions_of` makes objects of this class, and changes their class to `Transaction`. The
+    comment in `Transaction` gives the reason.
     """
 
     __slots__ = _SLOTS
@@ -61,9 +64,10 @@ class Transaction(_Fields, Generic[DataT_co]):
     A transaction is immutable, and equal to every other transaction with the same fields.
     """
 
-    # For speed, this is not a frozen dataclass, which takes several times as long to make: a stream
-    # makes hundreds of thousands per second. The fields are set before the object gets this class,
-    # which refuses to set them, and the request id is decoded when it is first used.
+    # For speed, this is not a frozen dataclass: to make one takes several times as long, and a
+    # stream makes hundreds of thousands of transactions per second. Instead, the fields are set
+    # while the object has the class `_Fields`. Then it gets this class, which refuses to set them.
+    # The request id is decoded when it is first used.
 
     __slots__ = ()
     __match_args__ = ("partition", "id", "req_id", "header", "data")
@@ -119,7 +123,7 @@ class Transaction(_Fields, Generic[DataT_co]):
 
 
 TransactionRow = tuple[int, bytes, int, int, Any]
-"""Id, encoded request id, header, length of the data, and the data or their value."""
+"""Transaction id, encoded request id, header, length of the data, and the data or their value."""
 
 
 def transactions_of(partition: int, rows: Iterable[TransactionRow]) -> list[Transaction[Any]]:
@@ -140,9 +144,10 @@ class Draft(Generic[DataT_co]):
     ``mark`` is the id of the last transaction that the caller's decision takes into account. The
     server refuses the draft if a later transaction, of this or another client, has a write or
     append lock that is equal to a write or read lock of the draft. The server may also refuse a
-    draft without such a conflict, because different locks can share an entry of its lock table. In
-    `LogClient.submit`, a draft without a mark gets the mark of the attempt. A draft of a batch must
-    not have a mark, because the batch has one.
+    draft without such a conflict, because different locks can share an entry of its lock table.
+
+    In `LogClient.submit`, a draft without a mark gets the mark of the attempt. A draft of a batch
+    must not have a mark, because the batch has one.
     """
 
     data: DataT_co
@@ -163,11 +168,11 @@ class StreamBounds(TypedDict, total=False):
 def stream_bounds(
     partitions: int | Mapping[int, int], after: int, until: int | Mapping[int, int] | None
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return where a stream begins and ends in each partition.
+    """Return where a stream begins and ends in each partition: two mappings from partition to id.
 
-    The first map has for each partition the transaction after which the stream begins. The second
-    map has the last transaction for each partition whose part of the stream ends. The arguments are
-    those of `LogClient.stream`.
+    The arguments are those of `LogClient.stream`. The first mapping has for each partition the
+    transaction after which the stream begins. The second mapping has the last transaction of each
+    partition that has one. It may also have partitions that are not in the stream.
     """
     marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
     if until is None:
@@ -180,9 +185,9 @@ def stream_bounds(
 class Attempt:
     """One attempt of `LogClient.submit`. ``number`` counts the attempts from 1.
 
-    ``mark`` is the largest id that this client knows to be in the log. Locks are checked against it
-    if the draft has no mark. After a lock failure, ``conflict`` is a transaction that the caller's
-    state must contain before the caller decides again.
+    ``mark`` is the largest id that this client knows to be in the log. Locks are checked against
+    this mark if the draft has none. After a lock failure, ``conflict`` is a transaction that the
+    caller's state must contain before the caller decides again; otherwise it is None.
     """
 
     partition: int

@@ -35,15 +35,15 @@ class WaitingQueue:
         self._waiting.append(waiting)
 
     def take_all(self) -> list[WaitingAppends]:
-        """Remove and return everything, to be sent."""
+        """Remove and return all entries, in their order."""
         taken = list(self._waiting)
         self._waiting.clear()
         return taken
 
     def withdraw(self, tokens: Set[object]) -> list[AppendResult]:
-        """Remove the appends of ``tokens``, with all appends of their batches.
+        """Remove the appends of ``tokens``, and all other appends of the same batches.
 
-        Return a result with the outcome UNSENT for each.
+        Return a result with the outcome UNSENT for each append that was removed.
         """
         withdrawn = [entry for entry in self._waiting if not tokens.isdisjoint(entry.tokens)]
         for entry in withdrawn:

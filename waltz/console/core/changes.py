@@ -1,8 +1,8 @@
 """Find what happened to a cluster between two samples: the entries of the timeline. Pure.
 
 A sample (`waltz.admin.core.sample`) has what ZooKeeper, servers and storages report at one moment.
-A server opens a *store session* on the replicas of its partition, and the session begins with a
-recovery. Replicas that take part in the session are its members.
+A server opens a *store session* on the replicas of its partition (docs/concepts.md). The session
+begins with a recovery. The replicas that take part in the session are its *members*.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change; ``bad`` is whether it made the cluster worse."""
+    """One change, as a sentence ``text``; ``bad`` says whether it made the cluster worse."""
 
     kind: ChangeKind
     text: str
@@ -38,7 +38,7 @@ class Change:
 def changes(before: Sample, now: Sample) -> list[Change]:
     """Return what changed between two samples, which must have the same number of partitions.
 
-    A value that is unknown in one of them counts as unchanged.
+    A value that is unknown in one of the samples counts as unchanged.
     """
     entries = [*_servers(before, now), *_storages(before, now)]
     for partition in range(now.num_partitions):
@@ -52,8 +52,8 @@ def _servers(before: Sample, now: Sample) -> Iterator[Change]:
     for server in sorted(old.keys() - new.keys()):
         yield Change(ChangeKind.SERVER, f"Server {server} left the cluster", bad=True)
     for server in sorted(new.keys() - old.keys()):
-        place = new[server].address
-        yield Change(ChangeKind.SERVER, f"Server {server} joined the cluster at {place}")
+        address = new[server].address
+        yield Change(ChangeKind.SERVER, f"Server {server} joined the cluster at {address}")
     for server in sorted(old.keys() & new.keys()):
         change = _answering(
             ChangeKind.SERVER,
@@ -66,9 +66,9 @@ def _servers(before: Sample, now: Sample) -> Iterator[Change]:
 
 
 def _storages(before: Sample, now: Sample) -> Iterator[Change]:
-    """Yield which storages were removed or added, stopped answering or answer again.
+    """Yield which storages were removed or added, stopped answering, or answer again.
 
-    For storages that answered both times, yield the change of their damaged records.
+    For each storage that answered both times, yield the change of its damaged records.
     """
     for storage in sorted(before.storages.keys() - now.storages.keys()):
         yield Change(ChangeKind.STORAGE, f"Storage {storage} was removed from the cluster")
@@ -88,7 +88,7 @@ def _answering(
 ) -> Change | None:
     """Return the change of a process that stopped answering, or answers again; None if neither.
 
-    The problems are why the process did not answer; None: it answered.
+    Each problem says why the process did not answer in a sample, and is None if it answered.
     """
     if old_problem is None and new_problem is not None:
         return Change(kind, f"{name} stopped answering: {new_problem}", bad=True)
@@ -101,13 +101,14 @@ def _damage(storage: str, old: StorageSample, new: StorageSample) -> Iterator[Ch
     """Yield the change of a storage's number of damaged records, if both samples know it."""
     if old.problem is not None or new.problem is not None:
         return
-    had = sum(each.count for each in old.damaged)
-    has = sum(each.count for each in new.damaged)
-    if has > had:
-        text = f"Storage {storage} found {has - had} damaged records, {has} in all"
+    old_count = sum(each.count for each in old.damaged)
+    count = sum(each.count for each in new.damaged)
+    if count > old_count:
+        text = f"Storage {storage} found {count - old_count} damaged records, {count} in all"
         yield Change(ChangeKind.DAMAGE, text, bad=True)
-    elif has < had:
-        text = f"{had - has} damaged records of storage {storage} were repaired, {has} are left"
+    elif count < old_count:
+        repaired = old_count - count
+        text = f"{repaired} damaged records of storage {storage} were repaired, {count} are left"
         yield Change(ChangeKind.DAMAGE, text)
 
 
@@ -143,7 +144,10 @@ def _assignment(before: Sample, now: Sample, partition: int) -> Iterator[Change]
 
 
 def _session(before: Sample, now: Sample, partition: int) -> Iterator[Change]:
-    """Yield the beginning and the end of a recovery, or else the replicas that joined or left."""
+    """Yield the beginning and the end of a recovery.
+
+    If there is none, yield the replicas that have joined or left the session.
+    """
     session = now.session(partition)
     assigned = now.maps.assignments.storages_of(partition)
     members_before = {each for each in assigned if before.in_session(partition, each)}

@@ -51,9 +51,7 @@ class History:
         self.entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
         self.rates: deque[RatePoint] = deque(maxlen=_MOST_RATES)
         self.peaks: dict[tuple[str, int], int] = {}
-        """For each storage and partition: the most damaged records since there were last none.
-
-        It is the argument `DamagePeaks` of `waltz.console.core.work`."""
+        """The argument `DamagePeaks` of `waltz.console.core.work`, kept by `_note_damage`."""
         self.since: float | None = None
         """The time of the first sample."""
         self.last: Sample | None = None
@@ -64,7 +62,7 @@ class History:
         """The number of the newest entry."""
 
     def add(self, sample: Sample, at: float) -> Sample | None:
-        """Add a sample; return the sample before it, from which the present rates are computed.
+        """Add a sample that was taken at ``at``; return the sample before it, to compute rates.
 
         Return None if ``sample`` is the first one, or if the sample before it is too old for a
         rate. In the second case the changes since that sample are recorded nevertheless.
@@ -75,14 +73,14 @@ class History:
         if before is None or before_at is None:
             self.since = at
             return None
-        # If the numbers differ, another cluster has been created at the same path: a comparison
-        # would report changes that did not happen.
+        # If the numbers differ, another cluster has been created at the same path. A comparison
+        # would then report changes that did not happen.
         if before.num_partitions == sample.num_partitions:
             for change in changes(before, sample):
                 self._count += 1
                 self.entries.append(Entry(self._count, before_at, at, change))
-        # The age is computed from `Sample.at`, which is of a monotonic clock: ``at`` is the time of
-        # day, which can be set.
+        # The age is computed from `Sample.at`, the time of a monotonic clock. ``at`` is the time of
+        # day, which jumps when the clock is set.
         recent = before if sample.at - before.at <= self._most_seconds_of_rate else None
         self.rates.append(RatePoint(at, _total_rate(recent, sample)))
         return recent

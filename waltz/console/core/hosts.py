@@ -1,8 +1,9 @@
-"""Decide which requests are answered, by their Host header and their origin. Pure.
+"""Decide which HTTP requests are answered, by their Host header and their origin. Pure.
 
-A web page elsewhere may let its own name resolve to the loopback address (DNS rebinding). The
-browser then sends the requests of that page to the console, with that name in the Host header. Only
-requests with a name that the console knows are answered, so such a page gets nothing.
+The attacker is a web page elsewhere whose host name resolves to the loopback address (DNS
+rebinding). The browser then sends the requests of that page to the console, with the host name of
+that page in the Host header. The console answers only requests with a name that it knows, so the
+page gets nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from collections.abc import Collection
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def allowed_names(bound: str, also: Collection[str]) -> frozenset[str]:
+def allowed_names(bound: str, additional: Collection[str]) -> frozenset[str]:
     """Return the names that a Host header may have.
 
     They are the names of the loopback address, the address ``bound`` that the console listens on,
-    and the names in ``also``.
+    and the ``additional`` names.
     """
-    return frozenset({*_LOOPBACK_NAMES, bound.lower(), *(name.lower() for name in also)})
+    return frozenset({*_LOOPBACK_NAMES, bound.lower(), *(name.lower() for name in additional)})
 
 
 def is_host_name(name: str) -> bool:
-    """Whether `host_name` can return ``name`` for some Host header, apart from upper case."""
+    """Whether a Host header can have ``name``, which has no port and no brackets of IPv6."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -32,7 +33,7 @@ def is_host_name(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only processes of this machine can connect to the address ``host``."""
+    """Whether ``host`` is a loopback address: only this machine can connect to it."""
     if host == "localhost":
         return True
     try:
@@ -51,8 +52,9 @@ def host_name(header: str) -> str:
 def refusal(host: str | None, fetch_site: str | None, allowed: Collection[str]) -> str | None:
     """Return why a request is refused, None if the request is answered.
 
-    ``host`` is the header Host. ``fetch_site`` is the header Sec-Fetch-Site, which browsers set. It
-    is None if there is no such header, or if the request may come from a link on another site.
+    ``host`` is the header Host, None if there is none. ``fetch_site`` is the header Sec-Fetch-Site,
+    by which a browser says where a request comes from. It is None if there is no such header, or if
+    the request may come from another site.
     """
     if host is None or host_name(host) not in allowed:
         return "this name is not served here: add it with --allow-host"

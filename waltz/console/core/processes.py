@@ -1,6 +1,7 @@
-"""The servers and storages of a sampled cluster for display. Pure.
+"""The servers and storages of a cluster, as the console shows them. Pure.
 
-If a process does not answer, the values that only this process knows are None, never 0.
+They are computed from a sample of the cluster. If a process did not answer, the values that only
+this process knows are None, never 0.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ Number = TypeVar("Number", int, float)
 class ServerView:
     """One server. ``partitions`` are those that ZooKeeper assigns to it.
 
-    ``endpoint`` is its address for clients, None if it is not running. ``preferred`` are the
-    partitions that it is to get if possible. ``transactions_per_second`` is None if the server does
-    not answer, or if the rate of one of its partitions is unknown.
+    ``endpoint`` is its address for clients, None if it is not running. ``problem`` says why it does
+    not answer, and is None if it does. ``preferred`` are the partitions that this server gets if
+    possible. ``transactions_per_second`` is None if the server does not answer, or if the rate of
+    one of its partitions is unknown.
     """
 
     id: int
@@ -56,8 +58,9 @@ class RefusedPartition:
 class StorageView:
     """One storage. ``assigned`` are the partitions of which ZooKeeper assigns a replica to it.
 
-    ``held`` is how many replicas the storage has. ``greatest_lag`` is the greatest lag of the
-    assigned replicas, in transactions; None if one of their lags is unknown, or there are none.
+    ``problem`` says why the storage does not answer, and is None if it does. ``held`` is the number
+    of replicas that the storage has. ``greatest_lag`` is the greatest lag of the assigned replicas
+    in transactions. It is None if the lag of one of them is unknown, or if none is assigned.
     `StorageFigures` explains the figures of the disk and of the scrubber.
     """
 
@@ -85,7 +88,8 @@ def view_servers(now: Sample, partitions: Sequence[PartitionStatus]) -> tuple[Se
     for server in sorted({*members, *owners}):
         member, report = members.get(server), now.servers.get(server)
         problem = "it is not running" if report is None else report.problem
-        rates = _if_all_known([p.transactions_per_second for p in partitions if p.server == server])
+        statuses = [status for status in partitions if status.server == server]
+        rates = _if_all_known([status.transactions_per_second for status in statuses])
         views.append(
             ServerView(
                 id=server,
@@ -109,7 +113,7 @@ def view_storages(now: Sample) -> tuple[StorageView, ...]:
 
 
 def _view_storage(now: Sample, storage: str) -> StorageView:
-    """Return the view of a storage. If it does not answer, all that it would report is None."""
+    """Return the view of a storage. Without an answer, all that the storage reports is None."""
     report = now.storages.get(storage)
     group = now.maps.groups.groups.get(storage)
     assigned = tuple(sorted(now.maps.assignments.partitions.get(storage, ())))
@@ -153,6 +157,7 @@ def _view_storage(now: Sample, storage: str) -> StorageView:
 
 
 def _damaged(records: DamagedRange) -> DamagedRecords:
+    """Return a range of damaged records as the page shows it."""
     return DamagedRecords(records.partition, records.first_id, records.last_id)
 
 

@@ -16,28 +16,31 @@ from enum import StrEnum
 from waltz.protocol.records import Record, ReqId
 
 MAX_SHOWN_BYTES = 4096
-"""How many bytes of data are shown as text, and how many characters of data shown as JSON.
+"""The most bytes that are shown as text, and the most characters that are shown as JSON.
 
-Of data shown as hex, `_MAX_HEX_BYTES` are shown. A notice says that the rest is left out.
+As hex, at most `_MAX_HEX_BYTES` are shown. A notice says that the rest is left out.
 """
 MAX_JSON_BYTES = 64 << 10
 """The largest data that are parsed as JSON."""
 
 _JSON_LINE = 120
-"""The length up to which JSON is shown on one line. Longer JSON is indented."""
+"""The most characters of JSON that is shown on one line. Longer JSON is indented."""
 
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _HEX_COLUMNS = 16
+"""How many bytes are in each line of hex."""
 _MAX_HEX_BYTES = MAX_SHOWN_BYTES // 4
-"""How many bytes are shown as hex, in which each takes about 5 characters."""
+"""The most bytes that are shown as hex: each of them takes about 5 characters."""
 _SEARCHED_CHARACTERS = 200
 """How many characters of a text are searched for a request id; the rest is ignored."""
 _ID_PARTS = 4
+"""How many numbers a request id has."""
 _INT_RANGE = range(-(1 << 31), 1 << 31)
+"""The range of each of these numbers, which have 32 bits."""
 
 
 class DataFormat(StrEnum):
-    """How data are shown. AUTO: as JSON or text if the data are that, otherwise as hex."""
+    """How data are shown. AUTO is JSON or text if the data have this format, otherwise hex."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -49,7 +52,8 @@ class DataFormat(StrEnum):
 class ShownData:
     """Data as text. ``format`` is the format in use, ``size`` the size of the data in bytes.
 
-    ``notice`` says what the text lacks, or why another format is in use.
+    ``truncated`` says whether ``text`` has only the beginning of the data. ``notice`` says what is
+    left out, or why another format than the requested one is in use.
     """
 
     format: DataFormat
@@ -85,7 +89,7 @@ def show_record(record: Record, data_format: DataFormat) -> ShownRecord:
 
 
 def show_data(data: bytes, data_format: DataFormat) -> ShownData:
-    """Return data as text in a format; as hex with a notice, if the data do not have the format."""
+    """Return data in a format. If the data do not have the format, return hex with a notice."""
     match data_format:
         case DataFormat.HEX:
             return _hex(data, None)
@@ -94,7 +98,7 @@ def show_data(data: bytes, data_format: DataFormat) -> ShownData:
         case DataFormat.TEXT:
             return _text(data) or _hex(data, "not UTF-8 text: shown as hex")
         case DataFormat.AUTO:
-            # A number is JSON, too, and so is a text in quotes, but both are shown as text.
+            # A number and a text in quotes are JSON, too, but they are shown as text.
             json_shown = _json(data) if data.startswith((b"{", b"[")) else None
             return json_shown or _printable_text(data) or _hex(data, None)
 
@@ -119,8 +123,8 @@ def parse_request_id(text: str) -> ReqId:
 def visible(text: str) -> str:
     """Return ``text`` with a replacement for each character that a page does not show as itself.
 
-    Line feeds and tabs stay, and a line end of two characters becomes a line feed. Special spaces
-    become blanks, all others become escapes.
+    Line feeds and tabs stay. A line end of two characters becomes a line feed. Special spaces
+    become blanks. All other characters that a page does not show become escapes.
     """
     return "".join(_visible(character) for character in text.replace("\r\n", "\n"))
 
@@ -131,8 +135,8 @@ def _visible(character: str) -> str:
         return character
     if unicodedata.category(character) == "Zs":
         return " "  # A special space, such as a no-break space.
-    # What is left is mainly of the categories Cc and Cf: control characters, and characters that
-    # change the direction of text.
+    # The remaining characters are mainly of the categories Cc and Cf: control characters, and
+    # characters that change the direction of text.
     number = ord(character)
     if number < 1 << 8:
         return f"\\x{number:02x}"
@@ -148,9 +152,9 @@ def _text(data: bytes) -> ShownData | None:
 
 
 def _printable_text(data: bytes) -> ShownData | None:
-    """Return data as text if they are UTF-8 and few characters are replaced, otherwise None.
+    """Return data as text if they are UTF-8 with few special characters, otherwise None.
 
-    `visible` may replace at most a tenth of the characters that are shown.
+    Few means that `visible` replaces at most a tenth of the shown characters.
     """
     text = _decoded(data)
     if text is None:
@@ -163,7 +167,7 @@ def _printable_text(data: bytes) -> ShownData | None:
 def _decoded(data: bytes) -> str | None:
     """Return the first `MAX_SHOWN_BYTES` of data as text, None if they are not UTF-8."""
     shown = data[:MAX_SHOWN_BYTES]
-    # The decoder keeps a character that the cut has divided, and returns the text before it.
+    # If the cut has divided a character, the decoder keeps the part, and returns the text before.
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         return decoder.decode(shown, final=len(shown) == len(data))
@@ -194,7 +198,7 @@ def _hex(data: bytes, notice: str | None) -> ShownData:
     lines = []
     for offset in range(0, len(part), _HEX_COLUMNS):
         row = part[offset : offset + _HEX_COLUMNS]
-        # Printable ASCII is from the blank to the tilde.
+        # The printable characters of ASCII are those from the blank to the tilde.
         ascii_text = "".join(chr(byte) if ord(" ") <= byte <= ord("~") else "." for byte in row)
         lines.append(f"{offset:08x}  {row.hex(' '):<{3 * _HEX_COLUMNS - 1}}  {ascii_text}")
     shown = _shown(DataFormat.HEX, "\n".join(lines), data, len(part))
@@ -203,7 +207,7 @@ def _hex(data: bytes, notice: str | None) -> ShownData:
 
 
 def _shown(format_: DataFormat, text: str, data: bytes, shown_bytes: int) -> ShownData:
-    """Return ``data`` shown as ``text``, which has the first ``shown_bytes`` of them."""
+    """Return ``data`` as ``text``, which has the first ``shown_bytes`` bytes of ``data``."""
     truncated = shown_bytes < len(data)
     notice = f"the first {shown_bytes} bytes of {len(data)}" if truncated else None
     return ShownData(format_, text, len(data), truncated, notice)

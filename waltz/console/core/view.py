@@ -43,9 +43,9 @@ class Names:
 class Totals:
     """Sums over the cluster.
 
-    ``open_partitions`` accept appends: degraded partitions are included. ``healthy_replicas``
-    take part in their session and have no known damage. ``damaged_records`` counts those of the
-    storages that answer: there may be more.
+    ``open_partitions`` counts the partitions that accept appends, also the degraded ones.
+    ``healthy_replicas`` counts the replicas that take part in their session and have no known
+    damage. ``damaged_records`` counts those of the storages that answer: there may be more.
     """
 
     partitions: int
@@ -95,11 +95,12 @@ def view_cluster(
     """Return the view of a sampled cluster.
 
     The sample ``now`` must have details: the health of partitions and the figures of storages. The
-    rates are computed from ``now`` and the earlier sample ``before``; they are unknown if it is
-    None. ``reached`` says for each server which storages it reaches. ``history`` ends with ``now``.
-    ``min_disk_free`` is the percentage of a disk that must be free.
+    rates are computed from ``now`` and the earlier sample ``before``. If ``before`` is None, they
+    are unknown. ``reached`` says for each server which storages it reaches. The newest sample of
+    ``history`` is ``now``. ``min_disk_free`` is the percentage of a disk that must be free.
     """
-    partitions = tuple(view_partition(before, now, p) for p in range(now.num_partitions))
+    numbers = range(now.num_partitions)
+    partitions = tuple(view_partition(before, now, number) for number in numbers)
     servers, storages = view_servers(now, partitions), view_storages(now)
     return ClusterView(
         names=names,
@@ -117,10 +118,10 @@ def view_cluster(
 def failed_view(
     names: Names, last: ClusterView | None, problem: str, statement: Statement | None = None
 ) -> ClusterView:
-    """Return the view after a sample that failed: ``last`` with the reason, ``problem``.
+    """Return the view after a sample that failed because of ``problem``.
 
-    ``last`` is the view before, None for the first sample. ``statement`` says what to do about
-    ``problem``; None: ZooKeeper does not answer.
+    It has the values of ``last``, which is the view before, None for the first sample.
+    ``statement`` says what to do about ``problem``; None: ZooKeeper does not answer.
     """
     health = no_sample(problem) if statement is None else unknown_health(statement)
     if last is None:
@@ -131,8 +132,7 @@ def failed_view(
 def as_value(number: int, view: ClusterView, history: History) -> dict[str, Any]:
     """Return the JSON value of a view and of the history up to it.
 
-    ``number`` counts the views. To request a newer view, the page sends the number of the view that
-    it has.
+    ``number`` counts the views. To request the next view, the page sends the number of its own.
     """
     return {
         "number": number,
@@ -154,11 +154,12 @@ def _totals(
 ) -> Totals:
     """Return the sums; the rate is that of the newest sample."""
     replicas = [replica for partition in partitions for replica in partition.replicas]
-    accepting = (PartitionState.OPEN, PartitionState.DEGRADED)
+    states = [partition.state for partition in partitions]
+    damaged = [records for storage in storages for records in storage.damaged or ()]
     return Totals(
         partitions=len(partitions),
-        open_partitions=sum(partition.state in accepting for partition in partitions),
-        unknown_partitions=sum(p.state is PartitionState.UNKNOWN for p in partitions),
+        open_partitions=states.count(PartitionState.OPEN) + states.count(PartitionState.DEGRADED),
+        unknown_partitions=states.count(PartitionState.UNKNOWN),
         replicas=len(replicas),
         healthy_replicas=sum(replica.state is ReplicaState.IN_SESSION for replica in replicas),
         unknown_replicas=sum(replica.state is ReplicaState.UNKNOWN for replica in replicas),
@@ -166,11 +167,7 @@ def _totals(
         answering_servers=sum(server.answers for server in servers),
         storages=len(storages),
         answering_storages=sum(storage.answers for storage in storages),
-        damaged_records=sum(
-            damaged.last_id - damaged.first_id + 1
-            for storage in storages
-            for damaged in storage.damaged or ()
-        ),
+        damaged_records=sum(records.last_id - records.first_id + 1 for records in damaged),
         transactions_per_second=(
             history.rates[-1].transactions_per_second if history.rates else None
         ),

@@ -1,7 +1,7 @@
 """Serve the page, its files, and the values that it shows, as JSON. Touches the network.
 
-There is no request that changes anything. Every answer forbids the page to load or run anything but
-its own files, and to be shown inside another page.
+No request changes anything. The headers of every answer forbid the browser to load or run anything
+but the page's own files, and to show the page inside another page.
 """
 
 from __future__ import annotations
@@ -56,15 +56,16 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Server": "waltz-console",
 }
+"""The headers of every answer."""
 _MOST_WAITING = 100
 """How many requests may wait for the next sample at once."""
 _LARGEST_ID = (1 << 63) - 1
 """The largest id of a transaction that the protocol can have."""
 _LARGEST_PARTITION = (1 << 31) - 1
 _DEFAULT_COUNT = 50
-"""How many records a page has if the request does not say it."""
+"""How many records are in an answer if the request does not say it."""
 _SHUTDOWN_SECONDS = 1.0
-"""How long requests under way may continue when the console ends."""
+"""How long the requests under way may continue when the console ends."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -101,13 +102,13 @@ async def serve_console(
 
 
 def _https_context(tls: TlsConfig) -> ssl.SSLContext | None:
-    """Return the context that each connection starts with, None for HTTP. Raises TlsConfigError."""
+    """Return the TLS context of the port, None for plain HTTP. Raises TlsConfigError."""
     context = tls.listening_context()
     if context is None:
         return None
 
     def use_newest(connection: ssl.SSLSocket | ssl.SSLObject, *_: Any) -> None:
-        # Runs in each handshake, so a renewed certificate applies without a restart
+        # This runs in each handshake, so a renewed certificate applies without a restart
         # (test_renewed_certificate_is_used_without_a_restart).
         connection.context = tls.listening_context() or context
 
@@ -122,7 +123,7 @@ def console_application(
     application = web.Application(middlewares=[_guard(allowed), _errors])
     application.on_response_prepare.append(_add_headers)
     for path, (name, content_type) in _FILES.items():
-        application.router.add_get(f"/{path}", _file(name, content_type))
+        application.router.add_get(f"/{path}", _file_handler(name, content_type))
     _Api(poller, reader).add_to(application.router)
     return application
 
@@ -149,12 +150,12 @@ class _Api:
             raise web.HTTPServiceUnavailable(text="too many pages are open")
         self._waiting += 1
         try:
-            return _json(await self._poller.newer_than(after))
+            return _json_response(await self._poller.newer_than(after))
         finally:
             self._waiting -= 1
 
     async def _log(self, request: web.Request) -> web.Response:
-        """Answer with a page of records: from the id ``first`` on, or the last ones."""
+        """Answer with some records: those from the id ``first`` on, or without it the last ones."""
         partition = _bounded_number(
             request.match_info["partition"], "partition", 0, _LARGEST_PARTITION
         )
@@ -164,16 +165,16 @@ class _Api:
         if name not in set(DataFormat):
             raise ValueError(f"format must be one of {', '.join(DataFormat)}")
         page = await self._reader.page(partition, first, count, DataFormat(name))
-        return _json(asdict(page))
+        return _json_response(asdict(page))
 
     async def _find(self, request: web.Request) -> web.Response:
-        """Answer with the transaction of a request id, or which ids do not have it."""
+        """Answer with the transaction of a request id, or with the ids that were searched."""
         req_id = parse_request_id(request.query.get("request", ""))
         result = await self._reader.find(req_id, _number_parameter(request, "before", None))
-        return _json(asdict(result))
+        return _json_response(asdict(result))
 
 
-def _file(name: str, content_type: str) -> Handler:
+def _file_handler(name: str, content_type: str) -> Handler:
     """Return a handler that answers with a file of the page. The file is read once, here."""
     content = resources.files("waltz.console").joinpath("static", name).read_bytes()
 
@@ -188,12 +189,12 @@ def _guard(allowed: Collection[str]) -> Any:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # A link on another page may open the console, but no other page may read its values.
+        # A link on another site may open the page, but no other site may read the console's values.
         is_page = not request.path.startswith("/api/")
         fetch_site = None if is_page else request.headers.get("Sec-Fetch-Site")
         reason = refusal(request.headers.get("Host"), fetch_site, allowed)
         if reason is not None:
-            return _error(403, reason)
+            return _error_response(403, reason)
         return await handler(request)
 
     return guard
@@ -201,30 +202,30 @@ def _guard(allowed: Collection[str]) -> Any:
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer expected errors as JSON with their text."""
+    """Answer a request that raises an expected error with the error's text as JSON."""
     try:
         return await handler(request)
     except (PartitionUnknown, TransactionNotFound) as error:
-        return _error(404, str(error))
+        return _error_response(404, str(error))
     except PermissionDenied as error:
-        return _error(403, str(error))
+        return _error_response(403, str(error))
     except (WaltzError, TlsConfigError) as error:
-        # A TLS file may be unusable only while it is renewed.
-        return _error(503, str(error))
+        # 503 also for TlsConfigError: a TLS file may be unusable only while it is renewed.
+        return _error_response(503, str(error))
     except ValueError as error:
-        return _error(400, str(error))
+        return _error_response(400, str(error))
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(_HEADERS)
 
 
-def _json(value: Any, status: int = 200) -> web.Response:
+def _json_response(value: Any, status: int = 200) -> web.Response:
     return web.json_response(value, status=status, dumps=json.dumps)
 
 
-def _error(status: int, text: str) -> web.Response:
-    return _json({"error": text}, status)
+def _error_response(status: int, text: str) -> web.Response:
+    return _json_response({"error": text}, status)
 
 
 def _number_parameter(
@@ -247,7 +248,7 @@ def _bounded_number(text: str, name: str, least: int, most: int) -> int:
 
     Raises ValueError if it is not a whole number from ``least`` to ``most``.
     """
-    # A number of 20 digits or more is above every bound.
+    # A number of 20 digits or more is above every bound, which has at most 19 digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
         raise ValueError(f"{name} must be a whole number from {least} to {most}")
     return int(text)

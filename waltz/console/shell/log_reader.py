@@ -1,7 +1,8 @@
-"""Read pages of the log for the page's log browser, and search it. Touches the network.
+"""Read pages of a log for the console's log browser, and search the log. Touches the network.
 
-Every read is bounded: in records, in bytes, in time, and in how many are under way at once. The
-client is opened by the first read, and again after it has failed.
+A *page* here has consecutive transactions of one partition. Every read is bounded: in records, in
+bytes, and in time. The number of reads at once is bounded, too. The first read opens a client, and
+a later read opens another client if the first has failed.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from waltz.console.core.records import DataFormat, ShownRecord, show_record
 from waltz.protocol.records import Record, RecordHeader, ReqId
 
 MAX_PAGE_RECORDS = 200
-"""How many records a request for a page may ask for; `waltz.console.shell.http` checks it."""
+"""The most records that a page may have; `waltz.console.shell.http` checks it."""
 _PAGE_BYTES = 1 << 20
-"""How many bytes of data a page has at most; a larger record is alone on its page."""
+"""The most bytes of data of a page; a larger record is alone on its page."""
 _MOST_READS = 4
-"""How many reads are under way at once."""
+"""The most reads that are under way at once; others wait."""
 
 OpenClient = Callable[[], Awaitable[LogClient[bytes]]]
+"""Opens a client of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ class ReadBounds:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Consecutive transactions of a partition, and the log's last id, -1 for an empty log.
+    """Consecutive transactions of a partition, and the high-water mark, -1 for an empty log.
 
-    ``next_id`` is the id after the page, None if the log ends with the page. ``is_truncated`` is
+    ``next_id`` is the id after the page, None if the log ends with the page. ``is_truncated`` says
     whether the page has fewer transactions than requested because of the bound on its bytes.
     """
 
@@ -55,11 +57,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The transaction ``found`` of a request id, None if none of the searched ones has the id.
+    """The id ``found`` of the transaction that has a request id, None if it was not found.
 
-    The ids from ``first_id`` to ``last_id`` were searched, in ranges, the newest range first. The
-    search ends with the range that has the transaction. ``complete`` is whether ``first_id`` is the
-    first id of the log.
+    The transactions from ``first_id`` to ``last_id`` were searched, in ranges, the newest range
+    first. The search ends with the range that has the transaction. ``complete`` says whether the
+    search has reached the beginning of the log.
     """
 
     partition: int
@@ -77,14 +79,15 @@ class LogPageReader:
         self._bounds = bounds
         self._client: LogClient[bytes] | None = None
         self._opening = asyncio.Lock()
+        """Held while the client is checked and opened, so that only one is opened."""
         self._read_slots = asyncio.Semaphore(_MOST_READS)
 
     async def page(
         self, partition: int, first_id: int | None, count: int, data_format: DataFormat
     ) -> Page:
-        """Return up to ``count`` transactions from ``first_id`` on; None: the last ones.
+        """Return up to ``count`` transactions from ``first_id`` on.
 
-        Raises WaltzError.
+        If ``first_id`` is None, return the last ones. Raises WaltzError.
         """
         async with self._read_slots:
             client = await self._ready_client()
@@ -105,14 +108,15 @@ class LogPageReader:
             )
 
     async def find(self, req_id: ReqId, before: int | None) -> SearchResult:
-        """Search for a request id among the newest transactions, or those before ``before``.
+        """Search for a request id among the last transactions before the id ``before``.
 
-        Raises WaltzError.
+        If ``before`` is None, search the last transactions of the log. Raises WaltzError.
         """
         async with self._read_slots:
             client, partition = await self._ready_client(), req_id.partition
             mark = await client.high_water_mark(partition, timeout=self._bounds.answer_seconds)
-            # Search backwards. All ids from ``first`` to ``last`` have been searched.
+            # Search backwards: the transactions from ``first`` to ``last`` are always those that
+            # were searched.
             first = mark + 1 if before is None else min(before, mark + 1)
             last = first - 1
             found: int | None = None
@@ -133,7 +137,7 @@ class LogPageReader:
         async with self._opening:
             if self._client is not None:
                 try:
-                    # There is nothing to flush: the call only shows whether the client has failed.
+                    # There is nothing to flush: the call raises the error of a failed client.
                     await self._client.flush(timeout=self._bounds.answer_seconds)
                 except (ClientFailed, ClientClosed):
                     await self._client.close()
@@ -199,12 +203,20 @@ async def _streamed(
     records: list[Record] = []
     size = 0
     async with aclosing(client.stream(partition, after=first - 1, until=last, data=True)) as stream:
-        async for t in stream:
-            size += len(t.data)
+        async for transaction in stream:
+            size += len(transaction.data)
             if records and size > _PAGE_BYTES:
                 break
             # The checksum is 0: a stream does not return it, and pages do not show it.
-            records.append(Record(t.id, t.req_id, t.header, t.data, 0))
+            records.append(
+                Record(
+                    transaction.id,
+                    transaction.req_id,
+                    transaction.header,
+                    transaction.data,
+                    checksum=0,
+                )
+            )
     return tuple(records)
 
 

@@ -1,8 +1,10 @@
 """Sample the cluster for all browsers together, and only while one waits. Touches the network.
 
-A browser requests the view after the one that it has. The first such request starts a sample, but
-not before ``interval`` has passed since the last sample began. All requests that wait get the same
-view. Without a request there is no sample, so the console costs nothing while it is not watched.
+A *sample* has what ZooKeeper, servers and storages report at one moment. A *view* is what the page
+shows of a sample. A browser requests the view after the one that it has. The first such request
+starts a sample, but not before ``interval`` has passed since the last sample began. All requests
+that wait get the same view. Without a request there is no sample, so the console costs nothing
+while no browser shows it.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from waltz.net import TCP, Network, TlsConfig, TlsConfigError
 log = logging.getLogger(__name__)
 
 _SESSION_TIMEOUT_MS = 30_000
+"""The timeout of the session with ZooKeeper."""
 _REACH_SECONDS = 15.0
 """The least time between two queries of which storages the servers reach.
 
@@ -42,6 +45,7 @@ The query is not a part of each sample, because servers open connections for the
 """
 
 Clock = Callable[[], float]
+"""Returns a time in seconds."""
 
 
 class SampleFailed(Exception):
@@ -59,11 +63,11 @@ class SampleFailed(Exception):
 class ConsoleTarget:
     """The cluster that the console shows, and how to connect to it.
 
-    Each server and storage has ``timeout_seconds`` for its answer. ZooKeeper has more: a connection
-    takes several answers. ``interval`` is the least time in seconds between two samples. Without
-    ``tls``, the servers' declaration in ZooKeeper says whether ports use TLS. ``min_disk_free`` is
-    the percentage of a storage's disk that must be free. ``access`` says whether the registered
-    ("inside") or the outside addresses of the processes are dialed.
+    Each server and storage has ``timeout_seconds`` for its answer. ZooKeeper has more time, because
+    to connect to it takes several answers. ``interval`` is the least time in seconds between two
+    samples. Without ``tls``, the servers' declaration in ZooKeeper says whether ports use TLS.
+    ``min_disk_free`` is the percentage of a storage's disk that must be free. ``access`` says
+    whether the registered ("inside") or the outside addresses of the processes are dialed.
     """
 
     zookeeper: str
@@ -77,9 +81,9 @@ class ConsoleTarget:
 
 
 class Source:
-    """Samples one cluster; the connection to ZooKeeper is opened by the first sample.
+    """Samples one cluster. The first sample opens the connection to ZooKeeper.
 
-    Also keeps, from queries at longer intervals, which storages each server reaches.
+    At longer intervals, a `Source` also queries which storages each server reaches (``reached``).
     """
 
     def __init__(self, target: ConsoleTarget) -> None:
@@ -89,18 +93,22 @@ class Source:
         self.reached: dict[int, dict[str, bool]] = {}
         """For each server that reported it: the storages, and whether the server reaches them."""
         self._opened = AsyncExitStack()
+        """Closes the connections that `_open` has opened."""
         self._monitor: Monitor | None = None
+        """Takes the samples; None until `_open` has succeeded."""
         self._tls = target.tls or TlsConfig()
-        """The TLS settings of the ports, from the first sample on."""
+        """The TLS settings of the ports; `_open` sets the right ones."""
         self._network: Network = TCP
-        """The network that reaches the ports, from the first sample on."""
+        """The network that reaches the ports; `_open` sets the right one."""
         self._query: asyncio.Task[None] | None = None
         """The last query of which storages the servers reach."""
         self._query_began: float | None = None
+        """When the last query began, in seconds of the event loop; None before the first."""
 
     async def sample(self) -> Sample:
         """Return a sample. Raises SampleFailed."""
-        # Enough for the connection to ZooKeeper (`_open`) and then for the answers of processes.
+        # This is enough for the connection to ZooKeeper (`_open`) and then for the answers of
+        # processes.
         limit = self.target.timeout_seconds * 3 + 2
         try:
             async with asyncio.timeout(limit):
@@ -128,7 +136,7 @@ class Source:
             await self._opened.aclose()
 
     async def _open(self) -> Monitor:
-        """Connect to ZooKeeper and return a monitor; after an error, nothing stays open."""
+        """Connect to ZooKeeper and return a monitor. If this fails, close what was opened."""
         target = self.target
         async with AsyncExitStack() as opened:
             store = await KazooStore.connect(
@@ -172,8 +180,8 @@ class Source:
     async def _query_servers(self, sample: Sample) -> None:
         """Replace ``reached`` by what the servers report now."""
         members = sample.membership.servers().values()
-        # Not with ``timeout_seconds`` of the target, but with the default of `query_servers`: for
-        # its answer, a server opens connections to all its storages.
+        # The timeout is the default of `query_servers`, and not that of the target: before its
+        # answer, a server opens connections to all its storages.
         reports = await query_servers(members, self._tls, network=self._network)
         self.reached = {
             server: dict(report.storages)
@@ -183,13 +191,15 @@ class Source:
 
 
 async def _end(task: asyncio.Task[None], work: str) -> None:
-    """Cancel ``task`` and wait for its end; log its error, if it has failed to do its ``work``.
+    """Cancel ``task`` and wait for its end. If it has failed, log the error.
 
-    The error is not raised, because the caller closes connections afterwards.
+    ``work`` says in the log line what the task did. The error is not raised, because the caller
+    closes connections afterwards.
     """
     task.cancel()
     await asyncio.wait([task])
-    if not task.cancelled() and (error := task.exception()) is not None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
         log.error("console failed to %s; it closes its connections", work, exc_info=error)
 
 
@@ -205,9 +215,11 @@ class Poller:
         self._value: dict[str, Any] = {}
         """The JSON value of ``_view``."""
         self._number = 0
+        """See `number`."""
         self._sampled_at: float | None = None
         """When the newest sample began, in seconds of the event loop."""
         self._sampling: asyncio.Task[None] | None = None
+        """The task that takes the next sample, None while there is no such task."""
         self._waiting = 0
         """How many requests wait for the next sample."""
 
@@ -217,12 +229,12 @@ class Poller:
         return self._number
 
     async def newer_than(self, number: int) -> dict[str, Any]:
-        """Return the JSON value of the newest view, once it is current and not the view ``number``.
+        """Return the JSON value of a view that is current and is not the view ``number``.
 
-        ``number`` is the number of the view that the browser has, 0 for none. A sample is awaited
-        in two cases: the browser has the newest view already, or the newest view is older than the
-        interval, because no browser has waited since. The numbers are compared for equality,
-        because a page that was loaded from an earlier process of the console may have a larger one.
+        ``number`` is the number of the view that the browser has, 0 for none. Wait for a sample in
+        two cases: the browser has the newest view already, or the newest view is older than the
+        interval, because no browser has waited since. The numbers are only compared for equality: a
+        page that was loaded from an earlier process of the console may have a larger number.
         """
         if number == self._number or not self._is_current():
             self._waiting += 1
@@ -285,6 +297,6 @@ class Poller:
         )
 
     def _names(self) -> Names:
-        """Return how the cluster is named; its name is known from the first sample on."""
+        """Return how the cluster is named. Before the first sample its name is empty."""
         target = self._source.target
         return Names(self._source.name, target.root, target.zookeeper)

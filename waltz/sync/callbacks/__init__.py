@@ -25,32 +25,32 @@ callbacks for its end:
         client.submit(Add())
         client.flush()
 
-A partition is *active* while the client applies its log. All partitions are, unless ``connect`` got
-``auto_mount=False``: then `CallbackClient.set_partitions` chooses them. A context appends to the
-partition that its method ``partition_id`` returns, by default 0.
+A partition is *active* while the client applies its log. All partitions are active, unless
+``connect`` got ``auto_mount=False``: then `CallbackClient.set_partitions` chooses the active ones.
+A context appends to the partition that its method ``partition_id`` returns, by default 0.
 
 For each active partition:
 
 * Every transaction after the application's mark is applied once, in order.
-* ``execute`` builds a transaction from the state of the application. ``submit`` calls it on the
-  thread of its caller. The locks of the transaction are checked against the mark that the
-  application had before the call. If another transaction has taken a lock after that mark,
-  ``on_lock_failure`` is called. When the application has applied that transaction, ``execute`` is
-  called again, on a retry thread. This repeats until no other transaction has taken a lock.
+* ``execute`` builds a transaction from the state of the application. ``submit`` calls ``execute``
+  on the calling thread. The locks of the transaction are checked against the mark that the
+  application had before this call. If another transaction has taken a lock after that mark,
+  ``on_lock_failure`` is called. When the application has applied the other transaction, ``execute``
+  is called again, on a retry thread. This repeats until no other transaction has taken a lock.
 * The end of a context is reported once. ``on_completion(True)`` is called just before its
   transaction is applied, and ``on_application`` just after. ``on_completion(False)`` is called when
   ``execute`` returned False. ``on_exception`` is called when ``execute`` raised an error, or the
-  append failed and is not retried. After AppendUncertain, the transaction may be in the log, and is
-  then applied like a transaction of another client. If the partition becomes inactive or the client
-  is closed before the transaction is applied, ``on_completion(True)`` is called without
-  ``on_application``.
+  append failed and is not retried. If the error is AppendUncertain, the transaction may be in the
+  log; then it is applied like a transaction of another client. If the partition becomes inactive or
+  the client is closed before a transaction in the log is applied, ``on_completion(True)`` is called
+  without ``on_application``.
 * An error in ``apply_transaction`` is passed to ``uncaught_exception``. Then the partition is
-  mounted again and the same transaction is applied again, until it succeeds. ``on_completion`` is
+  mounted again and the same transaction is applied again, until that succeeds. ``on_completion`` is
   not repeated.
 * Partitions do not wait for each other. The calls of ``apply_transaction``,
   ``on_completion(True)`` and ``on_application`` for one partition never overlap. But ``execute``
-  runs on other threads and may overlap with them: protect a state that both use, for example by a
-  lock.
+  runs on other threads and may overlap with these calls: protect a state that both use, for example
+  by a lock.
 
 Each active partition has a separate connection to its server. So a partition whose application is
 slow or fails does not delay the others.

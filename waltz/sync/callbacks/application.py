@@ -20,8 +20,8 @@ class Application(abc.ABC, Generic[DataT]):
         """Return the id of the last transaction that the state contains, -1 if it contains none.
 
         The client calls this method when the partition becomes active. Afterwards the client itself
-        keeps this mark. In this method, the client's ``set_partitions`` and ``close`` raise
-        InCallback.
+        keeps this mark. If this method calls the client's ``set_partitions`` or ``close``, they
+        raise InCallback.
         """
 
     @abc.abstractmethod
@@ -29,8 +29,8 @@ class Application(abc.ABC, Generic[DataT]):
         """Apply ``transaction`` to the state, and store its id as the partition's mark.
 
         If this method raises an error, the client calls it again with the same transaction, until
-        it succeeds. So the method must be atomic: state and mark change together or not at all.
-        `waltz.state.StateStore` ensures that by a database.
+        it succeeds. So this method must be atomic: state and mark change together or not at all.
+        `waltz.state.StateStore` ensures this by a database.
         """
 
     def uncaught_exception(self, partition: int, transaction_id: int, error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 An application applies the log of each *active* partition. To append a transaction, it submits a
 *context*: an object that builds the transaction, and whose callbacks report how the append ends.
+`waltz.sync.callbacks` describes the order of the calls; `partition` carries it out.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from waltz.sync.callbacks.open_contexts import OpenContexts, Submission
 from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
 from waltz.sync.callbacks.workers import Workers
 
-# The defaults of the arguments of `CallbackClient`.
+# The defaults of the arguments of `CallbackClient`, which describes them.
 MAX_IN_FLIGHT = 100
 SUBMIT_TIMEOUT_SECONDS = 10.0
 APPLY_THREADS = 10
@@ -96,7 +97,7 @@ class CallbackClient(Generic[DataT]):
         self._changing = threading.Lock()
         """Held while the active partitions change, and during `close`; see `_exclusive`."""
         self._changing_thread: int | None = None
-        """The identifier of the thread that holds `_changing`, None if no thread holds it."""
+        """The identifier of the thread that holds ``_changing``, None if no thread holds it."""
         self._closed = False
         if auto_mount:
             try:
@@ -145,8 +146,8 @@ class CallbackClient(Generic[DataT]):
 
         Returns when the append is handed to the client's thread, or ``execute`` has returned False.
         The callbacks of the context report how the context ends. If an interruption such as
-        KeyboardInterrupt ends this call, the transaction may be appended nevertheless: then they
-        are called as usual. Otherwise none is called any more.
+        KeyboardInterrupt ends this call, the transaction may be appended nevertheless: then the
+        callbacks are called as usual. If it is not appended, no callback is called any more.
 
         If ``max_in_flight`` contexts are open, `submit` waits until one of them ends. A call from a
         callback does not wait, because the context that must end may be the one whose callback is
@@ -178,7 +179,7 @@ class CallbackClient(Generic[DataT]):
             raise
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until every context that was submitted before has ended.
+        """Wait until every context that was submitted before this call has ended.
 
         A context has ended when its transaction was applied, or when a callback has reported that
         the transaction will not be applied. ``timeout`` is in seconds. Raises TimedOut, InCallback,
@@ -255,17 +256,18 @@ class CallbackClient(Generic[DataT]):
             for number in self._active.keys() - wanted:
                 self._log.thread.call(self._deactivate(number))
             for number in sorted(wanted - self._active.keys()):
-                # After an interrupted call, a transaction may still be being applied.
+                # If an earlier call was interrupted, a stopped run of the partition may not have
+                # ended yet, and may still apply a transaction.
                 self._log.thread.call(self._await_end(number))
                 mark = self._application.get_client_high_water_mark(number)
                 self._log.thread.call(self._activate(number, mark))
 
     @contextmanager
     def _exclusive(self, call: str) -> Iterator[None]:
-        """Hold `_changing` for ``call``. Raises InCallback if that would wait forever.
+        """Hold ``_changing`` during ``call``. Raises InCallback if ``call`` would wait forever.
 
-        That is so in a callback (`Workers.check_outside`), and in the application's
-        ``get_client_high_water_mark``: there the calling thread holds the lock already.
+        It would in a callback, because it waits for the end of the callback. It would also in the
+        application's ``get_client_high_water_mark``, because the calling thread holds the lock.
         """
         self._workers.check_outside(call)
         thread = threading.get_ident()
@@ -286,7 +288,7 @@ class CallbackClient(Generic[DataT]):
         if number not in self._metrics:
             self._metrics[number] = CallbackMetrics(client.metrics, number)
             self._open_contexts[number] = OpenContexts(number, self._max_in_flight)
-        # When a partition stops, it lifts the limit, so that no `submit` waits for it.
+        # The last run of the partition has lifted the limit when it stopped.
         self._open_contexts[number].enforce_limit()
         partition = ActivePartition(
             number,
@@ -301,16 +303,16 @@ class CallbackClient(Generic[DataT]):
         self._active[number] = partition
 
     async def _deactivate(self, number: int) -> None:
-        """Stop a partition, and wait until the transaction that it applies now was applied."""
+        """Stop a partition, and wait until its run has ended."""
         partition = self._active.pop(number)
         await partition.stop(partial(PartitionInactive, number))
         await self._await_end(number)
 
     async def _await_end(self, number: int) -> None:
-        """Wait until the runs of the partition that have been stopped have ended.
+        """Wait until the runs of a partition that have been stopped have ended.
 
-        Not ``await task``: an interruption of `set_partitions` would cancel the task, and then the
-        partition could be active again while a transaction is still being applied.
+        This does not await the tasks themselves: an interruption of `set_partitions` would cancel
+        them, and then the partition could be active again while a transaction is still applied.
         """
         for partition, task in list(self._tasks.items()):
             if partition.number == number:
@@ -355,7 +357,7 @@ class CallbackClient(Generic[DataT]):
 
     async def _end_appends(self) -> None:
         """Wait until every append has ended."""
-        # Not one `wait`: a `submit` whose ``execute`` runs meanwhile adds another append, which
-        # fails, because the asyncio client is closed.
+        # One `wait` is not enough: a `submit` whose ``execute`` runs meanwhile adds another append,
+        # which fails, because the asyncio client is closed.
         while self._appending:
             await asyncio.wait(self._appending)

@@ -56,7 +56,7 @@ def connect(
     `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
     """
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
-    # A context retries until it ends: its append must not end as uncertain after some seconds.
+    # A context retries until it ends, so its append must not raise AppendUncertain after some time.
     options.setdefault("append_timeout", None)
     if serializer is None:
         log = connect_sync(zookeeper, root=root, **options)

@@ -1,4 +1,4 @@
-"""Limit the number of contexts that were submitted and have not ended.
+"""Limit the number of *open* contexts: those that were submitted and have not ended.
 
 Touches threads and the clock.
 """
@@ -14,10 +14,10 @@ from waltz.sync.callbacks.core.errors import TimedOut
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """A context from the beginning of its submission on.
+    """The submission of one context.
 
-    It exists before `OpenContexts.add`, so that a submission can be abandoned whenever an exception
-    such as KeyboardInterrupt arrives: also before the caller has the result of `add`.
+    It exists before `OpenContexts.add` is called. So the submission can be abandoned even if an
+    exception such as KeyboardInterrupt arrives before `add` has returned.
     """
 
     number: int = -1
@@ -30,8 +30,9 @@ class OpenContexts:
     """The open contexts of one partition. `add` waits while ``limit`` contexts are open.
 
     Each context has a number. `add` assigns the numbers in ascending order. The thread that submits
-    a context removes it by `abandon`, until the event loop has taken it by `take`; then the event
-    loop removes it. So each context ends once, wherever the submission is interrupted.
+    a context removes it by `abandon`. After the event loop has taken the context by `take`,
+    `abandon` has no effect, and the event loop removes the context. So each context is removed
+    once, wherever the submission is interrupted.
     """
 
     def __init__(self, partition: int, limit: int) -> None:
@@ -42,7 +43,9 @@ class OpenContexts:
         self._last_number = -1
         """The number that `add` has assigned last."""
         self._ignores_limit = False
-        self._changed = threading.Condition()  # Its lock may be acquired again by its thread.
+        """Whether `add` does not wait; see `ignore_limit`."""
+        self._changed = threading.Condition()
+        """Notified when ``_open`` or the limit changes. `abandon` acquires its lock twice."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -62,7 +65,8 @@ class OpenContexts:
                     "increase max_in_flight"
                 )
             self._last_number += 1
-            # Before the context is added: otherwise an interruption could leave it open forever.
+            # Set the number before the context is added. Otherwise an interruption between both
+            # could leave the context open forever, because `abandon` would not know its number.
             submission.number = self._last_number
             self._open[submission.number] = None
 
@@ -73,7 +77,7 @@ class OpenContexts:
             return submission.is_taken
 
     def abandon(self, submission: Submission) -> None:
-        """Remove a context that is not appended. If it was taken or was never added, do nothing."""
+        """Remove a context that was added and was not taken; otherwise do nothing."""
         with self._changed:
             if not submission.is_taken and submission.number in self._open:
                 self.remove(submission.number)
@@ -104,12 +108,13 @@ class OpenContexts:
             self._ignores_limit = False
 
     def ignore_limit(self) -> None:
-        """Let all calls of `add` return, so that none waits for a partition that has stopped."""
+        """Let all calls of `add` return, so that none waits for contexts of a stopped partition."""
         with self._changed:
             self._ignores_limit = True
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
+        """Whether one more context may be added."""
         return self._ignores_limit or len(self._open) < self._limit
 
     def _oldest(self) -> int:

@@ -1,7 +1,8 @@
-"""One active partition: applies its feed and runs its contexts. Touches threads and the network.
+"""One active partition: applies its log and runs its contexts. Touches threads and the network.
 
-Methods run on the event loop, unless their docstring names another thread.
-`waltz.sync.callbacks.core.progress` decides which context a transaction belongs to.
+`waltz.sync.callbacks` describes contexts and the order of the calls. The *feed* of a partition is
+the stream of its transactions. Methods run on the event loop, unless their docstring names another
+thread. `waltz.sync.callbacks.core.progress` decides which context a transaction belongs to.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from waltz.sync.callbacks.core.context import TransactionBuilder, TransactionCon
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
 from waltz.sync.callbacks.open_contexts import OpenContexts
-from waltz.sync.callbacks.workers import Workers, exceptions_only
+from waltz.sync.callbacks.workers import Workers, call_raising_exceptions_only
 
 _BACKOFF = Backoff(0.05, 5.0)
-"""The delays before a partition is mounted again after an error."""
+"""The delays in seconds before a partition is mounted again after an error."""
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class ActivePartition(Generic[DataT]):
         self.number = number
         self.open_contexts = open_contexts
         self.problem: Exception | None = None
-        """The error that ended the feed; None after the next feed has delivered transactions."""
+        """The error that ended the feed; None after a later feed has delivered transactions."""
 
         self._client = client
         self._application = application
@@ -81,7 +82,7 @@ class ActivePartition(Generic[DataT]):
         self._stopping = asyncio.Event()
         """Set by `stop`."""
         self._stop_error: Callable[[], WaltzError] | None = None
-        """Returns the error that `stop` got; None before `stop`."""
+        """The argument of `stop`, which returns an error; None before `stop`."""
         self._ended = False
         """Whether the loop of `run` has ended, so that no more transactions will be applied."""
         self._ending_contexts = asyncio.Lock()
@@ -148,7 +149,7 @@ class ActivePartition(Generic[DataT]):
             await self._stream.aclose()
 
     async def applied_up_to(self, transaction_id: int) -> None:
-        """Wait until ``transaction_id`` was applied. Raises the error of `stop`."""
+        """Wait until ``transaction_id`` was applied. Raises the error of `stop` after `stop`."""
         self._num_waiting += 1
         try:
             while self.mark < transaction_id:
@@ -161,9 +162,8 @@ class ActivePartition(Generic[DataT]):
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
         """Return the draft that ``context`` builds, None if it builds none. Runs on any thread.
 
-        If it builds none, ``context.on_completion(False)`` is called. If
-        ``context.execute`` raises an error, ``context.on_exception`` is called, and the error is
-        raised again.
+        In the second case, ``context.on_completion(False)`` is called. If ``context.execute``
+        raises an error, ``context.on_exception`` is called, and the error is raised again.
 
         The locks of the draft are checked against the mark. The mark is read before
         ``context.execute`` is called: a transaction that is applied during the call may not be
@@ -184,8 +184,8 @@ class ActivePartition(Generic[DataT]):
     async def append(self, submitted: SubmittedContext[DataT], draft: Draft[DataT]) -> None:
         """Append ``draft``. After a lock failure, call `execute` again and append the new draft.
 
-        Returns when the transaction is in the log, or will not be appended any more. In the first
-        case, the context ends when the transaction was applied, or when `run` ends.
+        Returns when the transaction is in the log, or will not be appended any more. If it is in
+        the log, the context ends when the transaction was applied, or when `run` ends.
         """
         committed = False
         try:
@@ -223,8 +223,8 @@ class ActivePartition(Generic[DataT]):
         """Append ``draft`` and record which transaction belongs to its context.
 
         `PartitionProgress.committed` must be called before `end_append`. In the opposite order, the
-        transaction could be applied between the two calls as one that belongs to no context, and
-        the callbacks of its context would not be called.
+        transaction could be applied between the two calls. It would seem to belong to no context,
+        and the callbacks of its context would not be called.
         """
         number = self._progress.begin_append()
         try:
@@ -250,8 +250,8 @@ class ActivePartition(Generic[DataT]):
         try:
             return self.execute(context)
         except Exception:
-            # `execute` has called on_exception. The call of `submit`, which could raise the error,
-            # has returned long ago.
+            # `execute` has called on_exception. The error cannot be raised by `submit`, which has
+            # returned already.
             log.debug(
                 "partition %d: execute raised an exception on a retry; context %r ends without a "
                 "commit",
@@ -273,16 +273,16 @@ class ActivePartition(Generic[DataT]):
         except Exception as error:
             self.problem = error
             if isinstance(error, ClientFailed):
-                # Before the report, so that `submit` raises ClientFailed as soon as the application
-                # knows of the failure.
+                # Stop before the report: when the application knows of the failure, `submit` must
+                # raise ClientFailed.
                 await self.stop(partial(ClientFailed, error.reason))
             await self._workers.apply(self._report, self.mark + 1, error)
 
     async def _apply_feed(self) -> None:
         """Mount the partition at `mark` and apply its feed.
 
-        Returns when a transaction could not be applied, so that the feed must begin again, or when
-        `stop` was called. Raises the errors of the feed.
+        Returns when `stop` was called, or when a transaction could not be applied: then the feed
+        must begin again. Raises the errors of the feed.
         """
         async with self._client.stream({self.number: self.mark}, data=True) as stream:
             self._stream = stream
@@ -318,12 +318,12 @@ class ActivePartition(Generic[DataT]):
             if delivery.context is not None:
                 self._call_on_application(delivery.context)
             if self._num_waiting:
-                # `applied_up_to` must not wait for the rest of the batch.
+                # Wake up `applied_up_to` now: it must not wait for the rest of the batch.
                 self._loop.call_soon_threadsafe(self._notify)
         return True
 
     def _call_on_completion(self, delivery: Delivery[SubmittedContext[DataT]]) -> None:
-        """Call ``on_completion(True)`` if the delivery requires it. Runs on an applying thread."""
+        """Call ``on_completion(True)`` if ``delivery`` says so. Runs on an applying thread."""
         submitted = delivery.context
         if submitted is not None and delivery.call_on_completion:
             self._metrics.completion.add(time.monotonic() - submitted.submitted_at)
@@ -350,25 +350,26 @@ class ActivePartition(Generic[DataT]):
         """Wait until a transaction was applied, an append has ended, or `stop` was called.
 
         The caller must check its condition just before this call, without an ``await`` in between.
-        Then no change is reported between the check and this call, so it is safe that this call
-        forgets the changes that were reported before it.
+        This call forgets the changes that were reported before it. Without the ``await``, none of
+        them was reported after the check, so the caller misses nothing.
         """
         self._changed.clear()
         await self._changed.wait()
 
     def _notify(self) -> None:
+        """Wake up the calls that wait in `_wait_for_change`."""
         self._changed.set()
 
     def _call(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call a callback of a context, and report its error if it raises. Runs on any thread.
+        """Call a callback of a context; report its error to the application. Runs on any thread.
 
-        On a worker thread it raises nothing, not even a SystemExit of the callback: otherwise the
-        caller would not end the context, and `flush` would wait for it forever. On a thread that
-        submits, errors such as KeyboardInterrupt are raised.
+        On a worker thread this method raises nothing, not even a SystemExit of the callback.
+        Otherwise the caller would not end the context, and `flush` would wait forever. On a thread
+        that submits, errors that are no Exception, such as KeyboardInterrupt, are raised.
         """
         try:
             if self._workers.in_callback:
-                exceptions_only(partial(callback, *args))
+                call_raising_exceptions_only(partial(callback, *args))
             else:
                 callback(*args)
         except Exception as error:

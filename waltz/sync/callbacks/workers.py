@@ -49,6 +49,7 @@ class Workers:
         self._retrying.shutdown()
 
     def _pool(self, threads: int, name: str) -> ThreadPoolExecutor:
+        """Return a new pool; ``name`` is the beginning of the names of its threads."""
         return ThreadPoolExecutor(threads, name, initializer=self._mark_thread)
 
     def _mark_thread(self) -> None:
@@ -57,14 +58,18 @@ class Workers:
 
     @staticmethod
     async def _run_on(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, exceptions_only, work)
+        """Run ``work`` on a thread of ``pool`` and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(
+            pool, call_raising_exceptions_only, work
+        )
 
 
-def exceptions_only(work: Callable[[], T]) -> T:
+def call_raising_exceptions_only(work: Callable[[], T]) -> T:
     """Call ``work`` and return its result. Raise only errors that are an Exception.
 
-    Otherwise a SystemExit in a callback would end the event loop, which waits for the callback. For
-    threads of the pools only: on other threads, a KeyboardInterrupt must reach the caller.
+    Any other error becomes a RuntimeError. Otherwise a SystemExit in a callback would end the event
+    loop, which waits for the callback. Use this function only on threads of the pools: on other
+    threads, a KeyboardInterrupt must reach the caller.
     """
     try:
         return work()

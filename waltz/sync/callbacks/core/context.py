@@ -54,7 +54,7 @@ class TransactionBuilder(Generic[DataT]):
 
 
 class TransactionContext(abc.ABC, Generic[DataT]):
-    """Builds a transaction that an application submits, and has the callbacks for its end.
+    """Builds a transaction that an application appends, and has callbacks that report the end.
 
     An error in `partition_id` is raised by ``submit``. An error in a callback (``on_…``) is
     reported to the application's ``uncaught_exception`` and has no other effect.
@@ -69,8 +69,8 @@ class TransactionContext(abc.ABC, Generic[DataT]):
         """Build a transaction from the application's present state and return True.
 
         Return False if there is nothing to append. After a lock failure this method is called
-        again, with a new builder. If this method raises an error, `on_exception` is called. If the
-        first call of this method raises an error, ``submit`` raises the same error in addition.
+        again, with a new builder. If this method raises an error, `on_exception` is called. If it
+        was the first call of this method, ``submit`` raises the same error in addition.
         """
 
     def on_completion(self, result: bool) -> None:

@@ -10,8 +10,9 @@ from waltz.runtime.core.timer import Timer
 class CallbackMetrics:
     """The metrics of one partition.
 
-    They show whether the partition is active, and the times from the submission of a context to the
-    context's callbacks.
+    ``active`` is whether the partition is active. ``completion`` and ``application`` have the
+    seconds from the submission of a context to its callbacks ``on_completion`` and
+    ``on_application``.
     """
 
     def __init__(self, json: JsonMetrics, partition: int) -> None:

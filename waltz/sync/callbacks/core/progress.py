@@ -1,14 +1,14 @@
 """Record how far a partition was applied, and which context each transaction belongs to. Pure.
 
-A *context* (`core.context.TransactionContext`) is an application's decision: it builds one append,
-and its callbacks report how it ends.
+A *context* (`core.context.TransactionContext`) builds one append, and its callbacks report how the
+append ends.
 
-A context's transaction can arrive in the feed before its append has returned the transaction's id.
-At that moment it is unknown which context the transaction belongs to. If it were applied now, the
-callbacks of its context would not be called. So a transaction of this client waits for the appends
-that were open when it arrived (`PartitionProgress.is_undecided`). When these appends have ended,
-the context is known, or the transaction belongs to none: its append was abandoned, or did not come
-from a context.
+A transaction can arrive in the feed before the call of its append has returned the transaction's
+id. At that moment it is unknown which context the transaction belongs to. If the transaction were
+applied now, the callbacks of its context would not be called. So a transaction of this client waits
+for the appends that were open when it arrived (`PartitionProgress.is_undecided`). When these
+appends have ended, the context is known, or the transaction belongs to none: the call of its append
+ended without the id, or the append did not come from a context.
 
 ``on_completion`` is called once per context, even if errors make the application apply the
 transaction several times. tests/unit/client/test_client_progress.py shows each of these rules.
@@ -40,17 +40,17 @@ class Delivery(Generic[C]):
 class PartitionProgress(Generic[C]):
     """The progress of one partition in one client. ``mark`` is the last applied transaction.
 
-    `begin_apply` and `applied` run on an applying thread, all other methods on the event loop;
-    `take_unapplied` runs only when nothing is applied any more. Any thread may read `mark`. Only
-    `_committed`, `_completed_mark` and `mark` are used by both, each by single atomic operations,
-    so no lock is needed.
+    `begin_apply` and `applied` run on an applying thread, all other methods on the event loop.
+    `take_unapplied` runs only when nothing is applied any more. Any thread may read ``mark``. Only
+    ``_committed``, ``_completed_mark`` and ``mark`` are used both by an applying thread and by the
+    event loop. Each use is a single atomic operation, so no lock is needed.
     """
 
     def __init__(self, client_id: int, mark: int) -> None:
         self.mark = mark
         self._client_id = client_id
         self._committed: dict[int, C] = {}
-        """The contexts whose transactions are in the log and not applied, by transaction id."""
+        """The contexts whose transactions are in the log and not yet applied, by transaction id."""
 
         self._open_appends: dict[int, None] = {}
         """The numbers of the open appends, ascending: a dictionary is used as an ordered set."""
@@ -79,9 +79,9 @@ class PartitionProgress(Generic[C]):
         del self._open_appends[number]
 
     def is_undecided(self, transactions: Iterable[Transaction[object]], last_append: int) -> bool:
-        """Return whether a transaction may belong to an append that has not returned its id yet.
+        """Return whether one of ``transactions`` may belong to an append that is still open.
 
-        ``last_append`` is the append that began last before ``transactions`` arrived.
+        ``last_append`` is the number of the append that began last before they arrived.
         """
         oldest = next(iter(self._open_appends), None)
         if oldest is None or oldest > last_append:
@@ -95,10 +95,10 @@ class PartitionProgress(Generic[C]):
         )
 
     def begin_apply(self, transaction: Transaction[object]) -> Delivery[C] | None:
-        """Begin to apply ``transaction``; return how, or None if it is not the next one to apply.
+        """Begin to apply ``transaction``. Return None if it is not the next one to apply.
 
-        The caller must call ``on_completion`` if the result has ``call_on_completion``. Only the
-        first call for a transaction returns such a result.
+        The caller must call ``on_completion`` if ``call_on_completion`` of the result is true. Only
+        in the first call for a transaction it is true.
 
         A new mount can feed transactions again that were applied before. If they were applied
         again, they would change the application's state twice.
