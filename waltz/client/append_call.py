@@ -127,7 +127,8 @@ class AppendToken:
         The caller may have used the first already. But from the second on, the outcome is certain.
         """
         if self.result is None:
-            self.result = result
+            # Without the token, which is this object: that would be a cycle, too.
+            self.result = AppendResult(None, result.outcome, result.number, result.req_id)
             call, self._call = self._call, None
             assert call is not None, "a token without an outcome belongs to a call"
             call.count_outcome()

@@ -57,7 +57,8 @@ class Outcome(Enum):
 
 
 class AppendResult(NamedTuple):
-    """The outcome of an append. ``token`` is the object that the caller passed with the append.
+    """The outcome of an append. ``token`` is the object that the caller passed with the append, or None
+    if the caller itself keeps the outcome.
 
     The meaning of ``number`` depends on the outcome:
 
