@@ -120,6 +120,7 @@ __all__ = [
     "TransactionDataResponse",
     "decode",
     "encode",
+    "encode_parts",
     "frame",
 ]
 
