@@ -73,11 +73,10 @@ class ZooKeeperSettings(Settings):
         ``ignored``, the settings of `without_effect` that are set, is not used here.
         """
         tls, authentication = self.zookeeper_tls, self.authentication
-        # The empty map: `tls_problems` looks in it for key stores of Waltz 0.13.2, which had none
-        # for ZooKeeper.
+        # The map is for key stores of Waltz 0.13.2, which had none for ZooKeeper.
         yield from tls.tls_problems("zookeeper.", {})
         if not tls.enabled and tls != ZooKeeperTlsSettings():
-            # Otherwise a forgotten switch would send everything in plaintext.
+            # If this were no error, a user who forgot `enabled` would send everything in plaintext.
             yield "zookeeper.tls.* has no effect without zookeeper.tls.enabled: set it to true"
         if authentication.file is not None and authentication.certificate:
             yield (
