@@ -29,8 +29,8 @@ _HEAD = struct.Struct(">bhi")
 HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
-"""The limit for the body of a frame. A longer body could exhaust the memory: its frame is refused
-before the body is received."""
+"""The limit for the body of a frame. A frame with a longer body is refused before the body is
+received, because the body could exhaust the memory."""
 MAX_SMALL_FRAME_BYTES = 1 << 20
 """The limit for bodies to a listener, except for the types in `ProtocolSpec.large_requests`."""
 MAX_RECORD_BYTES = MAX_FRAME_BYTES - (4 << 10)
@@ -53,7 +53,10 @@ class ProtocolViolation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSpec:
-    """The properties that distinguish one of the three protocols on the wire."""
+    """The properties that distinguish one of the three protocols on the wire.
+
+    ``dialer_hello`` and ``listener_hello`` are the texts in the Hellos of the two sides.
+    """
 
     name: str
     magic: int
@@ -61,7 +64,7 @@ class ProtocolSpec:
     dialer_hello: str
     listener_hello: str
     large_requests: frozenset[int] = frozenset()
-    """The types of the messages to the listening side that may exceed `MAX_SMALL_FRAME_BYTES`."""
+    """The types of the messages to the listener that may exceed `MAX_SMALL_FRAME_BYTES`."""
     long_answers: frozenset[int] = frozenset()
     """The types of the messages to the dialer that may be received as a `LongAnswer`.
 
@@ -77,16 +80,15 @@ class ProtocolSpec:
         return encode_hello(self.versions, self.dialer_hello if dialer else self.listener_hello)
 
 
+# Each protocol has message types of its own: the same number may have different meanings.
 STORAGE_APPEND_TYPE = 6
-"""The message type of an append to a storage."""
-REPAIR_TYPE = 22
-"""The message type of a request to repair records, on the admin port of a storage."""
+"""The message type of an append, in the storage protocol."""
 STORED_LIST_TYPE = 22
-"""The message type of a storage's answer with records in their form on disk."""
+"""The message type of an answer with records in their form on disk, in the storage protocol."""
+REPAIR_TYPE = 22
+"""The message type of a request to repair records, in the admin protocol."""
 
 _APPENDS = frozenset((APPEND_TYPE, APPEND_BATCH_TYPE, ANSWERED_APPEND_TYPE))
-_STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
-_REPAIRS = frozenset((REPAIR_TYPE,))
 
 CLIENT_SERVER = ProtocolSpec(
     "client/server",
@@ -94,8 +96,8 @@ CLIENT_SERVER = ProtocolSpec(
     (0, 1, 2, 3, 4, 5, 6, 7),
     "Waltz Client",
     "Waltz Server",
-    _APPENDS,
-    frozenset((STORED_RECORDS_TYPE,)),
+    large_requests=_APPENDS,
+    long_answers=frozenset((STORED_RECORDS_TYPE,)),
 )
 STORAGE = ProtocolSpec(
     "storage",
@@ -103,8 +105,8 @@ STORAGE = ProtocolSpec(
     (0, 1, 2, 3),
     "Waltz Storage Client",
     "Waltz Storage Server",
-    _STORAGE_APPENDS,
-    frozenset((STORED_LIST_TYPE,)),
+    large_requests=frozenset((STORAGE_APPEND_TYPE,)),
+    long_answers=frozenset((STORED_LIST_TYPE,)),
 )
 ADMIN = ProtocolSpec(
     "storage admin",
@@ -112,7 +114,7 @@ ADMIN = ProtocolSpec(
     (0, 1, 2, 3),
     "Waltz Storage Admin Client",
     "Waltz Storage Admin Server",
-    _REPAIRS,
+    large_requests=frozenset((REPAIR_TYPE,)),
 )
 
 
@@ -253,8 +255,8 @@ class FrameDecoder:
                 or version != self.version
                 or not 0 <= length <= self._limit
             ):
-                # The condition is a quick check, for speed. The head is wrong, or the handshake is
-                # not done: then `version` is None, and the complete check may accept the head.
+                # Usually this quick check suffices. It finds a wrong head, and also the head of a
+                # Hello, before which `version` is None: the complete check decides.
                 self._check_head(chunk[position : position + HEAD_BYTES])
             frame_bytes = HEAD_BYTES + length
             end = position + frame_bytes
