@@ -76,6 +76,7 @@ class FrameConnection(asyncio.Protocol):
         self.congested = False
         """Whether too many bytes wait to be written: see `FrameHandler.congested`."""
         self.closed = False
+        """Set when the connection ends, before ``on_end`` and the handler are called."""
         self._dialer = dialer
         self._loop = asyncio.get_running_loop()
         self._paused_by_handler = False
@@ -380,6 +381,7 @@ class FrameConnection(asyncio.Protocol):
 
     def _finish_handshake(self) -> None:
         self._stop_timer()
+        # If a task that awaited the handshake was cancelled, the future is cancelled, too.
         if not self._handshake.done():
             self._handshake.set_result(None)
         if self._dialer:

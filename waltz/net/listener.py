@@ -28,6 +28,7 @@ _TLS_HANDSHAKE_SECONDS = 10.0
 _TLS_HANDSHAKE_TYPE = b"\x16"
 """The first byte of a TLS connection: the content type of a handshake record."""
 _BACKLOG = 512
+"""The most peers that wait until the process accepts them."""
 _ACCEPT_PAUSE_SECONDS = 1.0
 """The pause after the system has failed to accept a connection."""
 
@@ -52,6 +53,7 @@ class Listener:
     ) -> None:
         self.spec = spec
         self.port = 0
+        """The number of the port, 0 before `start`."""
         self._new_handler = new_handler
         self._tls = tls
         self._accepted = accepted or AcceptedConnections()

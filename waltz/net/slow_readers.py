@@ -48,10 +48,10 @@ class Sender(Protocol):
 class SlowReaders:
     """The connections of a port whose peers have not read what was sent to them.
 
-    While the unsent bytes of all these connections exceed ``max_unsent_bytes``, the connection with
-    the most unsent bytes is closed: it is the furthest from the end of its answers. The slow
-    connection with the fewest unsent bytes is never closed, so that an answer of any size can be
-    sent.
+    A connection is *slow* while more than `LEAST_UNSENT_BYTES` of it are unsent. While the slow
+    connections together exceed ``max_unsent_bytes``, the one with the most unsent bytes is closed:
+    it is the furthest from the end of its answers. Of those that could be closed, the one with the
+    fewest unsent bytes is kept, so that an answer of any size can be sent.
     """
 
     def __init__(self, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
@@ -80,6 +80,7 @@ class SlowReaders:
             self._timer = None
 
     def _check(self) -> None:
+        """Close connections that have been slow for `CHECK_SECONDS`, as far as the bound needs."""
         self._timer = None
         loop = asyncio.get_running_loop()
         unsent = {sender: sender.unsent_bytes for sender in self._since}

@@ -103,7 +103,9 @@ class SetLowWaterMarkRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class TruncateRequest(_Message):
-    """Remove all records after ``transaction_id``. The answer has the last id that remains.
+    """Remove all records after ``transaction_id``.
+
+    The answer is a MaxTransactionIdResponse with the last id that remains.
 
     The records up to the low-water mark are normally committed. So from version
     `TRUNCATE_BELOW_MARK_SINCE` on, a storage refuses to truncate its log below this mark by this
@@ -119,6 +121,8 @@ class TruncateRequest(_Message):
 @dataclass(frozen=True, slots=True)
 class TruncateBelowMarkRequest(_Message):
     """Remove all records after ``transaction_id``, although it is below the low-water mark.
+
+    The answer is that of a TruncateRequest.
 
     A session persists its low-water mark on the storages before it opens. If the session never
     opened, records below this mark may not be committed. Only a server can know that a session
@@ -140,12 +144,15 @@ class AppendRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class SuccessResponse(_Message):
-    """The request was executed, and its effect is durable."""
+    """The request was executed, and its effect is durable.
+
+    This answers an OpenRequest, a SetLowWaterMarkRequest or an AppendRequest.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FailureResponse(_Message):
-    """The request was not executed; ``failure`` has the reason."""
+    """The request was not executed; ``failure`` has the reason. This can answer any request."""
 
     failure: RpcFailure
 
@@ -217,7 +224,10 @@ class RecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordListResponse(_Message):
-    """Consecutive records; the list stops at the first absent id."""
+    """Consecutive records; the list stops at the first absent id.
+
+    This also answers a BoundedRecordListRequest or a CommittedRecordListRequest.
+    """
 
     records: RecordBatch
 

@@ -43,7 +43,7 @@ _HELP_ERROR_CLASS = "NoArgsIsHelpError"
 
 
 class _OneLine:
-    """A part of the two classes below: prints one line and ends the program on a wrong command."""
+    """The base of the classes below: a wrong command line ends the program with one line."""
 
     program = "waltz"
     """The name that the line begins with."""
