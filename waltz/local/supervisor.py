@@ -97,16 +97,18 @@ def _on_signals(loop: asyncio.AbstractEventLoop, react: Callable[[], object]) ->
     process, but not the processes of the cluster, which have sessions of their own. If this process
     was started by ``nohup``, it ignores SIGHUP.
     """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, react)
+    signals = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, react)
 
 
 async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnProgress) -> None:
     """Report processes that end or start, until ``stop`` is set."""
     known = cluster.pids()
-    # Whether the description has every end of a process. It has every start: `start_one` writes it.
-    is_described = True
+    # Whether ``cluster.json`` has every end of a process. `start_one` itself writes each start.
+    is_up_to_date = True
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CHECK_SECONDS):
@@ -116,15 +118,15 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
             if pid is None and known[name] is not None:
                 command = local_command(cluster.layout.directory, "start", name)
                 say(f"{name} has ended; start it with: {command}")
-                is_described = False
+                is_up_to_date = False
             elif pid != known[name]:
                 say(f"{name} runs as process {pid}")
         known = now
-        if not is_described:
+        if not is_up_to_date:
             # If the disk is full, the next check tries again.
             with contextlib.suppress(OSError):
                 cluster.write_description()
-                is_described = True
+                is_up_to_date = True
 
 
 @contextlib.asynccontextmanager

@@ -43,8 +43,7 @@ class AdminLock:
         self._path = path
         self._task_lock = asyncio.Lock()
         self._releasing: set[asyncio.Task[None]] = set()
-        """The tasks that release the lock. The event loop alone does not keep a task from being
-        deleted."""
+        """The tasks that release the lock. The event loop has only weak references to tasks."""
         self._owner: int | None = None
         """The id of the session that created the node when this object last took the lock."""
 

@@ -118,9 +118,9 @@ class Cluster:
                     problem,
                 )
             else:
-                # After a lost connection, nothing may have changed. Compare value and version: the
-                # version alone does not show each change, because a znode that was deleted and
-                # restored has small versions again.
+                # After a lost connection, the znode is read again, although it may be unchanged.
+                # Compare value and version: the version alone does not show each change, because a
+                # znode that was deleted and restored has small versions again.
                 if stored != yielded:
                     yielded = stored
                     yield stored.value
@@ -307,8 +307,8 @@ class Cluster:
         parent = self.paths.server_descriptors
         assignment = await self._read_once(parent, PartitionAssignment.decode, on_change)
         children = await self.store.children(parent, on_change)
-        # The assignment is the data of ``parent``, and the servers are its children. If its version
-        # is the same in both reads, the assignment was still present when the children were read.
+        # The assignment is the data of ``parent``, and the servers are its children. If both reads
+        # give the same version, the assignment had not changed when the children were read.
         if children.version != assignment.version:
             return None
         names = [name for name in children.names if name.startswith(SERVER_PREFIX)]

@@ -71,7 +71,7 @@ class TlsHandler(Handler):
         super().__init__(session_timeout_s)
         self._tls = tls
         self.problem = ""
-        """Why the last failed TLS handshake failed, "" if none has failed."""
+        """The reason of the last failed TLS handshake, "" if none has failed."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **_: Any

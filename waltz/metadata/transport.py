@@ -89,8 +89,8 @@ async def declare_transport(
     """Write the ``declaration`` of ``server``, which is its address for clients; see `declare`.
 
     A server sets ``has_registered`` in its first call after it has created its own znode. Then the
-    declaration is written even if nothing changes, to raise the version of the znode. So the write
-    of another server fails if that server has read the members before this server was one.
+    declaration is written even if nothing changes, to raise the version of the znode ``transport``.
+    So the write of another server fails if that server has read the members without this server.
 
     Raises MalformedMetadata if the znode cannot be decoded; the znode stays as it is, because a
     newer version of Waltz may have written it. Raises AccessDenied without the permission to write,

@@ -1,9 +1,9 @@
 """Bound the memory of what the peers of a port do not read. Touches the event loop and the log.
 
 Each connection queues only a bounded number of bytes for a peer that does not read. But a port may
-have thousands of connections. Together their queues could use up the memory of the process, and its
-end would end the connections of all peers. So the process closes some of the slow connections
-instead. Their peers connect again and go on with what they have not received.
+have thousands of connections. Together their queues could use up the memory of the process. The
+process would then end, and with it the connections of all peers. So the process closes some of the
+slow connections instead. Their peers connect again and go on with what they have not received.
 
 With TLS, bytes that are encrypted but not yet sent are not counted, because neither asyncio nor
 uvloop tells how many there are. Only the bound of each connection holds for such bytes.
