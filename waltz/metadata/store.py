@@ -163,7 +163,7 @@ class OperationTimedOut(StoreUnavailable):
 
 
 class StoreClosed(StoreError):
-    """This process has closed the store. The operation was not executed."""
+    """This process has closed the store. A write that it sent before may have been executed."""
 
 
 class MetadataStore(Protocol):

@@ -104,7 +104,10 @@ class AppendsCodec:
             raise MalformedMessage(f"a batch of {count} appends")
         appends = tuple(_read_append(reader) for _ in range(count))
         check_locks(
-            sum(len(a.write_locks) + len(a.read_locks) + len(a.append_locks) for a in appends)
+            sum(
+                len(append.write_locks) + len(append.read_locks) + len(append.append_locks)
+                for append in appends
+            )
         )
         return appends
 

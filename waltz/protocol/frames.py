@@ -164,8 +164,8 @@ def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
 def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
     """Return the versions that the peer offers, and its text; raises MalformedMessage."""
     reader = Reader(body)
-    n = reader.take_count(2)
-    versions = struct.unpack(f">{n}h", reader.take(2 * n))
+    count = reader.take_count(2)
+    versions = struct.unpack(f">{count}h", reader.take(2 * count))
     text = TEXT.read(reader)
     reader.finish()
     return versions, text

@@ -186,7 +186,7 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
 
     @property
     def json(self) -> JsonMetrics:
-        """The same values in the JSON forms of 0.13.2."""
+        """The same metrics, with the present partitions, in the JSON forms of 0.13.2."""
         self._update()
         return self._json
 

@@ -167,12 +167,12 @@ class LocalClusterPlan:
     @property
     def storage_names(self) -> tuple[str, ...]:
         """The names of the storages: ``storage/0`` and so on."""
-        return tuple(f"storage/{i}" for i in range(len(self.storages)))
+        return tuple(f"storage/{index}" for index in range(len(self.storages)))
 
     @property
     def server_names(self) -> tuple[str, ...]:
         """The names of the servers: ``server/0`` and so on."""
-        return tuple(f"server/{i}" for i in range(len(self.servers)))
+        return tuple(f"server/{index}" for index in range(len(self.servers)))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -89,12 +89,12 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
                 )
             pool[partition] = generation
     if len(pool) < old.num_partitions:
-        lost = next(p for p in range(old.num_partitions) if p not in pool)
+        lost = min(set(range(old.num_partitions)) - pool.keys())
         raise PolicyError(
             f"the stored assignment is damaged: partition {lost} has no owner, so that its "
             "generation is unknown"
         )
-    return {p: pool.get(p, 0) for p in range(num_partitions)}
+    return {partition: pool.get(partition, 0) for partition in range(num_partitions)}
 
 
 class _Distribution:

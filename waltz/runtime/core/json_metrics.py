@@ -192,8 +192,10 @@ def _bean_snapshot(timer: Timer) -> dict[str, Any]:
         "mean": statistics.fmean(ordered) if ordered else 0.0,
         "stdDev": statistics.pstdev(ordered) if ordered else 0.0,
         "median": _quantile(ordered, 0.5),
-        **{f"{n}thPercentile": _quantile(ordered, _QUANTILES[n]) for n in ("75", "95", "98", "99")},
-        "999thPercentile": _quantile(ordered, _QUANTILES["999"]),
+        **{
+            f"{digits}thPercentile": _quantile(ordered, _QUANTILES[digits])
+            for digits in ("75", "95", "98", "99", "999")
+        },
     }
 
 
