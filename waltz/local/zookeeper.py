@@ -175,13 +175,13 @@ class ZooKeeperProcess:
         java = find_java()
         class_path = os.pathsep.join(map(str, find_jars(tls=self._tls.enabled)))
         try:
-            config, logging = self._write_config()
+            config, logging_config = self._write_config()
         except OSError as problem:
             raise ZooKeeperNotStarted(
                 f"ZooKeeper did not start: its directory {self._directory} cannot be used "
                 f"({problem})"
             ) from problem
-        command = [java, *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}"]
+        command = [java, *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging_config}"]
         command += ["-cp", class_path, "org.apache.zookeeper.server.ZooKeeperServerMain"]
         with self.log_path.open("ab") as log:
             log_start = log.tell()
@@ -220,10 +220,11 @@ class ZooKeeperProcess:
         """Write the server's configuration and its logging configuration; return both paths."""
         data = self._directory.resolve() / "data"
         data.mkdir(parents=True, exist_ok=True)
-        config, logging = data.with_name("zoo.cfg"), data.with_name("log4j2.properties")
+        config = data.with_name("zoo.cfg")
         config.write_text(_CONFIG.format(data=data) + self._write_port_config())
-        logging.write_text(_LOGGING)
-        return config, logging
+        logging_config = data.with_name("log4j2.properties")
+        logging_config.write_text(_LOGGING)
+        return config, logging_config
 
     def _write_port_config(self) -> str:
         """Return the lines about the port for clients; with TLS, also write the identity file."""

@@ -140,11 +140,11 @@ class KazooStore:
         store = cls(client, loop, clock, timeout_s, access, session_protection)
         connected = asyncio.Event()
 
-        def changed(state: SessionState) -> None:
+        def set_if_connected(state: SessionState) -> None:
             if state is SessionState.CONNECTED:
                 connected.set()
 
-        unsubscribe = store.health.on_change(changed)
+        unsubscribe = store.health.on_change(set_if_connected)
         store.health.on_change(SessionLog(connect_string).changed)
         client.add_listener(store._state_from_thread)
         client.start_async()

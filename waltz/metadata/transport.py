@@ -50,7 +50,7 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
 
 
 def tls_as_declared(declared: ServerTransport) -> TlsConfig:
-    """Return the TLS settings of a client that only knows what the servers have declared."""
+    """Return the TLS settings of a client that does not know which servers are registered."""
     return _tls_settings(declared.clients)
 
 
@@ -109,7 +109,8 @@ async def _try_declare(
 ) -> bool:
     """Try to declare once; return False if the znode changed meanwhile.
 
-    If the answer to a write is lost, the repetition finds the znode as it should be.
+    If the answer to a write is lost, the caller repeats this, and the repetition finds what was
+    written.
     """
     # The znode is read before the members. A server that is not among these members registers
     # later, and then declares again, which raises the version of the znode. If it does so before

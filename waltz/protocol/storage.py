@@ -125,7 +125,7 @@ class TruncateBelowMarkRequest(_Message):
     The answer is that of a TruncateRequest.
 
     A session persists its low-water mark on the storages before it opens. If the session never
-    opened, records below this mark may not be committed. Only a server can know that a session
+    opened, records up to this mark are perhaps not committed. Only a server can know that a session
     never opened. ``low_water_mark`` is the mark of that session, which the server has read from
     this storage. A storage that has another mark by now refuses the request.
     """

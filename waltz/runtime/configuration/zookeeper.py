@@ -1,7 +1,7 @@
 """The settings of connections to ZooKeeper: TLS and authentication. Touches nothing.
 
-TLS is off by default, unlike that of Waltz's own ports: Waltz 0.13.2 connects to ZooKeeper in
-plaintext, and a ZooKeeper has another port for TLS.
+By default, these connections do not use TLS, unlike those to Waltz's own ports: Waltz 0.13.2
+connects to ZooKeeper in plaintext, and a ZooKeeper has a separate port for TLS.
 """
 
 from __future__ import annotations

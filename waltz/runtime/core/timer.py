@@ -61,6 +61,7 @@ class Timer:
     def cumulative_counts(self) -> list[tuple[str, int]]:
         """Return for each bucket its upper bound, and the number of events up to that bound."""
         bounds = (*(str(bound) for bound in BUCKETS_SECONDS), "+Inf")
+        # Add up a copy: another thread may add an event meanwhile.
         return list(zip(bounds, accumulate(tuple(self._buckets)), strict=True))
 
     def sorted_durations(self) -> list[float]:
