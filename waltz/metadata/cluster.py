@@ -192,10 +192,11 @@ class Cluster:
     ) -> int:
         """Replace the metadata that were read at ``version``; return the new version.
 
-        Two processes may call this: the server that owns the partition in the generation of
-        ``new``, and a rescue of lost metadata (`waltz.admin.rescue`). `compare_and_set` may take
-        equal data of another process for its own write. No other server writes the data of this
-        server. Two rescues may write equal data, but then it does not matter which of them wrote.
+        Only two kinds of processes may call this: the server that owns the partition in the
+        generation of ``new``, and a rescue of lost metadata (`waltz.admin.rescue`). The reason is
+        that `compare_and_set` takes equal data of another process for its own write. No other
+        server writes data equal to those of this server. Two rescues may write equal data, but then
+        it does not matter which of them wrote.
 
         Raises VersionConflict.
         """

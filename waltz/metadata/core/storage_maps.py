@@ -179,7 +179,7 @@ def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> Stor
             held[storage].add(change.partition)
         for storage in present - change.wanted:
             held[storage].discard(change.partition)
-        # The storages that are in only one of the two sets.
+        # The storages in only one of the two sets get or lose the partition.
         changed_storages.update(change.wanted ^ present)
     return _with_partitions(
         maps, {storage: tuple(sorted(held[storage])) for storage in changed_storages}

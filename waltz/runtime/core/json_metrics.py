@@ -62,9 +62,10 @@ class _Meter:
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
 
     def read(self) -> tuple[int, float, dict[str, float]]:
-        """Return the count, the mean rate since the metric was added, and the rate per window.
+        """Return the count, the mean rate since the metric was added, and the averaged rates.
 
-        All rates are events per second.
+        All rates are events per second. The keys of the averaged rates are those of
+        `_WINDOWS_SECONDS`.
         """
         now, count = self._clock(), self._read()
         elapsed = now - self._updated_at
