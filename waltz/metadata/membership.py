@@ -57,6 +57,7 @@ from waltz.metadata.zookeeper_access import AccessDenied
 log = logging.getLogger(__name__)
 
 _LEAVE_TIMEOUT_S = 5.0
+"""How long a server that stops waits until ZooKeeper has deleted its znode."""
 
 OnPartitions = Callable[[Mapping[int, int]], None]
 """Called with the partitions that the server owns now: a map from partition to generation."""

@@ -28,6 +28,7 @@ from waltz.metadata.store import (
 from waltz.net.core.backoff import Backoff
 
 _BACKOFF = Backoff(1.0, 8.0)
+"""The delays before the second retry and all later ones."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 

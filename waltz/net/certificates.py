@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _SELF_SIGNED_DAYS = 3650
-"""Longer than any process runs: each process makes a certificate of its own."""
+"""The validity of a self-signed certificate. It is longer than any process runs: each process makes
+a certificate of its own."""
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 """The modification time, inode and size of each of several files; None for an unreadable file.

@@ -25,6 +25,7 @@ from waltz.protocol import ProtocolSpec
 log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE_SECONDS = 10.0
+"""How long a peer may take to begin a TLS handshake, and again to finish it."""
 _TLS_HANDSHAKE_TYPE = b"\x16"
 """The first byte of a TLS connection: the content type of a handshake record."""
 _BACKLOG = 512

@@ -28,6 +28,7 @@ _OPEN_SEQ = -1
 """The sequence number of the first request on a connection."""
 
 _HANDSHAKE_SECONDS = 10.0
+"""How long a storage node may take to send its Hello and to answer the first request."""
 
 AnswerT = TypeVar("AnswerT")
 
