@@ -60,7 +60,7 @@ OUTSIDE_BUGS = (
     Planted(
         "outside addresses are written whatever the version is",
         Package.METADATA,
-        "await store.set(path, data, read.version)\n",
+        "await store.set(path, data, stored.version)\n",
         "await store.set(path, data, -1)\n",
         "Of two writers at once, the addresses of one are lost.",
         nodes(_METADATA + "test_outside_addresses_of_two_writers_are_both_kept"),

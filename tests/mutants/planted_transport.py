@@ -73,7 +73,7 @@ TRANSPORT_BUGS = (
     Planted(
         "a declaration is written whatever the version is",
         Package.METADATA,
-        "await store.set(path, data, read.version)\n",
+        "await store.set(path, data, stored.version)\n",
         "await store.set(path, data, -1)\n",
         "Of two servers that declare at once, the declaration of one is lost.",
         nodes(
@@ -84,8 +84,9 @@ TRANSPORT_BUGS = (
         "a declaration is made only at the start of a server",
         Package.METADATA,
         "self._on_partitions(partitions)\n"
-        "# A server may have left. Clients use plaintext only if every registered server has\n"
-        "# declared it. If only the one that left had not, this declaration turns TLS off.\n"
+        "# Another server may have left. Clients use plaintext only if every registered\n"
+        "# server has declared it. If the server that left was the only one that had not,\n"
+        "# this declaration makes clients use plaintext.\n"
         "await self._declare_transport()\n",
         "self._on_partitions(partitions)\n",
         "After the last server with TLS has died, clients use TLS at plaintext servers.",
@@ -124,8 +125,8 @@ TRANSPORT_BUGS = (
     Planted(
         "a client counts a registered server without a declaration as plaintext",
         Package.METADATA,
-        "if {declared.servers.get(address) for address in registered} == {Transport.PLAINTEXT}:\n",
-        "if Transport.TLS not in {declared.servers.get(address) for address in registered}:\n",
+        "if declarations == {Transport.PLAINTEXT}:\n",
+        "if Transport.TLS not in declarations:\n",
         "A client sends plaintext to a server of Waltz 0.13.2 that may use TLS.",
         nodes(
             _TRANSPORT + "test_server_with_tls_that_dies_without_partitions_leaves_plaintext",

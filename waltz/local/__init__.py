@@ -4,11 +4,12 @@
   directory of a cluster; `ports`: free ports
 * `zookeeper` and `child` run one process; `cluster` has `LocalCluster`, which runs all processes
 * `directory` locks the directory of a cluster and writes its description
-* `supervisor` runs a `LocalCluster` until a signal or a request stops it
+* `supervisor` runs a `LocalCluster` until a signal or a request stops it; so the *supervisor* is
+  the process that has started all others
 * `logs` reads the logs of the processes
 * `control` sends requests to a supervisor from another process
-* `command_lines` tells whether a process that runs on after its supervisor has died belongs to a
-  cluster
+* `command_lines` decides whether a process belongs to a cluster, for processes that still run after
+  their supervisor has died
 """
 
 from waltz.local.child import ProcessFailed

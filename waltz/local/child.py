@@ -15,7 +15,7 @@ _STOP_TIMEOUT_S = 15.0
 """How long a process may take to exit before it is killed."""
 _POLL_S = 0.02
 _SHOWN_LINES = 5
-"""How many of the last lines of the log an error text has."""
+"""The most lines of the log that an error text has."""
 
 
 class ProcessFailed(RuntimeError):
@@ -64,7 +64,7 @@ class ChildProcess:
         self._ports_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._log_start = log.tell()
-            # A separate session: Ctrl-C then reaches only the parent, which stops the child.
+            # In a session of its own, the child does not get Ctrl-C. The parent stops the child.
             self._process = subprocess.Popen(
                 [*command, str(self._config)],
                 stdin=subprocess.DEVNULL,

@@ -37,11 +37,16 @@ from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 
-_READY_TIMEOUT_S = _HEALTHY_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = 60.0
+"""How long a process may take until it is ready."""
+_HEALTHY_TIMEOUT_S = 60.0
+"""How long the cluster may take until it is healthy, after all its processes are ready."""
 _HEALTHY_POLL_S = 0.1
 _ZOOKEEPER_SESSION_MS = 10_000
+"""The timeout of the sessions of this process with ZooKeeper."""
 
 OnProgress = Callable[[str], None]
+"""Called with a line of text about what happens now."""
 
 
 class ClusterUnhealthy(RuntimeError):
@@ -59,7 +64,8 @@ class LocalCluster:
         directory: The directory of all files. If it has a cluster already, that cluster is started.
         shape: The numbers of processes and partitions. None: those of the existing cluster, which
             cannot be changed, or the defaults for a new cluster.
-        session_timeout_ms: After this time without a sign of a server, others take its partitions.
+        session_timeout_ms: After this time without a sign of a server, other servers take its
+            partitions.
         server_settings: Settings of every server that override the settings of the plan.
         programs: Python files to run instead of the installed programs, by process name. Each start
             of a process reads this mapping, so that a test can change the version of a process.
@@ -127,11 +133,12 @@ class LocalCluster:
 
         Meanwhile ``cluster.json`` has the processes that have been launched.
 
-        Raises the errors of `ClusterDirectory.lock` before it starts or stops anything. After the
-        other errors (PlanError, NoFreePorts, ZooKeeperNotStarted, ProcessFailed, ClusterUnhealthy,
-        those of `sync`), all processes are stopped.
+        Raises the errors of `ClusterDirectory.lock`; then nothing was started or stopped. Also
+        raises PlanError, NoFreePorts, ZooKeeperNotStarted, ProcessFailed, ClusterUnhealthy and the
+        errors of `sync`; then all processes have been stopped.
         """
-        # Outside the `try`: a cluster that another process runs, or has left, must not be stopped.
+        # Outside the `try`: if another process runs the cluster, or processes of it are left over,
+        # they must not be stopped.
         self._directory.lock()
         try:
             self._prepare()
@@ -165,7 +172,8 @@ class LocalCluster:
                 child.start(self._programs.get(name))
                 await child.wait_until_ready(_READY_TIMEOUT_S)
         finally:
-            self.write_description()  # A process that is not ready in time may run, too.
+            # Also after an error: a process that was not ready in time may still run.
+            self.write_description()
 
     async def stop_one(self, name: str) -> None:
         """Terminate one process and wait for its exit. Raises UnknownProcess."""
@@ -208,10 +216,14 @@ class LocalCluster:
         Raises ClusterUnhealthy after ``timeout_s``, also if ZooKeeper has not answered by then;
         ProcessFailed if a process has exited; StoreError if ZooKeeper refuses the connection.
         """
+        # The text of ClusterUnhealthy has the last problem.
         problem: str | None = "ZooKeeper does not answer"
         try:
             async with asyncio.timeout(timeout_s), self.metadata() as cluster:
-                while problem := await self._first_problem(cluster):
+                while True:
+                    problem = await self._first_problem(cluster)
+                    if problem is None:
+                        return
                     self._check_alive()
                     await asyncio.sleep(_HEALTHY_POLL_S)
         except TimeoutError:
@@ -225,7 +237,7 @@ class LocalCluster:
         Raises the errors of `carry_out`, and StoreError if ZooKeeper does not answer.
         """
         async with self.metadata() as cluster:
-            await self._sync(cluster, self.plan.storage_names.index(name))
+            await self._sync_storage(cluster, self.plan.storage_names.index(name))
 
     @contextlib.asynccontextmanager
     async def metadata(self) -> AsyncIterator[Cluster]:
@@ -252,7 +264,7 @@ class LocalCluster:
         self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, port, host=host)
 
     def _new_child(self, name: str, script: str, settings: dict[str, object]) -> None:
-        """Write the settings file of a process and add the process, not started yet."""
+        """Write the settings file of a process, and make its `ChildProcess` without starting it."""
         config = self.layout.config(name)
         config.write_text(yaml.safe_dump(settings, sort_keys=False))
         ports_file, log = self.layout.ports_file(name), self.layout.log(name)
@@ -261,11 +273,13 @@ class LocalCluster:
     async def _start_all(self) -> None:
         """Start ZooKeeper, create the cluster if ZooKeeper has none, and start all other processes.
 
-        The storages hold their partitions before the servers start, which open sessions on them.
+        The servers start last, because they open sessions on storages, which must hold their
+        partitions by then.
         """
         plan = self.plan
-        # From here on, `waltz local down` finds the cluster. If the supervisor dies, the file has
-        # the ids of what it leaves, so it is written again whenever processes have been launched.
+        # From here on, `waltz local down` finds the cluster. The description is written again
+        # whenever processes have been launched: if the supervisor dies, it has the ids of the
+        # processes that are left over.
         self.write_description()
         self._on_progress(f"starting ZooKeeper on {plan.zookeeper}")
         await self._start_zookeeper()
@@ -275,7 +289,9 @@ class LocalCluster:
                 await self._create(cluster)
             self._on_progress(f"starting {_counted(len(plan.storages), 'storage')}")
             await self._start_children(plan.storage_names)
-            await asyncio.gather(*(self._sync(cluster, i) for i in range(len(plan.storages))))
+            await asyncio.gather(
+                *(self._sync_storage(cluster, index) for index in range(len(plan.storages)))
+            )
         self._on_progress(f"starting {_counted(len(plan.servers), 'server')}")
         await self._start_children(plan.server_names)
         self._on_progress("waiting until every partition has recovered on every storage")
@@ -287,7 +303,7 @@ class LocalCluster:
         start, loop = self._zookeeper.start, asyncio.get_running_loop()
 
         def describe() -> None:
-            """Let the loop write the file: another thread must not write it at the same time."""
+            """Make the loop write the file: two threads must not write it at the same time."""
             loop.call_soon_threadsafe(self.write_description)
 
         await _run_to_completion(lambda: start(describe))
@@ -315,7 +331,7 @@ class LocalCluster:
         self.write_description()
         await asyncio.gather(*(child.wait_until_ready(_READY_TIMEOUT_S) for child in children))
 
-    async def _sync(self, cluster: Cluster, index: int) -> None:
+    async def _sync_storage(self, cluster: Cluster, index: int) -> None:
         """Do what `sync` does, for ``storage/index``."""
         order = Synchronization(self.plan.storages[index].address)
         await carry_out(order, OrderExecutor(cluster, self.tls))

@@ -1,7 +1,8 @@
 """Search the command lines of running processes. Touches ``/proc``, and runs ``ps``.
 
-`waltz.local.control` tells by this whether a process id is still that of a process of its cluster.
-Linux shows command lines in ``/proc``. Systems without it, such as macOS, have ``ps``.
+`waltz.local.control` decides by the command line whether a process id still belongs to a process of
+its cluster. Linux shows command lines in ``/proc``. On systems without ``/proc``, such as macOS,
+``ps`` shows them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def command_has(pid: int, texts: Sequence[str]) -> bool:
 
     Raises CommandUnknown.
     """
-    # `/proc` may exist but be empty: it is usable if it has the process that runs this code.
+    # `/proc` may exist, but be empty. It can be used if it has the process that runs this code.
     if (_PROC / str(os.getpid()) / "cmdline").exists():
         try:
             command = (_PROC / str(pid) / "cmdline").read_bytes()
@@ -67,7 +68,7 @@ def _read_by_ps(pid: int) -> bytes:
         shown = subprocess.run(command, capture_output=True, check=False)
     except OSError as problem:
         raise CommandUnknown(f"there is no /proc, and ps fails: {problem.strerror}") from problem
-    # For a process that has ended, the exit status is 1, too, but without an error message.
+    # For a process that has ended, `ps` also fails, but without an error message.
     if shown.returncode != 0 and shown.stderr.strip():
         reason = shown.stderr.decode(errors="replace").strip().splitlines()[0]
         raise CommandUnknown(f"there is no /proc, and ps fails: {reason}")

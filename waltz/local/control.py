@@ -1,8 +1,9 @@
 """Control a running local cluster from another process. Touches files, a Unix socket, processes.
 
-A request is one line of JSON, ``{"do": …, "name": …}``, to the supervisor's socket, which
-``cluster.json`` names. The response is one line, ``{"error": …}``, with null for success. It may
-also have a ``remedy``: the request to send next for the same process.
+The *supervisor* is the process that runs a local cluster (`waltz.local.supervisor`). The file
+``cluster.json`` in the cluster's directory names its socket. A request to this socket is one line
+of JSON, ``{"do": …, "name": …}``. The response is one line, ``{"error": …}``, with null for
+success. It may also have a ``remedy``: the request to send next for the same process.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def _is_description(value: object) -> bool:
-    """Whether ``value`` has the fields of ``cluster.json`` that every command needs."""
+    """Return whether ``value`` has the fields of ``cluster.json`` that every command needs."""
     match value:
         case {"processes": {**processes}}:
             return all(
@@ -84,7 +85,7 @@ def _is_description(value: object) -> bool:
 def read_running(directory: Path) -> dict[str, Any]:
     """Return the contents of ``cluster.json``, once the cluster has started.
 
-    Raises NotRunning also while the cluster starts, and if the supervisor is dead: a supervisor
+    Raises NotRunning, also while the cluster starts, and if the supervisor is dead. A supervisor
     that was killed leaves the file, but not its lock of the directory.
     """
     description = read_description(directory)
@@ -99,7 +100,7 @@ def read_running(directory: Path) -> dict[str, Any]:
 
 
 def _is_starting(description: Mapping[str, Any]) -> bool:
-    """Whether the supervisor that wrote ``description`` had not started its cluster yet."""
+    """Return whether the cluster had not started yet when its supervisor wrote ``description``."""
     return description.get("control") is None
 
 
@@ -142,26 +143,30 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
     if not line and request is not Control.STOP:
         raise ControlFailed("the supervisor ended before it answered")
     response = json.loads(line) if line else {"error": None}
-    if (error := response["error"]) is not None:
-        if (remedy := response.get("remedy")) is not None:
-            # The command is formed here, because the caller's ``directory`` may be relative.
-            error += f"; {remedy} it with: {local_command(directory, remedy, name)}"
-        raise ControlFailed(error)
+    error, remedy = response["error"], response.get("remedy")
+    if error is None:
+        return
+    if remedy is not None:
+        # The command is formed here, because the caller's ``directory`` may be relative.
+        error += f"; {remedy} it with: {local_command(directory, remedy, name)}"
+    raise ControlFailed(error)
 
 
 def request_stop(directory: Path) -> bool:
     """Request the supervisor to stop; return False if it has died and left ``cluster.json``.
 
-    A supervisor has no socket while its cluster starts and while it stops, but it holds the lock of
-    the directory. Then the request is repeated until the supervisor accepts it or the cluster is
-    down. Raises NotRunning if the directory has no running cluster, ControlFailed if the supervisor
-    accepts no request within `_DOWN_TIMEOUT_S`.
+    While a cluster starts or stops, its supervisor has no socket, but holds the lock of the
+    directory. Then the request is repeated until the supervisor accepts it or the cluster is down.
+
+    Raises NotRunning if the directory has no running cluster. Raises ControlFailed if the
+    supervisor accepts no request within `_DOWN_TIMEOUT_S`.
     """
-    read_description(directory)  # For its NotRunning, which `send_stop` would catch.
+    # This raises NotRunning. Below, NotRunning of `send_control` has another meaning.
+    read_description(directory)
     accepted = False
 
     def send_stop() -> bool:
-        """Send the request; return whether it was accepted, or no supervisor is left."""
+        """Send the request; return whether it was accepted, or no supervisor runs any more."""
         nonlocal accepted
         try:
             asyncio.run(send_control(directory, Control.STOP))
@@ -185,7 +190,9 @@ def find_left_over(directory: Path) -> dict[str, int]:
     one of the cluster.
     """
     description = read_description(directory)
-    left_over, unknown, why = dict[str, int](), list[str](), ""
+    left_over: dict[str, int] = {}
+    unknown: list[str] = []
+    why = ""
     for name, process in description["processes"].items():
         pid = process["pid"]
         try:
@@ -206,8 +213,8 @@ def find_left_over(directory: Path) -> dict[str, int]:
 def end_left_over(directory: Path) -> dict[str, int]:
     """End the processes that a dead supervisor left, and delete ``cluster.json``.
 
-    Return the ids of the processes by name. Raises NotRunning, and the ControlFailed of
-    `find_left_over`: then the file stays, because it has the ids of the processes.
+    Return the ids of the processes by name. Raises NotRunning. Raises ControlFailed as
+    `find_left_over` does; then the file stays, because it has the ids of the processes.
     """
     left_over = find_left_over(directory)
     # SIGKILL is for the processes that SIGTERM has not ended in time.
@@ -223,8 +230,8 @@ def end_left_over(directory: Path) -> dict[str, int]:
 def wait_until_down(directory: Path) -> bool:
     """Wait until the supervisor of ``directory`` has stopped its cluster.
 
-    Return False if the supervisor died before: then `end_left_over` ends the processes. Raises
-    ControlFailed if the cluster still runs after `_DOWN_TIMEOUT_S`.
+    Return False if the supervisor has died before that: then `end_left_over` ends the processes.
+    Raises ControlFailed if the cluster still runs after `_DOWN_TIMEOUT_S`.
     """
     if not _wait_until(lambda: not _is_supervised(directory), _DOWN_TIMEOUT_S):
         raise ControlFailed(f"the cluster in {directory} did not stop within {_DOWN_TIMEOUT_S:g} s")
@@ -234,10 +241,11 @@ def wait_until_down(directory: Path) -> bool:
 def _is_supervised(directory: Path) -> bool:
     """Return whether a supervisor runs that has not stopped its cluster yet.
 
-    If not, the cluster is down, or its supervisor has died and left ``cluster.json``.
+    If this is false, the cluster is down, or its supervisor has died and left ``cluster.json``.
     """
-    # The lock is read first. A supervisor that stops deletes the file before it releases the lock.
-    # So if the file exists after the lock was seen, the supervisor has not stopped its cluster yet.
+    # The order matters. A supervisor that stops deletes the file before it releases the lock. So if
+    # the lock is held, and afterwards the file exists, the cluster was not down when the lock was
+    # read.
     return _has_supervisor(directory) and _is_described(directory)
 
 

@@ -38,9 +38,9 @@ class ClusterDirectory:
         self._is_described = False
         """Whether this object has written the description."""
         self._ended_at: dict[str, float] = {}
-        """When each process that does not run was found to have ended, in seconds since 1970."""
-        self._have_run = set[str]()
-        """The names of the processes that ran at a call of `describe`."""
+        """When the end of each process that does not run was noticed, in seconds since 1970."""
+        self._have_run: set[str] = set()
+        """The names of the processes that ran at one of the calls of `describe`."""
 
     @property
     def is_locked(self) -> bool:
@@ -50,8 +50,9 @@ class ClusterDirectory:
     def lock(self) -> None:
         """Lock the directory, so that no other process runs the same cluster at the same time.
 
-        Raises PlanError, the ControlFailed of `find_left_over`, and ClusterRunning also if a
-        supervisor has died and left processes: then the directory stays unlocked.
+        Raises ClusterRunning if another process runs the cluster, or if a supervisor has died and
+        left processes. Raises PlanError, and ControlFailed as `find_left_over` does. After an error
+        this object has not locked the directory.
         """
         make_directory(self._layout.directory)
         lock = self._layout.lock.open("w")
@@ -72,8 +73,9 @@ class ClusterDirectory:
         """Delete the ``cluster.json`` of `describe` and unlock the directory, if it is locked."""
         if self._lock is None:
             return
-        # The file of a supervisor that has died may have the only record of processes that still
-        # run (test_start_beside_left_over_processes_is_refused_and_keeps_their_ids).
+        # Only the file that this object has written. A file that a dead supervisor left may be the
+        # only record of processes that still run
+        # (test_start_beside_left_over_processes_is_refused_and_keeps_their_ids).
         if self._is_described:
             self._layout.description.unlink(missing_ok=True)
             self._is_described = False
@@ -89,9 +91,9 @@ class ClusterDirectory:
         """
         pids = {**pids, "supervisor": os.getpid()}
         self._have_run.update(name for name, pid in pids.items() if pid is not None)
-        # While the cluster starts, a process that has not run yet has not ended either.
-        known = {name: pid for name, pid in pids.items() if name in self._have_run}
-        self._ended_at = end_times(self._ended_at, known, time.time())
+        # A process that has not run yet, because the cluster starts, has not ended either.
+        have_run = {name: pid for name, pid in pids.items() if name in self._have_run}
+        self._ended_at = end_times(self._ended_at, have_run, time.time())
         description = cluster_description(plan, self._layout, pids, control, self._ended_at)
         path = self._layout.description
         part = path.with_suffix(".part")
@@ -101,7 +103,8 @@ class ClusterDirectory:
 
     def _refuse_left_over(self) -> None:
         """Raise ClusterRunning if a supervisor has died, and processes of its cluster still run."""
-        directory, left_over = self._layout.directory, dict[str, int]()
+        directory = self._layout.directory
+        left_over: dict[str, int] = {}
         with contextlib.suppress(NotRunning):
             left_over = find_left_over(directory)
         if left_over:
@@ -113,10 +116,11 @@ class ClusterDirectory:
 
     def _why_running(self) -> str:
         """Return the text of ClusterRunning; it names the processes that have ended, if any."""
-        directory, ended = self._layout.directory, list[str]()
+        directory = self._layout.directory
+        ended: list[str] = []
         with contextlib.suppress(NotRunning, ValueError):
             description = read_description(directory)
-            # Without a socket, the supervisor still starts what does not run.
+            # Without a socket, the cluster starts: the supervisor itself starts what does not run.
             if description.get("control") is not None:
                 processes = description["processes"]
                 ended = [name for name, process in processes.items() if process["pid"] is None]

@@ -63,9 +63,10 @@ def last_lines(log: TextIO, count: int) -> list[str]:
 
 
 def new_lines(logs: Mapping[str, TextIO]) -> Iterator[tuple[str, str]]:
-    """Yield each line after the position of its log, with its process; wait for more without end.
+    """Yield each line that is written to a log, with the name of its process; never end.
 
-    After `last_lines` no line is left out, also if it was written in between.
+    Each log is read from its present position. So after `last_lines` no line is left out, even if
+    the line was written before this call.
     """
     unfinished = dict.fromkeys(logs, "")
     while True:

@@ -27,10 +27,11 @@ def read_or_create_plan(
 ) -> LocalClusterPlan:
     """Return the plan of the cluster in the directory; create a plan if there is no cluster.
 
-    The ports of a new plan stay reserved until the caller releases ``reservations``.
     ``shape`` is the wanted shape. None: the shape of the existing cluster, or the default shape for
-    a new cluster. Raises NoFreePorts, and PlanError if the existing cluster has another shape or
-    its plan cannot be read.
+    a new cluster. The ports of a new plan stay reserved until the caller releases ``reservations``.
+
+    Raises NoFreePorts. Raises PlanError if the existing cluster has another shape, or its plan
+    cannot be read.
     """
     plan = _read_plan(layout.plan)
     if plan is None:
@@ -48,10 +49,10 @@ def read_or_create_plan(
 
 
 def wanted_shape(directory: Path, changes: Mapping[str, Any]) -> Shape:
-    """Return the shape that the cluster in ``directory`` is to have. Raises PlanError.
+    """Return the wanted shape of the cluster in ``directory``. Raises PlanError.
 
-    It is the shape of the existing cluster or, without one, the default shape. Fields of `Shape` in
-    ``changes`` replace those of this shape.
+    That is the shape of the existing cluster, or the default shape if there is none, with the
+    fields in ``changes`` replaced.
     """
     plan = _read_plan(ClusterLayout(directory.absolute()).plan)
     return replace(Shape() if plan is None else plan.shape, **changes)

@@ -1,9 +1,10 @@
 """Choose ports that a local cluster can keep across restarts. Binds each port for a moment.
 
-Clusters that start at the same time choose different ports: see `PortReservations`. The ports are
-below the range from which the system takes the local ports of outgoing connections. Otherwise an
-outgoing connection could take the port of a stopped process, so that the process could not start
-again.
+Clusters that start at the same time choose different ports: see `PortReservations`.
+
+The system takes the local ports of outgoing connections from a range of ports. This module chooses
+ports below that range. Otherwise an outgoing connection could take the port of a stopped process,
+and the process could not start again.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DEFAULT_LOWEST_OUTGOING = 32_768
 """The first port of this range if the file is missing: the default of Linux."""
 _LOWEST_CANDIDATE = 10_240
-"""The lowest port that is tried."""
+"""The lowest *candidate*, which is a port that can be chosen."""
 _FEWEST_CANDIDATES = 1_000
-"""If there are no more candidates than this, the system chooses the ports instead."""
+"""With this number of candidates or fewer, the system chooses the ports instead."""
 _TRIES = 50
 """How many ports are tried for each wanted port, and how many times a whole set is chosen."""
 
@@ -35,18 +36,20 @@ class NoFreePorts(OSError):
 
 
 class PortReservations:
-    """The ports that a cluster has chosen, which its processes bind only later.
+    """The ports that a cluster has chosen, and that its processes bind only later.
 
-    Until `release` or the end of this process, no other process of this machine chooses them with
-    this class. A reservation is a Unix socket with an abstract name, which leaves no file behind.
-    Only Linux has such names: elsewhere, two clusters that start at the same time can choose the
-    same port. ``draw``, called with a number, returns that many different free ports; None:
-    `choose_ports`.
+    Until `release` or the end of this process, no other process that uses this class on this
+    machine chooses these ports. A reservation is a Unix socket with an abstract name, which leaves
+    no file behind. Only Linux has such names: on other systems, two clusters that start at the same
+    time can choose the same port.
+
+    ``draw`` gets a number, and returns this number of different free ports; None: `choose_ports`.
     """
 
     def __init__(self, draw: Callable[[int], Iterator[int]] | None = None) -> None:
         self._draw = draw
         self._held = ExitStack()
+        """The sockets of the reservations."""
 
     def choose(self, count: int, host: str = HOST) -> Iterator[int]:
         """Choose and reserve ``count`` different ports at ``host``. Raises NoFreePorts."""
@@ -56,7 +59,7 @@ class PortReservations:
             )
             if all(self._reserve(port) for port in ports):
                 return iter(ports)
-            # Give up the ports that were reserved before the one that another cluster has.
+            # Another cluster has one of the ports. Release the others, and choose a new set.
             self.release()
         raise NoFreePorts(f"other clusters had reserved the free ports on {host} in {_TRIES} tries")
 
@@ -93,14 +96,15 @@ def choose_ports(count: int, seed: int | None = None, *, host: str = HOST) -> It
 def _bind_free(host: str, candidates: range, source: random.Random, held: ExitStack) -> int:
     """Bind and return a free port of ``candidates``; without candidates, the system chooses one.
 
-    ``held`` gets the socket, and so keeps the port bound. Raises NoFreePorts.
+    ``held`` gets the socket, and keeps the port bound until it is closed. Raises NoFreePorts.
     """
     for _ in range(_TRIES):
         probe = held.enter_context(socket.socket())
         try:
             probe.bind((host, source.choice(candidates) if candidates else 0))
         except OSError as problem:
-            # A name that cannot be resolved: the `errno` of a gaierror is not one of the system.
+            # The error of a name that cannot be resolved is a gaierror, whose `errno` is not one of
+            # the operating system.
             if isinstance(problem, socket.gaierror) or problem.errno == errno.EADDRNOTAVAIL:
                 raise NoFreePorts(
                     f"cannot listen on {host} ({problem.strerror}); choose an address of this "
@@ -115,7 +119,7 @@ def _bind_free(host: str, candidates: range, source: random.Random, held: ExitSt
 
 
 def _candidates() -> range:
-    """Return the ports below the outgoing range; an empty range if they are too few."""
+    """Return the ports below the range for outgoing connections; an empty range if too few."""
     try:
         lowest_outgoing = int(_RANGE_FILE.read_text().split()[0])
     except OSError:

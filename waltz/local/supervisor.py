@@ -24,12 +24,14 @@ _CHECK_SECONDS = 0.5
 async def supervise(
     cluster: LocalCluster, say: OnProgress, on_up: Callable[[], None] = lambda: None
 ) -> None:
-    """Start the cluster, run it until a signal of `_on_signals` or a request to stop, then stop it.
+    """Start the cluster; stop it at a signal (`_on_signals`) or at a request to stop.
 
     A signal during the start stops the cluster, too. ``say`` is called with a line of text at each
-    event, ``on_up`` once, when the cluster is up. A process that ends is reported, but not started
-    again. Raises the errors of `LocalCluster.start`, and of ``on_up`` after the cluster has
-    stopped. An OSError of ``say`` is ignored.
+    event; an OSError of ``say`` is ignored. ``on_up`` is called once, when the cluster is up. A
+    process that ends is reported, but not started again.
+
+    Raises the errors of `LocalCluster.start`. Raises an error of ``on_up`` after it has stopped the
+    cluster.
     """
     say = _ignoring_os_errors(say)
     stop = asyncio.Event()
@@ -40,8 +42,8 @@ async def supervise(
     def end() -> None:
         """Stop the cluster, or interrupt its start."""
         nonlocal interrupted
-        # The loop calls this some steps after the signal. If the start has ended meanwhile, a
-        # cancellation would interrupt what follows it
+        # The loop calls this function a moment after the signal. If the start has ended meanwhile,
+        # a cancellation would interrupt what follows the start
         # (test_signal_at_the_end_of_the_start_stops_the_cluster_quietly).
         if started:
             stop.set()
@@ -57,7 +59,8 @@ async def supervise(
     except asyncio.CancelledError:
         if not interrupted:
             raise
-        # The cancellation came from `end`, so it ends here: the start has stopped everything.
+        # The cancellation came from `end`, so it is handled here. `LocalCluster.start` has already
+        # stopped all processes.
         starting.uncancel()
         return
     started = True
@@ -76,12 +79,11 @@ async def supervise(
 def _ignoring_os_errors(say: OnProgress) -> OnProgress:
     """Return a function that calls ``say`` and ignores an OSError.
 
-    The terminal may be gone or the disk of the log full. That must neither stop a cluster that
-    works nor prevent its stop.
+    The terminal may be gone, or the disk of the log full. That must not stop a cluster that works,
+    and it must not prevent the stop of the cluster.
     """
 
     def say_if_possible(text: str) -> None:
-        """Call ``say``; without the line, the cluster goes on."""
         with contextlib.suppress(OSError):
             say(text)
 
@@ -89,20 +91,24 @@ def _ignoring_os_errors(say: OnProgress) -> OnProgress:
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, react: Callable[[], object]) -> None:
-    """Call ``react`` at each SIGTERM, SIGINT and SIGHUP; at SIGHUP not if it is ignored.
+    """Call ``react`` at each SIGTERM and SIGINT, and at each SIGHUP that is not ignored.
 
-    The end of the terminal sends SIGHUP. It would end this process, but not those of the cluster,
-    which have sessions of their own. ``nohup`` lets the process ignore it.
+    This process gets SIGHUP when its terminal ends. Without a reaction, SIGHUP would end this
+    process, but not the processes of the cluster, which have sessions of their own. If this process
+    was started by ``nohup``, it ignores SIGHUP.
     """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, react)
+    signals = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, react)
 
 
 async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnProgress) -> None:
     """Report processes that end or start, until ``stop`` is set."""
     known = cluster.pids()
-    is_described = True
+    # Whether ``cluster.json`` has every end of a process. `start_one` itself writes each start.
+    is_up_to_date = True
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CHECK_SECONDS):
@@ -112,16 +118,15 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
             if pid is None and known[name] is not None:
                 command = local_command(cluster.layout.directory, "start", name)
                 say(f"{name} has ended; start it with: {command}")
-                # For a process that was started, `start_one` has already written the description.
-                is_described = False
+                is_up_to_date = False
             elif pid != known[name]:
                 say(f"{name} runs as process {pid}")
         known = now
-        if not is_described:
-            # On a full disk, the next check tries again.
+        if not is_up_to_date:
+            # If the disk is full, the next check tries again.
             with contextlib.suppress(OSError):
                 cluster.write_description()
-                is_described = True
+                is_up_to_date = True
 
 
 @contextlib.asynccontextmanager
@@ -130,8 +135,8 @@ async def _serve_control(
 ) -> AsyncIterator[None]:
     """Serve requests on a Unix socket while the context is open.
 
-    When the context closes, the requests are cancelled and awaited: a process that a request starts
-    must be known before the caller stops all processes
+    When the context closes, the requests are cancelled and awaited. Otherwise a request could start
+    a process after the caller has stopped all processes
     (test_start_in_progress_ends_before_the_cluster_stops).
     """
     requests: set[asyncio.Task[None]] = set()
@@ -150,7 +155,7 @@ async def _serve_control(
             except (ValueError, KeyError, TypeError) as problem:
                 say(f"malformed control request: {problem!r}; ignored")
                 return
-            response = await _handle(cluster, control, name, stop)
+            response = await _execute(cluster, control, name, stop)
             writer.write(json.dumps(response).encode() + b"\n")
             await writer.drain()
         except ConnectionError:
@@ -175,7 +180,7 @@ async def _serve_control(
             await asyncio.gather(*pending, return_exceptions=True)
 
 
-async def _handle(
+async def _execute(
     cluster: LocalCluster, request: Control, name: str, stop: asyncio.Event
 ) -> dict[str, str | None]:
     """Execute a request; return the response (see `waltz.local.control`)."""

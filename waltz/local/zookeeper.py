@@ -1,7 +1,7 @@
 """Run ZooKeeper as a child process, from pyspark's jars. Touches disk, processes, the network.
 
-The server needs Java and an installed pyspark, listens on one address, keeps all data in one
-directory, and has little memory, which suffices for one small cluster. All methods block.
+The server needs Java and an installed pyspark. It listens on one address, and keeps all data in one
+directory. Its memory is small, but suffices for one small cluster. All methods block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waltz.net import join_address
 from waltz.net.tls import PLAINTEXT, TlsConfig
 
 MINIMUM_JAVA = 17
-"""The oldest version of Java that works: pyspark 4, which has the jars, needs this version."""
+"""The oldest version of Java that works. The jars are those of pyspark 4, which needs it."""
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
@@ -113,9 +113,9 @@ class ZooKeeperNotStarted(RuntimeError):
 class ZooKeeperProcess:
     """One ZooKeeper server, whose files are all below ``directory``.
 
-    It listens on ``host``. If ``port`` is None, the system chooses a free port at the first start;
-    later starts keep it. With ``tls``, which must have a certificate and a CA, the server accepts
-    only processes with a certificate of that CA.
+    The server listens on ``host``. If ``port`` is None, the system chooses a free port at the first
+    start; later starts keep this port. If ``tls`` is enabled, it must have a certificate and a CA.
+    The server then accepts only processes with a certificate of that CA.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class ZooKeeperProcess:
     ) -> None:
         self._directory = directory
         self._port = port
+        """None or 0 if the system chooses the port, until the server has bound one."""
         self._tls = tls
         self._host = host
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,35 +155,37 @@ class ZooKeeperProcess:
     def start(self, on_launch: Callable[[], None] = lambda: None) -> None:
         """Start the server, if it does not run, and wait until it opens sessions.
 
-        ``on_launch`` is called before that wait, when the process has its id. Several threads may
-        call this method at the same time. Raises ZooKeeperNotStarted if Java is missing or too old,
-        pyspark is missing, the port is in use, or the server exits or does not answer in time.
+        ``on_launch`` is called as soon as the process exists, before the wait. Several threads may
+        call this method at the same time.
+
+        Raises ZooKeeperNotStarted if Java is missing or too old, pyspark is missing, the port is in
+        use, the directory cannot be used, or the server exits or does not answer in time.
         """
-        # Without the lock, two threads that find no server would start one each. The second would
-        # fail at the port, and the first would run on as a process that this object has forgotten
-        # (test_simultaneous_starts_start_one_server).
+        # Without the lock, two threads that find no server would start one server each. The second
+        # server would not get the port. The first server would continue, but this object would know
+        # only the second one (test_simultaneous_starts_start_one_server).
         with self._start_lock:
             if self.pid is None:
                 self._start(on_launch)
 
     def _start(self, on_launch: Callable[[], None]) -> None:
-        """Do what `start` does; no server runs, and no other thread starts one."""
+        """Do what `start` does. The caller makes sure that no server runs or is being started."""
         if self._port:
             _check_free(self._host, self._port)
         java = find_java()
         class_path = os.pathsep.join(map(str, find_jars(tls=self._tls.enabled)))
         try:
-            config, logging = self._write_config()
+            config, logging_config = self._write_config()
         except OSError as problem:
             raise ZooKeeperNotStarted(
                 f"ZooKeeper did not start: its directory {self._directory} cannot be used "
                 f"({problem})"
             ) from problem
-        command = [java, *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}"]
+        command = [java, *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging_config}"]
         command += ["-cp", class_path, "org.apache.zookeeper.server.ZooKeeperServerMain"]
         with self.log_path.open("ab") as log:
             log_start = log.tell()
-            # A separate session: Ctrl-C then reaches only the parent, which stops the server.
+            # In a session of its own, the server does not get Ctrl-C. The parent stops the server.
             self._process = subprocess.Popen(
                 [*command, str(config)],
                 stdin=subprocess.DEVNULL,
@@ -217,10 +220,11 @@ class ZooKeeperProcess:
         """Write the server's configuration and its logging configuration; return both paths."""
         data = self._directory.resolve() / "data"
         data.mkdir(parents=True, exist_ok=True)
-        config, logging = data.with_name("zoo.cfg"), data.with_name("log4j2.properties")
+        config = data.with_name("zoo.cfg")
         config.write_text(_CONFIG.format(data=data) + self._write_port_config())
-        logging.write_text(_LOGGING)
-        return config, logging
+        logging_config = data.with_name("log4j2.properties")
+        logging_config.write_text(_LOGGING)
+        return config, logging_config
 
     def _write_port_config(self) -> str:
         """Return the lines about the port for clients; with TLS, also write the identity file."""
@@ -242,9 +246,12 @@ class ZooKeeperProcess:
         """
         deadline = time.monotonic() + _START_TIMEOUT_S
 
-        def until(reached: Callable[[], bool], failure: str) -> None:
-            """Wait for ``reached``. ``failure`` completes "it … within 30 s" if that fails."""
-            while not reached():
+        def wait_until(is_reached: Callable[[], bool], failure: str) -> None:
+            """Wait until ``is_reached`` returns true.
+
+            ``failure`` is the middle of the error text "it … within 30 s".
+            """
+            while not is_reached():
                 if process.poll() is not None:
                     raise self._not_started(f"it exited with status {process.returncode}")
                 if time.monotonic() > deadline:
@@ -255,8 +262,8 @@ class ZooKeeperProcess:
                     continue
 
         if not self._port:
-            until(lambda: self._learn_port(log_start), "bound no port")
-        until(self._opens_session, "opened no session")
+            wait_until(lambda: self._learn_port(log_start), "bound no port")
+        wait_until(self._opens_session, "opened no session")
 
     def _learn_port(self, log_start: int) -> bool:
         """Read the server's port from its log. Return false if the log does not have it yet."""
@@ -271,7 +278,8 @@ class ZooKeeperProcess:
     def _opens_session(self) -> bool:
         """Return whether the server answers a request to open a session.
 
-        A server that starts accepts connections, and closes them without an answer.
+        It is not enough that the server accepts a connection: a server that is still starting
+        accepts connections, and closes them without an answer.
         """
         # Protocol version, last transaction seen, session timeout in ms, session id, the length and
         # the bytes of the password, whether a read-only server suffices.
@@ -289,7 +297,8 @@ class ZooKeeperProcess:
         context = self._tls.dialing_context()
         if context is None:
             return plain
-        # This closes `plain` only if the handshake fails: otherwise the result has its descriptor.
+        # If the handshake fails, this closes `plain`. Otherwise `wrap_socket` has detached `plain`
+        # from the connection, and closing it has no effect.
         with plain:
             return context.wrap_socket(plain, server_hostname=self._tls.server_name or self._host)
 

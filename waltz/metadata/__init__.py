@@ -7,11 +7,11 @@ modules beside `core` are not pure:
 * `store`: the interface of a compare-and-set store; `kazoo_store`: its implementation
 * `kazoo_handlers`: the threads and sockets of kazoo, with TLS
 * `kazoo_log`: logs the state of the session, once per change
-* `zookeeper_probe`: asks the servers of ZooKeeper why they open no session
+* `zookeeper_probe`: asks each server of ZooKeeper for its state, if no session can be opened
 * `zookeeper_access`, `kazoo_security`: TLS, authentication and ACLs
 * `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster
-* `optional_znodes`: reads and writes the znodes that a cluster may lack, for the next three
+* `optional_znodes`: reads and writes the znodes that a cluster may lack, for the next three modules
 * `access`: reads, follows and changes the access rules of one cluster
 * `transport`: whether the servers of one cluster use TLS, as they declare in ZooKeeper
 * `outside`: reads, follows and changes the outside addresses of servers and storages

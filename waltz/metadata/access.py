@@ -34,11 +34,11 @@ async def read_access_rules(
 
 
 async def follow_access_rules(cluster: Cluster) -> AsyncIterator[AccessRules | None]:
-    """Yield the present access rules (None: the cluster has none), and the rules after a change.
+    """Yield the present access rules, and the new rules after each change (None: there are none).
 
-    If several changes follow quickly, only the last is yielded. After a lost connection, the same
-    rules can be yielded again. Rules that cannot be decoded are logged and not yielded: the caller
-    keeps the previous rules, so damaged data change no right.
+    If several changes follow quickly, only the rules after the last change are yielded. After a
+    lost connection, the same rules can be yielded again. Rules that cannot be decoded are logged
+    and not yielded: the caller keeps the previous rules, so damaged data change no right.
     """
     changed = asyncio.Event()
     while True:
@@ -60,9 +60,11 @@ async def change_access_rules(
 ) -> AccessRules:
     """Write what ``change`` returns for the present rules; return the new rules.
 
-    A cluster without rules is changed as if its rules had no grants. Nothing is written if the
-    rules stay equal. Raises MalformedMetadata. If the admin lock was lost and another process has
-    written or deleted the rules meanwhile, raises VersionConflict or NodeMissing.
+    For a cluster without access rules, ``change`` gets rules without grants. Nothing is written if
+    the rules stay equal.
+
+    Raises MalformedMetadata. Raises VersionConflict or NodeMissing if the admin lock was lost, and
+    another process has written or deleted the rules meanwhile.
     """
     async with cluster.admin_lock:
         stored = await read_access_rules(cluster)
@@ -81,7 +83,7 @@ async def change_access_rules(
 async def create_access_rules(cluster: Cluster, rules: AccessRules) -> None:
     """Write the first access rules of a cluster; ``rules`` may have no grants.
 
-    Raises VersionConflict if the cluster has other rules.
+    Raises VersionConflict if the cluster already has rules that differ from ``rules``.
     """
     async with cluster.admin_lock:
         await until_answered(cluster.store, lambda: _create(cluster, rules.encode()))
@@ -104,9 +106,9 @@ async def delete_access_rules(cluster: Cluster) -> bool:
 async def _create(cluster: Cluster, data: bytes) -> None:
     """Create the znode with ``data``.
 
-    Raises VersionConflict if the znode exists with other data, or was deleted during this call. The
-    first creation may have been executed although its answer was lost. Then the repeated creation
-    finds the node with the same data, and succeeds.
+    If the znode exists with the same data, this succeeds: an earlier call may have created the
+    znode, although its answer was lost. Raises VersionConflict if the znode exists with other data,
+    or was deleted during this call.
     """
     path = cluster.paths.access
     try:
@@ -119,7 +121,7 @@ async def _create(cluster: Cluster, data: bytes) -> None:
 
 
 async def _delete(cluster: Cluster, path: str) -> None:
-    """Delete the znode. A node that is missing was deleted by a call whose answer was lost."""
+    """Delete the znode. A missing znode is no error: a call whose answer was lost deleted it."""
     try:
         await cluster.store.delete(path)
     except NodeMissing:

@@ -2,10 +2,11 @@
 
 Touches ZooKeeper.
 
-With the lock, two changes at the same time do not make each other fail with a version conflict. The
-lock does not make changes safe: a process may lose its session, and with the session the lock,
-between reading and writing. The compare-and-set with the version that was read makes a change safe
-(test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md section 3.
+With the lock, two processes that make changes at the same time do not get version conflicts. But
+the lock alone does not make a change safe: a process may lose its session, and with the session the
+lock, between reading and writing. What makes a change safe is the compare-and-set with the version
+that was read (test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md
+section 3.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from waltz.metadata.store import (
 )
 
 _ABANDON_SECONDS = 1.0
-"""How long a task that did not get the lock may take to delete a node that it has created, and how
-long a failed or cancelled task waits for the release of its lock."""
+"""How long a failed or cancelled task waits for ZooKeeper: for the deletion of the node, if the
+task did not get the lock, or for the release of the lock."""
 
 
 class AdminLock:
     """A lock that is held inside ``async with``: an ephemeral node at ``path``.
 
-    Tasks that may take the lock of one store at the same time must share one object. The node shows
-    only which session holds the lock, so a second lock, inside the object, excludes these tasks
-    from each other. The object stays in use when a new session replaces an expired one.
+    The node shows only which session holds the lock, not which task. So a second lock, inside this
+    object, excludes the tasks of one session from each other. For that, tasks that may take the
+    lock through one store at the same time must share one `AdminLock`. The object stays in use when
+    a new session replaces an expired one.
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:
@@ -41,7 +43,7 @@ class AdminLock:
         self._path = path
         self._task_lock = asyncio.Lock()
         self._releasing: set[asyncio.Task[None]] = set()
-        """The tasks that release the lock. The event loop alone would not keep them alive."""
+        """The tasks that release the lock. The event loop has only weak references to tasks."""
         self._owner: int | None = None
         """The id of the session that created the node when this object last took the lock."""
 
@@ -64,9 +66,9 @@ class AdminLock:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Release the lock. If the session has ended, its end has released the lock already."""
-        # In a task of its own, which a cancellation of the caller does not end: otherwise the node
-        # would exclude all other processes until the session ends
+        """Release the lock. If the session has ended, its end has already released the lock."""
+        # The release has a task of its own, which does not end when the caller is cancelled.
+        # Otherwise the node could exclude all other processes until the session ends
         # (test_admin_lock_whose_release_is_cancelled_is_free_when_zookeeper_answers).
         releasing = asyncio.create_task(self._release_when_answered())
         self._releasing.add(releasing)
@@ -94,9 +96,9 @@ class AdminLock:
         node = await self._store.get(self._path, changed.set)
         if node is None:  # Another process has just released the lock.
             return False
-        # Decide by the node's owner, not by the result of the creation: ZooKeeper may have created
-        # the node in an earlier try whose answer was lost. That try is repeated and ends with
-        # NodeExists (test_admin_lock_whose_creation_was_not_answered_is_held).
+        # Decide by the node's owner, not by the result of the creation. If the answer to an earlier
+        # creation was lost, this creation fails with NodeExists, although this session owns the
+        # node (test_admin_lock_whose_creation_was_not_answered_is_held).
         if node.owner == self._store.health.session_id:
             self._owner = node.owner
             return True
@@ -104,12 +106,12 @@ class AdminLock:
         return False
 
     async def _abandon(self) -> None:
-        """Delete the node if this session has created it, although the lock was not taken.
+        """Delete the node if this session has created it without taking the lock.
 
-        The task may be cancelled, for example by a time limit, after ZooKeeper has got the request
-        for the node. Otherwise the node would exclude all other processes until the session ends
-        (test_admin_lock_is_free_after_a_cancelled_creation). If ZooKeeper does not answer within
-        `_ABANDON_SECONDS`, the node may stay: a cancelled task must end soon.
+        That happens if a task is cancelled, for example by a time limit, after it has sent the
+        request to create the node. If this node stayed, it would exclude all other processes until
+        the session ends (test_admin_lock_is_free_after_a_cancelled_creation). If ZooKeeper does not
+        answer within `_ABANDON_SECONDS`, the node may stay: a cancelled task must end soon.
         """
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_ABANDON_SECONDS):

@@ -39,6 +39,7 @@ from waltz.metadata.store import MetadataStore, NodeExists, OnChange, VersionCon
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _StorageMap = GroupDescriptor | ReplicaAssignments | ConnectionMetadata
+"""One of the three *storage maps*, which say where each storage is and what it holds."""
 
 
 class NoCluster(Exception):
@@ -65,9 +66,9 @@ class _MapWrite:
 class Cluster:
     """The cluster at the znode ``root``. Raises paths.BadRoot if ``root`` is no valid path.
 
-    Every read, except that of a partition's metadata, raises NoCluster if the znode does not exist
-    or has no data. Every read raises MalformedMetadata if the data cannot be decoded. ``on_change``
-    is called once after a change (`MetadataStore`).
+    Every read raises MalformedMetadata if the data cannot be decoded. Every read, except that of a
+    partition's metadata, raises NoCluster if the znode does not exist or has no data. For
+    ``on_change``, see `MetadataStore`.
     """
 
     def __init__(self, store: MetadataStore, root: str) -> None:
@@ -98,10 +99,11 @@ class Cluster:
         return await self._read(self.paths.assignment, ReplicaAssignments.decode, on_change)
 
     async def follow_replica_assignments(self) -> AsyncIterator[ReplicaAssignments]:
-        """Yield the present assignments, and the new ones after a change.
+        """Yield the present assignments, and the new ones after each change.
 
-        If several changes follow quickly, only the last is yielded. Assignments that no server can
-        use are logged and left out: the caller keeps the assignments before them.
+        If several changes follow quickly, only the assignments after the last change are yielded.
+        Assignments that no server can use are logged and not yielded: the caller keeps the previous
+        assignments.
         """
         changed = asyncio.Event()
         yielded: VersionedValue[ReplicaAssignments] | None = None
@@ -116,9 +118,9 @@ class Cluster:
                     problem,
                 )
             else:
-                # ``on_change`` is also called after a lost connection, without any change. The
-                # version alone does not show a change: that of a znode which was restored begins
-                # anew.
+                # After a lost connection, the znode is read again, although it may be unchanged.
+                # Compare value and version: the version alone does not show each change, because a
+                # znode that was deleted and restored has small versions again.
                 if stored != yielded:
                     yielded = stored
                     yield stored.value
@@ -129,7 +131,7 @@ class Cluster:
     ) -> VersionedValue[ReplicaAssignments]:
         """Read which storage holds which partitions, for a server that connects to the storages.
 
-        Raises MalformedMetadata also if the name of a storage is no address.
+        Raises MalformedMetadata also if the name of a storage is not an address.
         """
         stored = await self.replica_assignments(on_change)
         for storage in stored.value.partitions:
@@ -170,6 +172,9 @@ class Cluster:
         """Read a partition's metadata. Create the znode if it does not exist."""
         path = self.paths.partition(partition)
 
+        def decode(data: bytes) -> PartitionMetadata:
+            return PartitionMetadata.decode(data, partition)
+
         async def read() -> VersionedValue[PartitionMetadata]:
             node = await self.store.get(path)
             while node is None:
@@ -178,10 +183,7 @@ class Cluster:
                 node = await self.store.get(path)
             if node.data is None:  # "Not set" (spec/zookeeper.md section 2).
                 return VersionedValue(NEW_PARTITION, node.version)
-            decode = PartitionMetadata.decode
-            return VersionedValue(
-                _decode_znode(path, lambda raw: decode(raw, partition), node.data), node.version
-            )
+            return VersionedValue(_decode_znode(path, decode, node.data), node.version)
 
         return await until_answered(self.store, read)
 
@@ -190,15 +192,18 @@ class Cluster:
     ) -> int:
         """Replace the metadata that were read at ``version``; return the new version.
 
-        Only the server that owns the partition in the generation of ``new`` may call this, and a
-        rescue of lost metadata (`waltz.admin.rescue`). No other server writes equal data, so that
-        `compare_and_set` recognises a server's own write. Two rescues may write equal data: it does
-        not matter which of them wrote. Raises VersionConflict.
+        Only two kinds of processes may call this: the server that owns the partition in the
+        generation of ``new``, and a rescue of lost metadata (`waltz.admin.rescue`). The reason is
+        that `compare_and_set` takes equal data of another process for its own write. No other
+        server writes data equal to those of this server. Two rescues may write equal data, but then
+        it does not matter which of them wrote.
+
+        Raises VersionConflict.
         """
         assert new.session_id > NO_SESSION, "metadata are written for a session"
-        # The session is the newest one of the partition, so no replica has a larger session id. If
-        # a larger id were recorded, a later session would get the same id, and recovery could not
-        # tell the two apart.
+        # The session of ``new`` is the newest one of the partition, so no replica has a larger
+        # session id. If a larger id were recorded, a later session would get the same id, and
+        # recovery could not distinguish the two sessions.
         assert all(state.session_id <= new.session_id for state in new.replicas.values())
         path = self.paths.partition(partition)
         return await compare_and_set(self.store, path, new.encode(partition), version)
@@ -213,10 +218,10 @@ class Cluster:
 
     async def storage_maps(self) -> StorageMaps:
         """Read the three maps of storages. Another process may change a map between the reads."""
-        groups, connections = await self.groups(), await self.connections()
-        return StorageMaps(
-            groups.value, connections.value, (await self.replica_assignments()).value
-        )
+        groups = await self.groups()
+        connections = await self.connections()
+        assignments = await self.replica_assignments()
+        return StorageMaps(groups.value, connections.value, assignments.value)
 
     async def add_storage_node(self, storage: str, group: int, admin_port: int) -> None:
         """See storage_maps.add_storage_node. Raises ChangeRefused."""
@@ -266,17 +271,18 @@ class Cluster:
         """Read, change and write the maps under the admin lock.
 
         ``change`` gets the maps and the number of partitions, and returns the new maps. Raises
-        ChangeRefused, or VersionConflict if the lock was lost and another process wrote.
+        ChangeRefused, or VersionConflict if the lock was lost and another process has written.
 
-        The maps are written one after the other, so a crash may leave a change half done. The order
-        of the writes makes every such state repairable by `remove_storage_node`: a storage that is
-        added enters its group before it gets its partition list, and a storage that is removed
-        loses its partition list before it leaves its group
+        The maps are written one after the other, so a crash may leave only some of them changed.
+        The order of the writes makes sure that `remove_storage_node` can repair every such state: a
+        storage has a partition list only while it is in a group. So the groups are written first
+        if a storage is added, and the assignments first if a storage is removed
         (test_remove_storage_node_added_in_part_removes_the_rest).
         """
         num_partitions = (await self.params()).num_partitions
         async with self.admin_lock:
-            groups, connections = await self.groups(), await self.connections()
+            groups = await self.groups()
+            connections = await self.connections()
             assignments = await self.replica_assignments()
             new = change(
                 StorageMaps(groups.value, connections.value, assignments.value), num_partitions
@@ -302,8 +308,8 @@ class Cluster:
         parent = self.paths.server_descriptors
         assignment = await self._read_once(parent, PartitionAssignment.decode, on_change)
         children = await self.store.children(parent, on_change)
-        # The assignment is the data of the same znode. If its version has not changed, it was still
-        # the present assignment when the list of servers was read.
+        # The assignment is the data of ``parent``, and the servers are its children. If both reads
+        # give the same version, the assignment had not changed when the children were read.
         if children.version != assignment.version:
             return None
         names = [name for name in children.names if name.startswith(SERVER_PREFIX)]
@@ -311,7 +317,7 @@ class Cluster:
         nodes = await asyncio.gather(*(self.store.get(path, on_change) for path in paths))
         members: list[Member] = []
         for name, path, node in zip(names, paths, nodes, strict=True):
-            # A server without a znode has left since the list was read.
+            # The server has left since the list was read.
             if node is None:
                 return None
             descriptor = _decode_znode(path, ServerDescriptor.decode, node.data or b"")
@@ -331,9 +337,9 @@ class Cluster:
                     continue
                 return last.value + 1
 
-        # After a lost answer it is unknown which process wrote the number that the node has now.
-        # So `take` is repeated and takes the next number. An id may be skipped, but is never taken
-        # twice (test_ids_are_unique_when_answers_are_lost).
+        # After a lost answer, the number in the node may be this process's or another's. So `take`
+        # is repeated as a whole, and takes the next number. An id may be skipped, but is never
+        # taken twice (test_ids_are_unique_when_answers_are_lost).
         return await until_answered(self.store, take)
 
     async def _read(
@@ -363,7 +369,10 @@ class Cluster:
 
 
 def _decode_znode(path: str, decode: Callable[[bytes], T], data: bytes) -> T:
-    """Return the decoded data of the znode at ``path``, which an error names."""
+    """Return the decoded data of the znode at ``path``.
+
+    Raises MalformedMetadata, whose text names the path.
+    """
     try:
         return decode(data)
     except MalformedMetadata as problem:

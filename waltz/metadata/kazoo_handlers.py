@@ -15,18 +15,18 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from waltz.net.tls import TlsConfig
 
 _WAITS_PER_SESSION = 4
-"""The longest wait for one server is the session timeout divided by this number.
+"""The longest wait for one server of ZooKeeper is the session timeout divided by this number.
 
-So other servers can be tried before the session expires."""
+So kazoo can try other servers before the session expires."""
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
     """The threads and sockets of kazoo, which waits for a server at most `_longest_wait_s`.
 
-    By itself, kazoo waits for a connection, and for the answer to its first request, until the
-    session expires. A ZooKeeper that is starting can accept a connection and never answer or close
-    it, and a host that is down does not refuse a connection: after one such attempt, the session
-    would have expired.
+    By itself, kazoo waits for a connection, and for the answer to its first request, as long as the
+    whole session timeout. A host that is down does not refuse a connection, and a ZooKeeper that is
+    starting may accept a connection and never answer. After one such attempt, the session would
+    have expired.
     """
 
     def __init__(self, session_timeout_s: float) -> None:
@@ -71,7 +71,7 @@ class TlsHandler(Handler):
         super().__init__(session_timeout_s)
         self._tls = tls
         self.problem = ""
-        """Why the last handshake with a TLS error failed; empty if there was none."""
+        """The reason of the last failed TLS handshake, "" if none has failed."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **_: Any
@@ -86,7 +86,7 @@ class TlsHandler(Handler):
             return context.wrap_socket(plain, server_hostname=name)
         except OSError as error:
             plain.close()
-            # Only a refused certificate has a remedy of its own. Other errors may be temporary.
+            # Keep only the errors of TLS, for which there is a remedy. Others may be temporary.
             if isinstance(error, ssl.SSLError):
                 self.problem = self._tls.explain(error, hostname)
             raise

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class KazooLog(logging.LoggerAdapter[logging.Logger]):
-    """The logger that kazoo gets. Its lines below ERROR get the level DEBUG or keep a lower one."""
+    """The logger that kazoo gets. Its lines below the level ERROR get at most the level DEBUG."""
 
     def __init__(self) -> None:
         super().__init__(log)

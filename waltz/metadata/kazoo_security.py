@@ -13,10 +13,11 @@ from waltz.metadata.zookeeper_access import ZooKeeperAccess, read_credentials
 class Protection:
     """How a session authenticates, and the ACLs of the znodes that it creates.
 
-    ``auth_data`` is the argument of kazoo: pairs of scheme and credential. With either ACL, every
-    process may read the znode. With ``owner_writes_acl``, only the identity of this session may
-    write it. With ``everyone_writes_acl``, every process may write its data. None is the open ACL,
-    with which every process may do everything.
+    ``auth_data`` is the argument of kazoo: pairs of scheme and credential.
+
+    Both ACLs let every process read the znode. With ``owner_writes_acl``, only the identity of this
+    session may change it. With ``everyone_writes_acl``, every process may also write its data. An
+    ACL that is None lets every process do everything.
     """
 
     auth_data: tuple[tuple[str, str], ...] = ()
@@ -28,9 +29,9 @@ def protection(access: ZooKeeperAccess) -> Protection:
     """Return the protection that ``access`` asks for. Raises BadCredentials."""
     if access.credentials is not None:
         credentials = read_credentials(access.credentials)
-        # Not the scheme `auth`, which stands for all identities of the session: if the session also
-        # has a TLS certificate, every process with a certificate of this subject would own the
-        # znodes.
+        # Not the scheme `auth`, because it names all identities of the session. If the session also
+        # had a TLS certificate, every process with a certificate of this subject would own the
+        # znodes, too.
         owner = make_digest_acl(credentials.user, credentials.password, all=True)
         auth_data = [("digest", f"{credentials.user}:{credentials.password}")]
     elif access.by_certificate:

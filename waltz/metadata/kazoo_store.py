@@ -51,21 +51,21 @@ _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
 """How kazoo connects again: without a limit, after delays in seconds that double up to 2 s."""
 
 _MOST_UNANSWERED = 100
-"""How many operations may wait while there is no connection to ZooKeeper.
+"""The most operations that may wait while there is no connection to ZooKeeper.
 
-kazoo keeps them until it is connected again, also after their time limit, and writes to a socket of
-its own for each. That write blocks the event loop after some 280 operations (the buffer of a Unix
-socket on Linux)."""
+kazoo keeps such operations until it is connected again, even after their time limit. For each one
+it writes to a socket of its own. Without this limit, the write would block the event loop after
+some 280 operations, when the buffer of the socket is full (a Unix socket on Linux)."""
 
 _PROBE_SECONDS = 1.0
-"""How long a server may take to say why it opens no session; see `probe_zookeeper`."""
+"""How long a server of ZooKeeper may take to answer `probe_zookeeper`."""
 
 
 class ConnectFailed(StoreError):
     """ZooKeeper cannot be reached, or its address is malformed.
 
-    ``summary`` is the text without the causes. ``answers`` has for each address what the server
-    does instead of opening a session, as far as it is known.
+    ``summary`` is the text without the causes. ``answers`` says for each address what the server
+    does instead of opening a session (`probe_zookeeper`), and is empty if none was asked.
     """
 
     def __init__(
@@ -110,13 +110,14 @@ class KazooStore:
         """Open a session.
 
         Raises ConnectFailed if ``connect_string`` is malformed, or if there is no session after
-        ``connect_timeout_s`` (None: no limit); BadCredentials and TlsConfigError if a file of
+        ``connect_timeout_s`` (None: no limit). Raises BadCredentials or TlsConfigError if a file of
         ``access`` cannot be used.
 
-        Every later operation that has no answer within the session timeout raises
-        OperationTimedOut.
+        The session timeout is also the time limit of every later operation: an operation without an
+        answer within this time raises OperationTimedOut.
         """
-        # An unusable PEM file is an error here; kazoo's thread could only log it.
+        # Load the PEM files now, so that unusable files raise an error. Later, on kazoo's thread,
+        # an error could only be logged.
         access.tls.dialing_context()
         session_protection = protection(access)
         loop, timeout_s = asyncio.get_running_loop(), session_timeout_ms / 1000
@@ -139,11 +140,11 @@ class KazooStore:
         store = cls(client, loop, clock, timeout_s, access, session_protection)
         connected = asyncio.Event()
 
-        def changed(state: SessionState) -> None:
+        def set_if_connected(state: SessionState) -> None:
             if state is SessionState.CONNECTED:
                 connected.set()
 
-        unsubscribe = store.health.on_change(changed)
+        unsubscribe = store.health.on_change(set_if_connected)
         store.health.on_change(SessionLog(connect_string).changed)
         client.add_listener(store._state_from_thread)
         client.start_async()
@@ -178,8 +179,8 @@ class KazooStore:
             except NodeMissing:
                 if watch is None:
                     return None
-                # The get of a missing node leaves no watch in ZooKeeper, so watch the node by an
-                # exists request. If the node was created between the two requests, read it again.
+                # A get request for a missing node leaves no watch in ZooKeeper, but an exists
+                # request does. If the node was created between the two requests, read it again.
                 if await self._call(path, partial(self._client.exists_async, path, watch)) is None:
                     return None
                 continue
@@ -246,7 +247,10 @@ class KazooStore:
             )
 
     async def _call(self, path: str, begin: Callable[[], Any], version: int = ANY_VERSION) -> Any:
-        """Call ``begin``, which starts an operation of kazoo, and return the operation's result."""
+        """Call ``begin``, which starts an operation of kazoo; return the operation's result.
+
+        ``path`` and ``version`` are those of the operation, for the texts of errors.
+        """
         if self._closed():
             raise StoreClosed("the connection to ZooKeeper was closed")
         connected = self._health.state is SessionState.CONNECTED
@@ -295,8 +299,9 @@ class KazooStore:
                     f"ZooKeeper ended the session during an operation on {path}, because it did "
                     f"not authenticate this process: {self._access.remedy()}"
                 )
-            # The order matters: ConnectionClosedError is a subclass of SessionExpiredError, but
-            # kazoo also raises it if only the connection was lost.
+            # These two cases come before SessionExpiredError, the base class of
+            # ConnectionClosedError: kazoo raises ConnectionClosedError also if only the connection
+            # was lost.
             case kazoo_errors.ConnectionClosedError() if self._closed():
                 return StoreClosed("the connection to ZooKeeper was closed")
             case kazoo_errors.ConnectionClosedError():
@@ -313,12 +318,12 @@ class KazooStore:
                 return StoreError(f"ZooKeeper refused an operation on {path}: {problem!r}")
 
     def _watch(self, on_change: OnChange | None) -> _Watch | None:
-        """Return the callback that kazoo gets for ``on_change``."""
+        """Return the callback that kazoo gets for ``on_change``, None if that is None."""
         return None if on_change is None else _Watch(self._from_thread, on_change)
 
     def _from_thread(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Make the event loop call ``callback``. kazoo's threads call this method."""
-        # kazoo may call after the loop has been closed. Nothing waits for the call then.
+        # After the loop has been closed, this raises RuntimeError. Nothing waits for the call then.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
@@ -348,8 +353,8 @@ class KazooStore:
 class _Watch:
     """A callback for a watch of kazoo.
 
-    kazoo keeps equal callbacks of a node only once. This class makes two callbacks equal if they
-    have the same ``on_change``, so that ``on_change`` is called once.
+    If a node gets two equal callbacks, kazoo keeps only one. Two objects of this class are equal if
+    they have the same ``on_change``. So ``on_change`` is called only once for a change.
     """
 
     to_loop: Callable[..., None]
@@ -362,7 +367,7 @@ class _Watch:
 async def _connect_failed(summary: str, connect_string: str, handler: Handler) -> ConnectFailed:
     """Return the error of a session that was not established.
 
-    If no TLS handshake has failed, ask the servers for the reason.
+    Unless a TLS handshake has failed, this asks the servers of ZooKeeper for the reason.
     """
     if isinstance(handler, TlsHandler) and handler.problem:
         return ConnectFailed(summary, f"the TLS handshake failed: {handler.problem}")
@@ -372,7 +377,7 @@ async def _connect_failed(summary: str, connect_string: str, handler: Handler) -
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:
-    """Complete ``answer`` by kazoo's ``result``, unless the waiting task has ended already."""
+    """Complete ``answer`` by kazoo's ``result``, unless the waiting task has already ended."""
     if answer.done():
         return
     if result.exception is not None:

@@ -1,8 +1,8 @@
 """Create and delete the znodes of a cluster. Touches ZooKeeper.
 
-If ZooKeeper does not answer, the operation fails and is not retried; only the admin lock retries.
-The cluster may then be incomplete; the user deletes it and creates it again. Source:
-spec/zookeeper.md section 1.
+If ZooKeeper does not answer, the creation or deletion fails: nothing is retried, except taking and
+releasing the admin lock. The cluster may then be incomplete. The user deletes it, and if needed
+creates it again. Source: spec/zookeeper.md section 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DeletionIncomplete(StoreError):
 
 
 _DELETION_ATTEMPTS = 5
-"""How often a deletion is tried if other processes add nodes meanwhile."""
+"""The most attempts of a deletion while other processes add nodes."""
 
 
 async def create_cluster(
@@ -54,9 +54,11 @@ async def create_cluster(
     """Create every znode of a new cluster.
 
     ``key`` must be random: storages use it to refuse the servers of another cluster. ``storages``
-    are the storages that the cluster begins with (see `storage_maps.assign_everything`). The ids of
-    clients and servers begin after ``last_client_id`` and ``last_server_id``: logs that exist
-    already have transactions of older clients.
+    are the storages that the cluster begins with (see `storage_maps.assign_everything`); None: no
+    storages.
+
+    The ids of clients and servers begin after ``last_client_id`` and ``last_server_id``. A cluster
+    that is restored needs these: its logs already have transactions of clients with older ids.
 
     Raises ClusterExists if the root exists already, BadRoot if the root is no valid path, or
     ValueError if ``num_partitions`` is below 1.
@@ -99,14 +101,15 @@ async def delete_cluster(
     """Delete the root and everything below it. The nodes above the root stay.
 
     ``name`` must be the name of the cluster, so that a mistyped root does not delete another
-    cluster. A creation that was interrupted before the root got its data leaves a root without data
-    and children: it is deleted with any name. With ``dry_run``, the checks are made, and nothing is
-    deleted.
+    cluster. There is one exception: a creation that was interrupted before the root got its data
+    leaves a root with neither data nor children. Such a root is deleted, whatever ``name`` is. With
+    ``dry_run``, the checks are made, and nothing is deleted.
 
-    The root is deleted last: it has the name, so an interrupted deletion can be repeated with the
-    same name. The counters of ids are deleted just before the root: as long as other nodes of the
-    cluster exist, no process gets an id that was used before. Raises ClusterMismatch, and
-    DeletionIncomplete if other processes add nodes all the time.
+    The root is deleted last, because it has the name of the cluster: an interrupted deletion can be
+    repeated with the same name. The counters of ids are deleted just before the root: as long as
+    other nodes of the cluster exist, no process gets an id that was used before.
+
+    Raises ClusterMismatch. Raises DeletionIncomplete if other processes add nodes all the time.
     """
     paths = Paths(root)
     node = await store.get(root)
@@ -119,7 +122,7 @@ async def delete_cluster(
         try:
             await _delete_tree(store, paths.root, last_child=paths.ids)
         except NodeNotEmpty:
-            continue  # a server has added a node meanwhile
+            continue  # Another process has added a node meanwhile.
         return
     raise DeletionIncomplete(
         f"The cluster at {root} in ZooKeeper is deleted in part: other processes add nodes to it. "
@@ -128,7 +131,10 @@ async def delete_cluster(
 
 
 async def _check_name(store: MetadataStore, root: str, data: bytes | None, name: str) -> None:
-    """Raise ClusterMismatch unless ``data``, the root's data, is that of the cluster ``name``."""
+    """Raise ClusterMismatch if a deletion of the cluster ``name`` must not delete ``root``.
+
+    ``data`` are the data of the root; None: the root has no data.
+    """
     if data is not None:
         try:
             stored_name = ClusterParams.decode(data).name
@@ -163,8 +169,9 @@ async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: byt
 async def _root_exists_text(store: MetadataStore, root: str) -> str:
     """Return the text of ClusterExists, which says what is at ``root``."""
     node = await store.get(root)
+    data = None if node is None else node.data
     try:
-        name = ClusterParams.decode(node.data if node and node.data else b"").name
+        name = ClusterParams.decode(data or b"").name
     except MalformedMetadata:
         return (
             f"{root} exists already in ZooKeeper, and is not a Waltz cluster; choose another root"
@@ -173,15 +180,18 @@ async def _root_exists_text(store: MetadataStore, root: str) -> str:
 
 
 async def _delete_tree(store: MetadataStore, path: str, last_child: str = "") -> None:
-    """Delete the node at ``path`` and all nodes below it; delete ``last_child`` after the others.
+    """Delete the node at ``path`` and all nodes below it.
 
-    A node that another process has deleted meanwhile is no error.
+    ``last_child`` is the path of the child that is deleted after the other children, "" if their
+    order does not matter. A node that another process has deleted meanwhile is no error.
     """
     try:
         children = [f"{path}/{name}" for name in (await store.children(path)).names]
-        # False is sorted before True.
-        for child in sorted(children, key=lambda child: child == last_child):
-            await _delete_tree(store, child)
+        for child in children:
+            if child != last_child:
+                await _delete_tree(store, child)
+        if last_child in children:
+            await _delete_tree(store, last_child)
         await store.delete(path)
     except NodeMissing:
         return

@@ -2,16 +2,17 @@
 
 Touches ZooKeeper, and runs a task on the event loop. `core.membership_steps` decides each step.
 
-After a lost connection to ZooKeeper, a server keeps its partitions, because its znode exists until
-its ZooKeeper session expires (test_suspended_server_keeps_its_partitions). After the expiry, the
-server creates a new znode with the same server id, and owns the partitions that the next assignment
-gives it (test_server_whose_session_expires_rejoins_with_the_same_id). Meanwhile another server may
-own a partition for which this server still sends requests: storages refuse these requests, because
-the id of their store session is too small.
+A server has a *znode* in ZooKeeper, which ZooKeeper deletes when the server's session with
+ZooKeeper ends. After a lost connection, a server keeps its partitions, because its znode exists
+until the session expires (test_suspended_server_keeps_its_partitions). After the expiry, the server
+creates a new znode with the same server id, and owns the partitions that the next assignment gives
+it (test_server_whose_session_expires_rejoins_with_the_same_id). Until then, another server may
+already own a partition for which this server still sends requests. Storages refuse these requests,
+because the id of their store session is too small.
 
-Source: spec/zookeeper.md section 4, without the endless loops of 0.13.2. Here a policy error is
-logged once, and the server waits for the next change. After a write conflict, the server reads the
-membership again.
+Source: spec/zookeeper.md section 4. 0.13.2 repeats some failed steps in an endless loop. Here a
+policy error is logged once, and the server waits for the next change. After a write conflict, the
+server reads the membership again.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from waltz.metadata.zookeeper_access import AccessDenied
 log = logging.getLogger(__name__)
 
 _LEAVE_TIMEOUT_S = 5.0
+"""How long a server that stops waits until ZooKeeper has deleted its znode."""
 
 OnPartitions = Callable[[Mapping[int, int]], None]
 """Called with the partitions that the server owns now: a map from partition to generation."""
@@ -74,7 +76,7 @@ class _MembershipWatch:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop the watch. If a failure has ended it before, `finished` raises the failure."""
+        """Stop the watch. A failure that has ended it before is raised only by `finished`."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -94,8 +96,8 @@ class _MembershipWatch:
                 try:
                     await self._act(await self._cluster.membership(self._changed.set))
                 except VersionConflict:
-                    # Another server wrote the znode after this reading. So `_changed` is set, or
-                    # will be, and the loop reads again.
+                    # Another server has written the znode after this reading. So `_changed` is set,
+                    # or soon will be, and the loop reads again.
                     log.debug("assignment: another server wrote it first; reading it again")
                 except (PolicyError, MalformedMetadata) as problem:
                     log.error(
@@ -182,8 +184,8 @@ class ServerMembership:
     async def leave(self) -> None:
         """Delete the server's znode, so that other servers take its partitions immediately.
 
-        If that is not possible, the znode exists until the ZooKeeper session expires. Raises no
-        error: the rest of the server's stop must follow.
+        If that fails, the znode exists until the ZooKeeper session expires. The failure is only
+        logged, because the caller must continue to stop the server.
         """
         if self._watch is None:
             return
@@ -212,9 +214,11 @@ class ServerMembership:
     async def prefer(self, partitions: Iterable[int]) -> None:
         """Change the preferred partitions, and recompute the assignment of all partitions.
 
-        Raises PolicyError if no assignment can be computed now. The preference is kept, and the
-        next assignment uses it. Raises StoreError, NoCluster and MalformedMetadata; then the server
-        has its former preference again.
+        Raises PolicyError if no assignment can be computed now. The new preference is kept, and the
+        next assignment uses it.
+
+        Raises StoreError, NoCluster or MalformedMetadata if reading or writing fails. Then the
+        server has its former preference again.
         """
         before = self._descriptor
         self._descriptor = replace(before, preferred=tuple(partitions))
@@ -223,13 +227,13 @@ class ServerMembership:
                 continue
         except (StoreError, NoCluster, MalformedMetadata):
             self._descriptor = before
-            # A try may have written the znode: the next assignment would use the preference.
+            # `_try_prefer` may have written the new preference into the znode before it failed.
             with contextlib.suppress(StoreError, NoCluster, MalformedMetadata):
                 await self._write_descriptor(await self._cluster.membership())
             raise
 
     async def _try_prefer(self) -> bool:
-        """Try to finish `prefer` once; return False if the membership changed meanwhile."""
+        """Try once to write preference and assignment; return False if they changed meanwhile."""
         membership = await self._cluster.membership()
         if not self._own_nodes(membership):
             # The server has no znode now. It creates one with the preference at its next step.
@@ -243,11 +247,11 @@ class ServerMembership:
         return True
 
     def _own_nodes(self, membership: Membership) -> tuple[str, ...]:
-        """Return the names of the server's znodes; none if it has to create one."""
+        """Return the names of the server's znodes; none if the server must create one."""
         return membership.own_nodes(self.server_id, self._cluster.store.health.session_id)
 
     async def _write_descriptor(self, membership: Membership) -> bool:
-        """Write the server's znodes unless they are up to date; return whether they were not."""
+        """Write the server's znodes if they are out of date; return whether they were written."""
         own_nodes = self._own_nodes(membership)
         if not own_nodes or membership.servers()[self.server_id] == self._descriptor:
             return False
@@ -261,15 +265,15 @@ class ServerMembership:
         session_id = self._cluster.store.health.session_id
         step = next_for_server(membership, self.server_id, session_id, self._applied_version)
         if self._is_new_member and not isinstance(step, CreateNode):
-            # ZooKeeper has created the znode, but the answer was lost, so that `_act` ended before
-            # the declaration that follows the creation.
+            # The answer to the creation of the znode was lost, so an earlier `_act` ended before
+            # the second declaration below.
             await self._declare_transport()
         match step:
             case AwaitChange():
                 pass  # The loop waits for the next change.
             case CreateNode():
-                # Declare before the znode exists, so that clients that find the server know what it
-                # uses.
+                # Declare before the znode exists: a client that finds the server must know whether
+                # the server uses TLS.
                 await self._declare_transport()
                 self._is_new_member = True
                 await self._cluster.store.create(
@@ -288,17 +292,18 @@ class ServerMembership:
             case OwnPartitions(partitions, version):
                 self._applied_version = version
                 self._on_partitions(partitions)
-                # A server may have left. Clients use plaintext only if every registered server has
-                # declared it. If only the one that left had not, this declaration turns TLS off.
+                # Another server may have left. Clients use plaintext only if every registered
+                # server has declared it. If the server that left was the only one that had not,
+                # this declaration makes clients use plaintext.
                 await self._declare_transport()
             case _:
                 assert_never(step)
 
     async def _declare_transport(self) -> None:
-        """Declare whether this server uses TLS, and log an error; a repeated one has level DEBUG.
+        """Declare whether this server uses TLS. An error is logged, and not raised.
 
-        After an error the server goes on: clients whose settings say whether to use TLS need no
-        declaration.
+        After an error the server continues without a declaration: clients whose settings say
+        whether to use TLS do not need it. An error that repeats is logged at the level DEBUG.
         """
         if self._uses_tls is None:
             return
@@ -336,8 +341,8 @@ class ServerMembership:
 class ClientMembership:
     """Follows, for a client, the servers and the partitions that each server owns.
 
-    ``on_endpoints`` is called on the event loop whenever these may have changed, and with an empty
-    map after the last server has left.
+    ``on_endpoints`` is called on the event loop whenever servers or partitions may have changed. It
+    gets an empty map after the last server has left.
     """
 
     def __init__(self, cluster: Cluster, on_endpoints: OnEndpoints) -> None:

@@ -1,8 +1,8 @@
 """Read and write the znodes below the root that a cluster may lack. Touches ZooKeeper.
 
-They are extensions of this implementation: the access rules, what servers declare about TLS, and
-the outside addresses (spec/zookeeper.md sections 10 to 12). Nothing here is repeated after a lost
-connection: see `waltz.metadata.retry`.
+These znodes are extensions of this implementation: the access rules, what servers declare about
+TLS, and the outside addresses (spec/zookeeper.md sections 10 to 12). Nothing here is retried after
+a lost connection: callers use `waltz.metadata.retry`.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ async def read_optional(
 
 
 async def try_write(
-    store: MetadataStore, path: str, data: bytes, read: VersionedValue[Any] | None
+    store: MetadataStore, path: str, data: bytes, stored: VersionedValue[Any] | None
 ) -> bool:
-    """Write ``data`` if the znode is still as it was ``read``; return whether it was written.
+    """Write ``data`` if the znode still has the version ``stored``; return whether it was written.
 
-    None as ``read``: the znode did not exist, and is created. Raises NodeMissing if its parent, the
-    root of the cluster, does not exist; AccessDenied.
+    ``stored`` is what the caller has read. None: the znode did not exist, and is created now.
+    Raises NodeMissing if the parent, the root of the cluster, does not exist. Raises AccessDenied.
     """
     try:
-        if read is None:
+        if stored is None:
             await store.create(path, data)
         else:
-            await store.set(path, data, read.version)
+            await store.set(path, data, stored.version)
     except (NodeExists, VersionConflict):
         return False
     except NodeMissing:
-        if read is None:
+        if stored is None:
             raise  # The root of the cluster is missing.
         return False  # The znode was deleted meanwhile.
     return True

@@ -35,11 +35,11 @@ async def read_outside_addresses(
 async def follow_outside_addresses(
     cluster: Cluster,
 ) -> AsyncGenerator[OutsideAddresses | None, None]:
-    """Yield the present outside addresses (None: the cluster has none), and those after a change.
+    """Yield the present outside addresses, and the new ones after each change (None: none exist).
 
-    If several changes follow quickly, only the last is yielded. After a lost connection, the same
-    addresses can be yielded again. Data that cannot be decoded are logged and not yielded: the
-    caller keeps the previous addresses, which may still be right.
+    If several changes follow quickly, only the addresses after the last change are yielded. After a
+    lost connection, the same addresses can be yielded again. Data that cannot be decoded are logged
+    and not yielded: the caller keeps the previous addresses, which may still be right.
     """
     changed = asyncio.Event()
     while True:
@@ -62,13 +62,14 @@ async def change_outside_addresses(
 ) -> OutsideAddresses:
     """Write what ``change`` returns for the present addresses; return the new addresses.
 
-    A cluster without the znode is changed as if it had no addresses. ``change`` is called again if
-    another process writes meanwhile, or if the answer to a write is lost: applied to its own
-    result, it must return an equal result. Nothing is written if the addresses stay equal.
+    For a cluster without the znode, ``change`` gets no addresses. Nothing is written if the
+    addresses stay equal. ``change`` is called again if another process has written meanwhile, or if
+    the answer to a write is lost. So ``change`` may get its own result, and must then return an
+    equal one.
 
     Raises MalformedMetadata if the znode cannot be decoded; it stays as it is, because a newer
-    version may have written it. Raises AccessDenied without the permission to write, NodeMissing if
-    there is no cluster, and what ``change`` raises.
+    version of Waltz may have written it. Raises AccessDenied without the permission to write,
+    NodeMissing if there is no cluster, and what ``change`` raises.
     """
 
     async def try_once() -> OutsideAddresses | None:
@@ -90,7 +91,7 @@ async def delete_outside_addresses(cluster: Cluster) -> bool:
         return False
 
     async def delete() -> None:
-        # A missing node was deleted by another process, or by a try whose answer was lost.
+        # A missing node was deleted by another process, or by a call whose answer was lost.
         with contextlib.suppress(NodeMissing):
             await cluster.store.delete(path)
 

@@ -1,9 +1,9 @@
 """Retry operations that ZooKeeper did not answer. Touches ZooKeeper and the event loop.
 
 An answer may be lost after ZooKeeper has executed the operation. A read is simply repeated. A write
-must not be repeated without a check: if ZooKeeper has executed the first compare-and-set, the
+must not be repeated without a check. If ZooKeeper has executed the first compare-and-set, the
 second one fails with a version conflict, and the caller would assume that another process has
-written. After a lost answer, `compare_and_set` therefore first reads whether its write was executed
+written. So after a lost answer, `compare_and_set` first reads whether its write was executed
 (test_write_whose_answer_was_lost_succeeds).
 """
 
@@ -28,6 +28,7 @@ from waltz.metadata.store import (
 from waltz.net.core.backoff import Backoff
 
 _BACKOFF = Backoff(1.0, 8.0)
+"""The delays before the second retry and all later ones."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -67,12 +68,12 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 
 
 async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
-    """Repeat ``operation`` as long as it raises StoreUnavailable.
+    """Call ``operation`` until it does not raise StoreUnavailable; return its result.
 
-    ZooKeeper may have executed a try that raised it, so further tries must do no harm. A retry
-    begins as soon as the store is connected again, and at the latest after a delay of
-    `retry_delays`. The number of retries is not limited. A caller that needs a time limit uses
-    asyncio.timeout.
+    ZooKeeper may have executed a call that raised StoreUnavailable, so a repetition must do no
+    harm. The next call begins as soon as the store is connected again, and at the latest after a
+    delay of `retry_delays`. The number of calls is not limited. A caller that needs a time limit
+    uses asyncio.timeout.
     """
     with reconnections(store) as reconnected:
         for delay in retry_delays():
@@ -87,9 +88,10 @@ async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable
 
 @contextlib.asynccontextmanager
 async def answered_within(seconds: float | None) -> AsyncIterator[None]:
-    """Cancel the block, operations of a store, after ``seconds`` (None: no limit).
+    """Limit the time of the ``async with`` block, which waits for ZooKeeper, to ``seconds``.
 
-    Raises OperationTimedOut then. A TimeoutError of the block itself is raised as it is.
+    None: no limit. After this time the block is cancelled, and OperationTimedOut is raised. A
+    TimeoutError that the block itself raises is passed on.
     """
     limit = asyncio.timeout(seconds)
     try:
@@ -104,11 +106,13 @@ async def answered_within(seconds: float | None) -> AsyncIterator[None]:
 async def compare_and_set(store: MetadataStore, path: str, data: bytes, version: int) -> int:
     """Write ``data`` if the node is at ``version``, retrying as needed; return the new version.
 
-    After a lost answer, this function counts the write as executed if the node is at
-    ``version + 1`` and contains ``data``. Another process may have written the same data at the
-    same version. So use this function only where it does not matter which process wrote. Do not
-    increment a counter with it, such as that of `Cluster.next_server_id`: two processes that write
-    the same number would both use that number. Raises VersionConflict, NodeMissing.
+    After a lost answer, this function takes the write for executed if the node is at
+    ``version + 1`` and contains ``data``. But another process may have written the same data at the
+    same version. So use this function only where it does not matter which process wrote the data.
+    For example, do not increment a counter with it, such as that of `Cluster.next_server_id`: two
+    processes that write the same number would both use that number.
+
+    Raises VersionConflict, NodeMissing.
     """
     # ANY_VERSION (-1) would overwrite a write that another process has made since the read.
     assert version >= 0, "a compare-and-set needs the version that was read"
@@ -131,8 +135,9 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
             try:
                 return await store.set(path, data, version)
             except VersionConflict:
-                # The read was outdated: after a reconnection, it may come from a follower that has
-                # not seen the first write. The refusal has brought that follower up to date.
+                # What was read is out of date. After a reconnection, the server of ZooKeeper may be
+                # a follower that has not seen the first write. Since its refusal of this write, the
+                # follower is up to date.
                 node = await read()
         if node.version == version + 1 and node.data == data:
             return node.version

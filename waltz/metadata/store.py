@@ -25,10 +25,10 @@ ANY_VERSION = -1
 class Node:
     """A node at the time of a read.
 
-    ``data`` is None if no data were ever set. ``version`` counts the writes of the data.
-    ``cversion`` counts the changes of the list of children. ``owner`` is the id of the session that
-    created an ephemeral node, None for a persistent node. ``changed_at`` is when the data were last
-    written, in seconds since 1970 by ZooKeeper's clock; None if that is unknown.
+    ``data`` is None if no data were ever set. ``version`` counts the writes of the data, and begins
+    with 0. ``cversion`` counts the changes of the list of children. ``owner`` is the id of the
+    session that created an ephemeral node, None for a persistent node. ``changed_at`` is when the
+    data were last written, in seconds since 1970 by ZooKeeper's clock; None if that is unknown.
     """
 
     data: bytes | None
@@ -153,7 +153,8 @@ class StoreConnectionLost(StoreUnavailable):
 class SessionExpired(StoreUnavailable):
     """The session expired before the answer. A write may or may not have been executed.
 
-    The ephemeral nodes of the session are deleted, also a node that the write created.
+    The ephemeral nodes of the session are deleted. If the write created such a node, it is deleted,
+    too.
     """
 
 
@@ -162,7 +163,7 @@ class OperationTimedOut(StoreUnavailable):
 
 
 class StoreClosed(StoreError):
-    """This process has closed the store. The operation was not executed."""
+    """This process has closed the store. A write that it sent before may have been executed."""
 
 
 class MetadataStore(Protocol):
@@ -170,18 +171,19 @@ class MetadataStore(Protocol):
 
     If the session expires, the store opens a new one (see `SessionState`).
 
-    Besides the errors that it names, every operation may raise StoreUnavailable or StoreClosed, and
-    another StoreError, such as AccessDenied, if ZooKeeper refuses the operation.
+    Besides the errors that an operation names, it may raise StoreUnavailable or StoreClosed. If
+    ZooKeeper refuses the operation, it may raise another StoreError, such as AccessDenied.
 
-    An operation with ``on_change`` calls ``on_change`` once, when its result may be out of date:
-    the node has changed, or the connection was lost, so that a change could be missed. If an equal
-    ``on_change`` is already registered for the node, it is still called only once. Another process
-    may read the changed node before ``on_change`` is called here.
+    ``on_change`` is called once after an operation that got it, when the result of the operation
+    may be out of date. That is the case when the node has changed, and when the connection was
+    lost, because the store may then miss a change. If an equal ``on_change`` is already registered
+    for the node, it is still called only once. Another process may read the changed node before
+    ``on_change`` is called here.
     """
 
     @property
     def health(self) -> SessionHealth:
-        """The state of the session. The object is the same for the life of the store."""
+        """The state of the session. The store always returns the same object."""
 
     async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
         """Return the node, None if the node does not exist.

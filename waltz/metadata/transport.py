@@ -1,8 +1,9 @@
 """Read and declare whether the servers of a cluster use TLS. Touches ZooKeeper.
 
-Each server writes into the znode ``transport``, below the cluster's root, whether it uses TLS: when
-it registers, and after each assignment that it applies (spec/zookeeper.md section 11). A client
-whose settings do not say whether to use TLS follows the znode: `tls_of_cluster`.
+Each server writes into the znode ``transport``, below the cluster's root, whether it uses TLS. It
+does so when it registers, and after each assignment that it applies (spec/zookeeper.md section 11).
+If the settings of a client do not say whether to use TLS, the client follows this znode
+(`tls_of_cluster`).
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ async def read_transport(cluster: Cluster) -> VersionedValue[ServerTransport] | 
 
 
 async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
-    """Return ``tls``; if it is None, the TLS settings that follow from the servers' declarations.
+    """Return the TLS settings of a client: ``tls``, or if that is None, what the servers declare.
 
-    Settings that were given are never changed. Raises MalformedMetadata.
+    Raises MalformedMetadata.
     """
     if tls is not None:
         return tls
@@ -38,19 +39,18 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
     if stored is None:
         return TlsConfig()  # Without declarations a client uses TLS.
     declared = stored.value
-    # In these two cases the result does not depend on which servers are registered.
-    if (
-        declared.clients is Transport.PLAINTEXT
-        or Transport.PLAINTEXT not in declared.servers.values()
-    ):
+    # `for_clients` uses the registered servers only to see whether all of them have declared
+    # plaintext, although `clients` is still TLS. Do not read them if that cannot be.
+    some_are_plaintext = Transport.PLAINTEXT in declared.servers.values()
+    if declared.clients is Transport.PLAINTEXT or not some_are_plaintext:
         return tls_as_declared(declared)
-    # The servers are read after the znode. If a server with TLS registers between these reads, it
-    # has no entry in ``declared``, so TLS stays on.
+    # The registered servers are read after the znode. If a server with TLS registers between these
+    # two reads, it has no entry in ``declared``, so the client uses TLS.
     return _tls_settings(for_clients(declared, await _registered(cluster)))
 
 
 def tls_as_declared(declared: ServerTransport) -> TlsConfig:
-    """Return the TLS settings of a client that only knows what the servers have declared."""
+    """Return the TLS settings of a client that does not know which servers are registered."""
     return _tls_settings(declared.clients)
 
 
@@ -74,7 +74,7 @@ async def _registered(cluster: Cluster) -> Collection[str]:
 
 
 async def restore_transport(cluster: Cluster, declared: ServerTransport) -> None:
-    """Write ``declared`` unless a server has declared something already."""
+    """Write ``declared``, for a cluster that is restored, unless the znode exists already."""
 
     async def create() -> None:
         with contextlib.suppress(NodeExists):
@@ -86,11 +86,11 @@ async def restore_transport(cluster: Cluster, declared: ServerTransport) -> None
 async def declare_transport(
     cluster: Cluster, server: str, declaration: Transport, *, has_registered: bool = False
 ) -> None:
-    """Write the ``declaration`` of ``server``, an address for clients; see `declare`.
+    """Write the ``declaration`` of ``server``, which is its address for clients; see `declare`.
 
-    A server sets ``has_registered`` in its first call after it has created its znode. Then the
-    declaration is written even if it is there already: the new version of the znode makes the
-    writes of servers that have read the members before fail.
+    A server sets ``has_registered`` in its first call after it has created its own znode. Then the
+    declaration is written even if nothing changes, to raise the version of the znode ``transport``.
+    So the write of another server fails if that server has read the members without this server.
 
     Raises MalformedMetadata if the znode cannot be decoded; the znode stays as it is, because a
     newer version of Waltz may have written it. Raises AccessDenied without the permission to write,
@@ -109,11 +109,13 @@ async def _try_declare(
 ) -> bool:
     """Try to declare once; return False if the znode changed meanwhile.
 
-    If the answer to a write is lost, the repetition finds the znode as it should be.
+    If the answer to a write is lost, the caller repeats this, and the repetition finds what was
+    written.
     """
-    # The znode is read before the members. A server that is missing in these members registers
-    # later, and then declares again, which changes the version of the znode. If it declares before
-    # the write below, this write fails; otherwise its declaration replaces what is written here
+    # The znode is read before the members. A server that is not among these members registers
+    # later, and then declares again, which raises the version of the znode. If it does so before
+    # the write below, this write fails. If it does so after the write below, its declaration
+    # replaces what is written here
     # (test_plaintext_server_that_read_the_members_before_does_not_turn_tls_off).
     stored = await _read_once(cluster)
     members = (await cluster.membership()).servers().values()

@@ -1,12 +1,12 @@
 """How a process connects to ZooKeeper: TLS and credentials. Touches the file of the credentials.
 
 ZooKeeper's scheme `digest` authenticates a user. The session sends the user's name and password to
-ZooKeeper as they are, so the settings allow this scheme only with TLS and a CA. ZooKeeper needs no
+ZooKeeper in clear, so the settings allow this scheme only with TLS and a CA. ZooKeeper needs no
 list of users: an ACL contains a hash of the name and the password.
 
-SASL DIGEST-MD5 is not used. It does not send the password itself, but TLS protects the password
-already. Without TLS, MD5 is too weak to hide the password (RFC 6331). For SASL, kazoo needs
-pure-sasl, whose last release is of 2019.
+The other scheme for passwords, SASL DIGEST-MD5, is not used. It does not send the password itself,
+but with TLS this is no advantage, and without TLS, MD5 is too weak to hide the password (RFC 6331).
+Besides, kazoo needs pure-sasl for it, whose last release is of 2019.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ZooKeeperAccess:
 
     ``tls`` are the TLS settings of the connection. ``credentials`` is a file with the line
     ``user:password``. With ``by_certificate``, ZooKeeper authenticates the process by the subject
-    of its TLS certificate instead. Without both, the process is not authenticated, and the znodes
-    that it creates are open to everyone.
+    of its TLS certificate instead. With neither, the process is not authenticated, and every
+    process may change the znodes that it creates.
     """
 
     tls: TlsConfig = PLAINTEXT

@@ -1,7 +1,7 @@
 """Ask each server of a ZooKeeper ensemble for its state, without a session. Touches the network.
 
-The store and diagnoses use this if no session can be opened: the answers say which servers are
-missing, and why.
+`kazoo_store` and `waltz.admin` use this if no session can be opened: the answers say which servers
+are missing, and why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_ANSWER_BYTES = 4096
 
 
 async def probe_zookeeper(connect_string: str, *, timeout_seconds: float) -> dict[str, str]:
-    """Return, for each address in the connect string, what its server does.
+    """Return, for each address (``host:port``) in the connect string, what its server does.
 
     The text continues a sentence that begins with the address: "answers as leader".
     """

@@ -33,6 +33,7 @@ class AcceptedConnections:
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
     ) -> None:
         self.limit = limit
+        """The most connections that may be open at the same time."""
         self.max_incomplete_bytes = max_incomplete_bytes
         self.open = 0
         """The number of open connections."""
@@ -41,10 +42,14 @@ class AcceptedConnections:
         self.incomplete_bytes = 0
         """The number of bytes that have arrived of messages that are not complete."""
         self.slow_readers = SlowReaders(max_unsent_bytes)
+        """Bounds the bytes that the peers of these connections have not read."""
         self._log_interval = LogInterval()
 
     def enter(self, protocol: str, peer: str) -> bool:
-        """Count a new connection from ``peer``, ``host:port``; return whether it may stay open."""
+        """Count a new connection from ``peer`` (``host:port``); return whether it may stay open.
+
+        The caller must close a connection that may not, and must not call `leave` for it.
+        """
         if self.open < self.limit:
             self.open += 1
             return True
@@ -61,7 +66,7 @@ class AcceptedConnections:
         return False
 
     def leave(self) -> None:
-        """Count the end of a connection that has entered."""
+        """Count the end of a connection for which `enter` returned true."""
         assert self.open > 0, "more connections ended than began"
         self.open -= 1
 

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _SELF_SIGNED_DAYS = 3650
+"""The validity of a self-signed certificate. It is longer than any process runs: each process makes
+a certificate of its own."""
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 """The modification time, inode and size of each of several files; None for an unreadable file.
@@ -47,16 +49,16 @@ def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
     now = datetime.datetime.now(datetime.UTC)
-    end = now + datetime.timedelta(days=_SELF_SIGNED_DAYS)
+    expires = now + datetime.timedelta(days=_SELF_SIGNED_DAYS)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # The clock of a peer may be slow.
+        # The clock of a peer may be behind the clock of this machine.
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(end)
+        .not_valid_after(expires)
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
@@ -69,10 +71,11 @@ def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
         file.write(pem)
         file.flush()
         context.load_cert_chain(file.name)
-    return end
+    return expires
 
 
 def _stat(file: Path) -> tuple[int, int, int] | None:
+    """Return the entry of ``file`` in a `Stamp`."""
     try:
         status = os.stat(file)
     except OSError:

@@ -1,8 +1,8 @@
 """One end of a connection that uses one of the three protocols. Touches one socket.
 
-For speed, a connection works on whole received chunks: all messages of a chunk are passed to the
-handler in one call, and the frames that the handler sends during this call leave in one write,
-unless they are large (`FrameConnection.send`).
+For speed, a connection works on whole received chunks. It passes all messages of a chunk to the
+handler in one call. The frames that the handler sends during this call leave in one write, unless
+they are large (`FrameConnection.send`).
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ congested until no more than the lower bound wait."""
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended. Its unanswered requests may or may not have been executed."""
+    """The connection ended. The peer may or may not have executed the unanswered requests."""
 
 
 class FrameConnection(asyncio.Protocol):
     """A connection, with its handshake, framing, keep-alives and backpressure.
 
-    ``dialer`` says whether this side has dialed the connection, and not accepted it. ``on_end`` is
-    called once when the connection ends, before `FrameHandler.lost`. ``accepted`` bounds the bytes
-    of the incomplete frames of all accepted connections together: a connection is closed if its
-    incomplete frame would exceed what is left of the bound. It also bounds what their peers have
-    not read. ``peer`` is the peer's ``host:port``, "?" before the connection is open.
+    ``dialer`` says whether this side has dialed the connection (true) or accepted it (false).
+    ``on_end`` is called once when the connection ends, before `FrameHandler.lost`.
+
+    ``accepted`` has two bounds for all accepted connections of a port together: one for the bytes
+    of their incomplete frames, one for the bytes that their peers have not read. A connection is
+    closed when its incomplete frame makes the sum exceed the first bound.
     """
 
     def __init__(
@@ -67,10 +68,15 @@ class FrameConnection(asyncio.Protocol):
         self.spec = spec
         self.handler = handler
         self.peer = "?"
+        """The peer's ``host:port``, "?" before the connection is open."""
         self.outside: str | None = None
-        """The outside address that was dialed; None: the address that the peer has registered."""
+        """The peer's *outside address*, for clients outside the network of the cluster.
+
+        None if the address was dialed that the peer has registered in ZooKeeper."""
         self.congested = False
+        """Whether too many bytes wait to be written: see `FrameHandler.congested`."""
         self.closed = False
+        """Set when the connection ends, before ``on_end`` and the handler are called."""
         self._dialer = dialer
         self._loop = asyncio.get_running_loop()
         self._paused_by_handler = False
@@ -81,9 +87,9 @@ class FrameConnection(asyncio.Protocol):
         self._slow_readers = SlowReaders() if accepted is None else accepted.slow_readers
         self._incomplete_bytes = 0
         """How many bytes ``accepted`` counts for the incomplete frame of this connection."""
-        # None: the answers to the dialing side may be large, whatever their type.
+        # None: answers of every type may be large.
         large_types = None if dialer else spec.large_requests
-        # Not those of a listener, because ``accepted`` counts what arrives of incomplete frames.
+        # A listener receives no `LongAnswer`: its bytes would not be counted in ``accepted``.
         long_answers = spec.long_answers if dialer else frozenset[int]()
         self._decoder = FrameDecoder(spec, large_types=large_types, long_answers=long_answers)
         self._handshake_done = False
@@ -93,8 +99,8 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing_bytes = 0
         self._last_write_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        """The timer of the present phase: during the handshake its timeout, after the handshake
-        the dialing side's next keep-alive, after `close` the abort."""
+        """The one timer of the connection. During the handshake it is the handshake's timeout,
+        then the dialing side's next keep-alive, and after `close` the abort."""
 
     @property
     def version(self) -> int:
@@ -120,7 +126,7 @@ class FrameConnection(asyncio.Protocol):
 
     @property
     def outside_note(self) -> str:
-        """What an error that names the registered address adds: the outside address, or ""."""
+        """An addition to an error text with the registered address: the outside address, or ""."""
         return "" if self.outside is None else f" (by its outside address {self.outside})"
 
     @property
@@ -140,11 +146,11 @@ class FrameConnection(asyncio.Protocol):
     def send(self, *frames: bytes | memoryview) -> None:
         """Queue whole frames. Each argument is a frame, or the next part of a frame.
 
-        One write sends all frames that are queued during one turn of the event loop. Frames that
-        exceed the bound of the write buffer are written now, so that `congested` is called before
-        the handler sends more. Otherwise one chunk of requests could queue answers of any size
-        (`test_frames_beyond_the_write_buffer_are_written_at_once`). After the connection has ended,
-        this does nothing.
+        One write sends all frames that are queued during one turn of the event loop. But when the
+        queued frames exceed the bound of the write buffer, they are written now, so that
+        `congested` is called before the handler sends more. Otherwise one chunk of requests could
+        queue answers of any size (`test_frames_beyond_the_write_buffer_are_written_at_once`). After
+        the connection has ended, this does nothing.
         """
         if self.closed:
             return
@@ -181,7 +187,7 @@ class FrameConnection(asyncio.Protocol):
         self._update_reading()
 
     def resume_reading(self) -> None:
-        """End `pause_reading`. A congested listener still does not read (`_update_reading`)."""
+        """Undo `pause_reading`. A listener that is congested still does not read."""
         self._paused_by_handler = False
         self._update_reading()
 
@@ -212,17 +218,17 @@ class FrameConnection(asyncio.Protocol):
             if bodies and not self.closed:
                 self.handler.received(bodies)
             if self._decoder.long_answer is not None and not self.closed:
-                self._receive(self._decoder.long_answer)
+                self._receive_rest(self._decoder.long_answer)
         except (ProtocolViolation, MalformedMessage) as error:
             self._abort_after(error)
 
-    def _receive(self, answer: LongAnswer) -> None:
-        """Receive the rest of ``answer`` in its place."""
+    def _receive_rest(self, answer: LongAnswer) -> None:
+        """Receive the rest of ``answer`` into its body; then pass its body to the handler."""
         assert self._transport is not None
         transport = self._transport
 
         def complete() -> None:
-            # Also after `close`: the receiver passes nothing on any more.
+            # Also after `close`: this connection needs `connection_lost` to stop its timer.
             transport.set_protocol(self)
             if not self.closed:
                 self._decoder.long_answer = None
@@ -235,13 +241,13 @@ class FrameConnection(asyncio.Protocol):
         transport.set_protocol(LongAnswerReceiver(self, answer, complete))
 
     def _abort_after(self, error: Exception) -> None:
-        """Close the connection because its peer has sent bytes with this error."""
+        """Close the connection, because what the peer has sent caused ``error``."""
         if not self.closed:
             log.warning("closing %s connection with %s: %s", self.spec.name, self.peer, error)
             self.abort(str(error))
 
     def eof_received(self) -> bool:
-        """Handle that the peer has closed its side. With the result False, asyncio closes ours."""
+        """Handle that the peer has closed its side. Return False: asyncio then closes this side."""
         if self._decoder.mid_frame:
             log.warning(
                 "%s connection with %s ended within a frame; dropping the incomplete frame",
@@ -278,9 +284,9 @@ class FrameConnection(asyncio.Protocol):
         self._decoder.large_types = self.spec.large_requests if allowed else frozenset()
 
     def _count_incomplete(self, size: int) -> None:
-        """Report to ``accepted`` that the incomplete frame has ``size`` bytes now.
+        """Report to ``accepted`` that ``size`` bytes of the incomplete frame have arrived by now.
 
-        Raises ProtocolViolation if it has grown and the sum of all connections exceeds the bound.
+        Raises ProtocolViolation if the frame has grown and the sum of all exceeds the bound.
         """
         change = size - self._incomplete_bytes
         self._incomplete_bytes = size
@@ -334,7 +340,10 @@ class FrameConnection(asyncio.Protocol):
                     self._transport.write(memoryview(part))
 
     def _end(self, reason: str) -> None:
-        """Mark the connection as closed and notify its owners. Do not touch the transport."""
+        """Mark the connection as closed; notify ``on_end`` and the handler.
+
+        This does not close the transport: the callers do that, if it is still open.
+        """
         if self.closed:
             return
         self.closed = True
@@ -354,9 +363,10 @@ class FrameConnection(asyncio.Protocol):
 
     def _loss_reason(self) -> str:
         """Return why the peer has probably closed the connection without an error."""
-        secured = self._transport is not None and self._transport.get_extra_info("ssl_object")
+        transport = self._transport
+        uses_tls = transport is not None and transport.get_extra_info("ssl_object") is not None
         before_hello = self._dialer and not self._handshake_done
-        return loss_reason(before_hello=before_hello, secured=bool(secured))
+        return loss_reason(before_hello=before_hello, secured=uses_tls)
 
     def _abort_handshake(self) -> None:
         self._timer = None
@@ -371,6 +381,7 @@ class FrameConnection(asyncio.Protocol):
 
     def _finish_handshake(self) -> None:
         self._stop_timer()
+        # If a task that awaited the handshake was cancelled, the future is cancelled, too.
         if not self._handshake.done():
             self._handshake.set_result(None)
         if self._dialer:

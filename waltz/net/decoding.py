@@ -14,11 +14,13 @@ _Decoded = TypeVar("_Decoded")
 
 
 def decode_received(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
-    """Return the decoded message; raise MalformedMessage for every exception of ``decode``.
+    """Return what ``decode`` returns for the arguments ``message``.
 
-    An unexpected exception must not end the process: the next process could then get the same
-    message, as a client's request or as a storage's answer, and one process after another would
-    end. The message has changed nothing yet, so it is safe to close only the connection.
+    Raises MalformedMessage for every exception of ``decode``, also for an unexpected one. An
+    unexpected exception must not end the process. The peer could send the same message to the next
+    process, as a client's request or as a storage's answer, and one process after another would
+    end. A message that is not decoded has changed nothing, so it is safe to close only the
+    connection.
     """
     try:
         return decode(*message)
@@ -27,10 +29,10 @@ def decode_received(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
 
 
 def raise_malformed(error: Exception) -> NoReturn:
-    """Raise MalformedMessage for an exception of a decoder, as `decode_received` does.
+    """Raise MalformedMessage for ``error``, an exception of a decoder; log an unexpected one.
 
-    This is for a loop over many messages, in which a call of `decode_received` for each message
-    would be too slow.
+    `decode_received` calls this. A loop over many messages calls it directly, because a call of
+    `decode_received` for each message would be too slow.
     """
     if isinstance(error, MalformedMessage):
         raise error

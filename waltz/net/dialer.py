@@ -25,13 +25,13 @@ class DialRefused(DialFailed):
 
 
 class TlsMismatch(DialFailed):
-    """The peer answered a TLS handshake without TLS."""
+    """This side uses TLS, and the peer seems to use plaintext."""
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Return the host and the port of ``address`` (``host:port``). Raises DialFailed.
 
-    The brackets around an IPv6 address are no part of the host.
+    If the host is an IPv6 address in brackets, it is returned without the brackets.
     """
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -42,8 +42,8 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def connect_problem(error: OSError) -> str:
-    """Return the reason why a connection could not be opened, for an error of asyncio."""
-    # The numbers of gaierror are not those of the operating system, but its text has the reason.
+    """Return why a connection could not be opened, from the exception that asyncio has raised."""
+    # The number of a gaierror is not one of the operating system, but its text has the reason.
     if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     # asyncio's text for other errors repeats the address and omits the reason.
@@ -69,16 +69,17 @@ async def dial(
     context = tls.dialing_context()
     try:
         async with asyncio.timeout(timeout_seconds):
+            tcp_socket = await connect_socket(host, port)
             _, connection = await loop.create_connection(
                 lambda: FrameConnection(spec, handler, dialer=True),
-                sock=await connect_socket(host, port),
+                sock=tcp_socket,
                 ssl=context,
                 server_hostname=(tls.server_name or host) if context else None,
             )
     except TimeoutError as error:
         if error.errno is None:  # `asyncio.timeout` ended the attempt.
             reason = f"no answer within {timeout_seconds:g} s"
-        else:  # The operating system ended the attempt, after a time of its own.
+        else:  # The operating system ended the attempt, because its own time limit was shorter.
             reason = connect_problem(error)
         raise DialFailed(f"cannot reach {address}: {reason}") from error
     except ssl.SSLError as error:

@@ -1,4 +1,7 @@
-"""The callbacks by which a connection passes on its messages and its end."""
+"""The callbacks by which a connection passes on its messages and its end. Touches nothing.
+
+Servers, storages and clients implement them: `waltz.net.rpc` is one example.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ if TYPE_CHECKING:
 class FrameHandler(Protocol):
     """The callbacks of a `FrameConnection`. The connection calls them on the event loop's thread.
 
-    A handler may inherit `ready`, `congested` and `writable`, which do nothing. A handler that
-    awaits `FrameConnection.handshake` needs no `ready`. A handler that limits its requests in
-    flight needs neither `congested` nor `writable`.
+    A handler must define `received` and `lost`. It may inherit the others, which do nothing. A
+    handler that awaits `FrameConnection.handshake` needs no `ready`. A handler that limits its
+    requests in flight needs neither `congested` nor `writable`.
     """
 
     def ready(self, connection: FrameConnection) -> None:
@@ -35,9 +38,9 @@ class FrameHandler(Protocol):
     def congested(self) -> None:
         """Stop sending until `writable`: too many bytes wait to be written.
 
-        This method must not send: it may be called between two parts of one frame.
-        `FrameConnection.close` writes the queued frames first. So it may call `congested` before it
-        calls `lost`.
+        This method must not send: it may be called between two parts of one frame. It may also be
+        called during `FrameConnection.close`, which writes the queued frames before it calls
+        `lost`.
         """
         return
 

@@ -1,8 +1,8 @@
 """Set the TCP options by which a connection notices a vanished peer. Touches one socket.
 
 A peer whose machine or network fails sends nothing that ends its connections. Without these
-options an idle connection stays open forever, and a connection with unacknowledged data until TCP
-gives up, which takes about 15 minutes on Linux.
+options an idle connection stays open forever. A connection with unacknowledged data stays open
+until TCP gives up, which takes about 15 minutes on Linux.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Protocol
 DEAD_PEER_SECONDS = 120
 """A connection ends if its peer acknowledges nothing for this time.
 
-Because of TCP_USER_TIMEOUT, a connection also ends if the process of the peer is alive and does not
-read for this time. So this time must be longer than usual pauses of a process. Such a peer connects
-again and loses nothing."""
+Because of TCP_USER_TIMEOUT, a connection also ends if the peer's process is alive, but reads
+nothing for this time. So this time must be longer than usual pauses of a process. A peer that loses
+its connection in this way connects again and loses no records."""
 
 IDLE_SECONDS = 60
 """TCP probes a connection on which nothing has arrived for this time."""
@@ -34,7 +34,7 @@ _OPTIONS = (
     ("TCP_KEEPCNT", (DEAD_PEER_SECONDS - IDLE_SECONDS) // PROBE_SECONDS),
     ("TCP_USER_TIMEOUT", DEAD_PEER_SECONDS * _MS_PER_SECOND),
 )
-"""The options of the level TCP; a platform lacks some of them."""
+"""The options of the level TCP. Each platform lacks some of them."""
 
 
 class OptionSocket(Protocol):
@@ -46,7 +46,7 @@ class OptionSocket(Protocol):
 
 def set_keep_alive(tcp_socket: OptionSocket) -> None:
     """Let TCP end the connection after `DEAD_PEER_SECONDS` without a sign of the peer."""
-    # If the peer has closed the connection already, the socket is closed; setting options fails.
+    # If the peer has already closed the connection, setting options may fail. That does no harm.
     with contextlib.suppress(OSError, ValueError):
         tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _OPTIONS:

@@ -48,13 +48,13 @@ class LinkHandler(Protocol[OpenedT]):
 class ReconnectingLink(Generic[ConnectionT]):
     """Opens a connection, waits until it is lost, and opens the next one after a backoff.
 
-    Only `mark_useful` resets the backoff: an opened connection may still fail at once. A peer that
-    accepts connections and drops them is therefore dialed less and less often
-    (test_storage_that_accepts_and_drops_is_dialed_with_growing_delays).
+    Only a connection for which `mark_useful` was called resets the backoff: an opened connection
+    may still fail at once. So a peer that accepts connections and drops them is dialed less and
+    less often (test_storage_that_accepts_and_drops_is_dialed_with_growing_delays).
 
     ``name`` starts every log line. ``loss_level`` is the log level for the loss of a useful
-    connection. Other problems are logged as warnings. A problem with the same text as the one
-    before is logged at the level debug.
+    connection. Other problems are logged as warnings. A problem with the same text as the problem
+    before it is logged at the level debug.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class ReconnectingLink(Generic[ConnectionT]):
 
     def stop(self) -> asyncio.Task[None]:
         """Close permanently, without a call of the handler; return the cancelled task."""
+        # Without `self.connection`, `lost` does not call the handler.
         connection, self.connection = self.connection, None
         self.task.cancel()
         if connection is not None:
@@ -127,7 +128,7 @@ class ReconnectingLink(Generic[ConnectionT]):
             connection = await self._handler.open()
         except (DialFailed, RemoteFailure) as error:
             return str(error)
-        # The connection may have ended after it was opened and before this task continued.
+        # The connection may already have ended, between the end of `open` and this line.
         if not self._loss.done():
             log.info("%s: connected", self._name)
             self.connection, self.problem = connection, ""

@@ -1,7 +1,8 @@
 """Accept connections, and log why a connection fails. Touches the network.
 
 A TLS listener looks at a peer's first byte before the TLS handshake. If the peer uses plaintext,
-the log says so. A plaintext listener needs no such look: the frame decoder recognises TLS.
+the log says so. A plaintext listener does not look at the first byte, because the frame decoder
+recognises TLS.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from waltz.protocol import ProtocolSpec
 log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE_SECONDS = 10.0
+"""How long a peer may take to begin a TLS handshake, and again to finish it."""
 _TLS_HANDSHAKE_TYPE = b"\x16"
 """The first byte of a TLS connection: the content type of a handshake record."""
 _BACKLOG = 512
+"""The most peers that wait until the process accepts them."""
 _ACCEPT_PAUSE_SECONDS = 1.0
 """The pause after the system has failed to accept a connection."""
 
@@ -51,6 +54,7 @@ class Listener:
     ) -> None:
         self.spec = spec
         self.port = 0
+        """The number of the port, 0 before `start`."""
         self._new_handler = new_handler
         self._tls = tls
         self._accepted = accepted or AcceptedConnections()
@@ -60,9 +64,9 @@ class Listener:
         self._socket: socket.socket | None = None
         self._connections: set[FrameConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
-        """The tasks that make connections of accepted sockets."""
+        """The tasks of `_open_connection`: each makes a connection of an accepted socket."""
         self._unconnected: set[socket.socket] = set()
-        """The accepted sockets of these tasks that are not part of a connection yet."""
+        """The accepted sockets that have no `FrameConnection` yet."""
 
     def start(self, host: str | None, port: int) -> None:
         """Bind ``host`` (None: all addresses) and listen. Port 0 makes the system choose a port.
@@ -87,7 +91,7 @@ class Listener:
         asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
 
     async def close(self) -> None:
-        """Stop listening and close all connections."""
+        """Stop listening, and close all connections, also those that are being opened."""
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
@@ -179,7 +183,7 @@ class Listener:
         """
         self._opening.discard(task)
         if task.cancelled():
-            # If the socket has a connection, `close`, which has cancelled the task, ends it.
+            # `close` has cancelled the task, and also ends the connection, if there is one already.
             peer_socket.close()
         if peer_socket in self._unconnected:
             self._unconnected.discard(peer_socket)
@@ -191,7 +195,7 @@ class Listener:
         self._accepted.leave()
 
     async def _expect_tls(self, peer_socket: socket.socket) -> None:
-        """Wait for the peer's first byte, and raise OSError if it does not begin TLS."""
+        """Wait for the peer's first byte; raise OSError if it is not the first byte of TLS."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(peer_socket, readable.set)
@@ -203,13 +207,17 @@ class Listener:
         finally:
             loop.remove_reader(peer_socket)
         first = peer_socket.recv(1, socket.MSG_PEEK)
-        # Without any byte, the peer has closed the connection: the TLS handshake reports that.
+        # If ``first`` is empty, the peer has closed the connection: the TLS handshake reports that.
         if first and first != _TLS_HANDSHAKE_TYPE:
             raise OSError("the peer speaks plaintext, but this listener is set to TLS")
 
 
 def _bind(host: str | None, port: int) -> socket.socket:
-    """Return a listening socket that does not block. Without ``host``, it has all addresses."""
+    """Return a listening socket that does not block. Raises OSError.
+
+    If ``host`` is None, the socket listens at all addresses of IPv4, and of IPv6 if the system can
+    listen for both with one socket.
+    """
     if host is None and socket.has_dualstack_ipv6():
         bound = socket.create_server(
             ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True

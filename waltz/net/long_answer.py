@@ -1,9 +1,9 @@
 """Receive the rest of a long answer straight into its place in memory. Touches one socket.
 
-The event loop gives a connection its bytes in chunks. A message of megabytes has many of them: each
-is copied when it is received, and again when all are joined. So for the rest of a long answer,
-`LongAnswerReceiver` takes the place of its connection at the transport, and the transport writes
-into the body of the message.
+The event loop gives a connection its bytes in chunks. A message of megabytes has many chunks. Each
+chunk is copied when it is received, and again when all chunks are joined. To avoid these copies, a
+`LongAnswerReceiver` replaces the connection as the protocol of the transport until the long answer
+is complete. Meanwhile the transport writes the received bytes straight into the body of the answer.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from waltz.protocol.frames import LongAnswer
 class LongAnswerReceiver(asyncio.BufferedProtocol):
     """Receives the rest of ``answer``; then calls ``complete``.
 
-    All other events of the transport are passed on to ``connection``. A transport keeps this object
-    until its next long answer or its end, so it refers to nothing once the answer is complete.
+    All other events of the transport are passed on to ``connection``. The transport may keep this
+    object after the answer is complete, until the next long answer or the end of the connection. So
+    the object then drops its references, above all that to the memory of the answer.
     """
 
     def __init__(
@@ -32,12 +33,12 @@ class LongAnswerReceiver(asyncio.BufferedProtocol):
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the place of the bytes that arrive next."""
+        """Return the part of the body into which the next bytes are written."""
         return self._rest
 
     @override
     def buffer_updated(self, nbytes: int) -> None:
-        """Note that bytes have arrived."""
+        """Note that ``nbytes`` bytes have been written into the body."""
         self._rest = self._rest[nbytes:]
         if not self._rest:
             complete = self._complete
@@ -67,11 +68,14 @@ class LongAnswerReceiver(asyncio.BufferedProtocol):
         self._connection.resume_writing()
 
     def _release(self) -> None:
-        """Refer no longer to the answer and to the connection, which refers to the transport."""
+        """Drop the references to the answer, to ``complete``, and to the connection.
+
+        The connection refers to the transport, which refers to this object.
+        """
         self._rest = memoryview(b"")
         self._connection = asyncio.Protocol()
         self._complete = _do_nothing
 
 
 def _do_nothing() -> None:
-    """Take the place of a call that has been made."""
+    """Do nothing: the value of ``_complete`` after its call."""

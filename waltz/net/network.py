@@ -1,6 +1,7 @@
 """The interface by which a process opens and accepts connections. Touches the network.
 
-Every production process uses the implementation `TcpNetwork`. `waltz.testing` has one in memory.
+Every production process uses the implementation `TcpNetwork`. `waltz.testing` has an implementation
+in memory.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class TcpNetwork:
     async def dial(
         self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig
     ) -> FrameConnection:
-        """See Network."""
+        """See `Network.dial`."""
         return await dial(host, port, spec, handler, tls)
 
     def listener(
@@ -74,7 +75,7 @@ class TcpNetwork:
         tls: TlsConfig,
         accepted: AcceptedConnections | None = None,
     ) -> ListeningPort:
-        """See Network."""
+        """See `Network.listener`."""
         return Listener(spec, new_handler, tls, accepted)
 
 

@@ -1,8 +1,9 @@
 """Notice that the peer of a connection has left while the connection is not read. Touches sockets.
 
-The end of a connection shows when it is read. A server does not read a client while a partition
-has too many open appends, which without a quorum can take hours. Without this check, each client
-that leaves meanwhile would keep its connection, and its place among those that a process accepts.
+A process notices the end of a connection when it reads from the connection. A server does not read
+from a client while a partition has too many open appends. If the partition has no quorum, that can
+last for hours. Without this check, the connection of each client that leaves meanwhile would stay
+open, and would count among the connections that the process accepts.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ CHECK_SECONDS = 1.0
 """How often the peer of a connection that is not read is checked."""
 
 _PEER_CLOSED = getattr(select, "POLLRDHUP", 0)
-"""The event of a peer that has closed its side, also if unread bytes precede the end.
+"""The event of a peer that has closed its side, also if bytes before the end are still unread.
 
-Without this event, which only Linux has, a peer counts as gone after a reset."""
+Only Linux has this event. On other systems, only a peer that has reset the connection is noticed:
+`select.poll` always reports a reset."""
 
 
 class Pollable(Protocol):
@@ -29,7 +31,7 @@ class Pollable(Protocol):
 
 
 def has_left(peer_socket: Pollable) -> bool:
-    """Return whether the peer has closed or reset the connection; reads nothing."""
+    """Return whether the peer has closed or reset the connection. This reads no bytes."""
     poll = select.poll()
     poll.register(peer_socket.fileno(), _PEER_CLOSED)
     return bool(poll.poll(0))
@@ -42,20 +44,23 @@ class PausedPeer:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, transport: asyncio.Transport, left: Callable[[], None]) -> None:
-        """Check the peer of ``transport``, which is not read now, until it is read again.
+    def watch(self, transport: asyncio.Transport, on_left: Callable[[], None]) -> None:
+        """Check the peer of ``transport`` every second, until the transport is read again.
 
-        ``left`` is called if the peer has left; it closes the transport. The timer outlasts short
-        pauses, which a busy server makes a hundred times in a second.
+        The transport must not be read now. ``on_left`` is called if the peer has left, and must
+        close the transport.
+
+        The timer is not cancelled when reading resumes: a busy server pauses a hundred times in a
+        second.
         """
         if self._timer is None and transport.get_extra_info("socket") is not None:
-            self._timer = self._loop.call_later(CHECK_SECONDS, self._check, transport, left)
+            self._timer = self._loop.call_later(CHECK_SECONDS, self._check, transport, on_left)
 
-    def _check(self, transport: asyncio.Transport, left: Callable[[], None]) -> None:
+    def _check(self, transport: asyncio.Transport, on_left: Callable[[], None]) -> None:
         self._timer = None
         if transport.is_closing() or transport.is_reading():
             return
         if has_left(transport.get_extra_info("socket")):
-            left()
+            on_left()
         else:
-            self.watch(transport, left)
+            self.watch(transport, on_left)

@@ -28,6 +28,7 @@ _OPEN_SEQ = -1
 """The sequence number of the first request on a connection."""
 
 _HANDSHAKE_SECONDS = 10.0
+"""How long a storage node may take to send its Hello and to answer the first request."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -47,8 +48,8 @@ class _PortKind:
     """The differences between the storage port and the admin port of a storage node.
 
     ``messages`` is the module that encodes and decodes the messages. ``failure`` is the class of
-    its error answer, ``success`` that of the answer to the first request. ``open_request`` returns
-    the first request, from the cluster's key and number of partitions.
+    the error answer, ``success`` the class of the answer to the first request. ``open_request``
+    returns the first request for the cluster's key and number of partitions.
     """
 
     spec: ProtocolSpec
@@ -80,7 +81,8 @@ _ADMIN_PORT = _PortKind(
 class RpcConnection(FrameHandler):
     """One connection to a storage node. Several requests may wait for answers at the same time.
 
-    Open one with `open_storage` or `open_admin`.
+    Open one with `open_storage` or `open_admin`. ``on_lost`` is called with the reason when the
+    connection ends.
     """
 
     def __init__(self, port: _PortKind, on_lost: Callable[[str], None] | None = None) -> None:
@@ -88,6 +90,7 @@ class RpcConnection(FrameHandler):
         self._on_lost = on_lost
         self._connection: FrameConnection | None = None
         self._pending: dict[int, OnAnswer] = {}
+        """The callbacks of the requests that wait for answers, by sequence number."""
         self._next_seq = 0
         self.closed = False
 
@@ -135,16 +138,19 @@ class RpcConnection(FrameHandler):
         cluster: tuple[uuid.UUID, int],
         network: Network,
     ) -> None:
-        """Connect, and wait until the node has accepted the cluster's key and partition count."""
+        """Connect, and wait until the node has accepted the cluster's key and partition count.
+
+        Raises DialFailed, or RemoteFailure if the node belongs to another cluster.
+        """
         self._connection = await network.dial(*address, self._port.spec, self, tls)
         name = f"{join_address(*address)}{self._connection.outside_note}"
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await self._connection.handshake()
                 opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                # Not `_send`: the connection may have ended immediately after the peer's Hello,
-                # and `_send` would then wait for an answer that never comes. `send_request` fails
-                # at once (test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once).
+                # Not `_send`: the connection may have ended immediately after the peer's Hello, and
+                # then `_send` would never get an answer. `send_request` answers at once with
+                # ConnectionLost (test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once).
                 self.send_request(self._port.open_request(*cluster), _resolver(opened))
                 answer = await opened
         except TimeoutError:
@@ -203,8 +209,9 @@ class RpcConnection(FrameHandler):
             raise RemoteFailure(answer.failure.message)
         if not isinstance(answer, expected):
             self.close()
-            names = type(request).__name__, type(answer).__name__
-            raise ConnectionLost("the peer answered a {} with a {}".format(*names))
+            raise ConnectionLost(
+                f"the peer answered a {type(request).__name__} with a {type(answer).__name__}"
+            )
         return answer
 
     def close(self) -> None:
@@ -227,8 +234,8 @@ class RpcConnection(FrameHandler):
                 answer = decode(body, version)
             except Exception as error:
                 raise_malformed(error)
-            # Outside the `try`: an error in a callback is not a malformed message, and must end a
-            # server.
+            # Outside the `try`: an error in a callback is not a malformed message. It is a defect,
+            # and must end a server.
             on_answer = self._pending.pop(answer.seq_num, None)
             if on_answer is not None:
                 on_answer(answer)
@@ -249,14 +256,14 @@ class RpcConnection(FrameHandler):
         # Encode before the request becomes pending: if the peer's version lacks the request,
         # encoding raises, and a pending request would never be answered.
         parts = self._port.messages.encode_parts(request, self._connection.version)
-        # Of two requests with the same number, one would receive the answer to the other.
+        # If two requests had the same number, one of them would get the answer to the other.
         assert request.seq_num not in self._pending, "sequence numbers of a connection are unique"
         self._pending[request.seq_num] = on_answer
         self._connection.send(*parts)
 
 
 def _resolver(future: asyncio.Future[Any]) -> OnAnswer:
-    """Return the callback that completes ``future`` by an answer or a loss of the connection."""
+    """Return a callback that completes ``future`` with the answer, or with a ConnectionLost."""
 
     def resolve(answer: Any) -> None:
         if future.done():

@@ -1,12 +1,12 @@
 """Bound the memory of what the peers of a port do not read. Touches the event loop and the log.
 
-What a connection queues for a peer that does not read is bounded, but a port may have thousands of
-connections. Together they could use up the memory of the process, which would end the connections
-of all peers. So the process closes some of the slow connections instead. Their peers connect again
-and go on with what they have not received.
+Each connection queues only a bounded number of bytes for a peer that does not read. But a port may
+have thousands of connections. Together their queues could use up the memory of the process. The
+process would then end, and with it the connections of all peers. So the process closes some of the
+slow connections instead. Their peers connect again and go on with what they have not received.
 
-With TLS, bytes that are encrypted and not sent are not counted, because neither asyncio nor uvloop
-tells how many they are. For them there is only the bound of each connection.
+With TLS, bytes that are encrypted but not yet sent are not counted, because neither asyncio nor
+uvloop tells how many there are. Only the bound of each connection holds for such bytes.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ MAX_UNSENT_BYTES = 2 * MAX_FRAME_BYTES
 """The default bound of the unsent bytes: room for two of the longest messages."""
 
 CHECK_SECONDS = 1.0
-"""How often the unsent bytes are added up. A connection that has fallen behind for less than this
-time is not closed: an answer to a fast reader is large, too, and is sent soon."""
+"""The interval at which the unsent bytes are added up. A connection that has been slow for less
+than this time is not closed: a fast reader, too, may request a large answer, but reads it soon."""
 
 LEAST_UNSENT_BYTES = 1 << 18
-"""A connection with no more unsent bytes than this is not slow."""
+"""A connection with at most this number of unsent bytes is not slow."""
 
 
 class Sender(Protocol):
-    """A connection, as far as its unsent bytes matter."""
+    """What `SlowReaders` uses of a connection."""
 
     peer: str
 
@@ -48,9 +48,10 @@ class Sender(Protocol):
 class SlowReaders:
     """The connections of a port whose peers have not read what was sent to them.
 
-    While their unsent bytes exceed ``max_unsent_bytes`` together, those with the most unsent bytes
-    are closed: they are the furthest from the end of their answers. The one with the fewest stays,
-    so that an answer of any size can be sent.
+    A connection is *slow* while more than `LEAST_UNSENT_BYTES` of it are unsent. While the slow
+    connections together exceed ``max_unsent_bytes``, the one with the most unsent bytes is closed:
+    it is the furthest from the end of its answers. Of those that could be closed, the one with the
+    fewest unsent bytes is kept, so that an answer of any size can be sent.
     """
 
     def __init__(self, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
@@ -60,32 +61,33 @@ class SlowReaders:
         self._since: dict[Sender, float] = {}
         """For each connection, the time on the event loop's clock since when it is slow.
 
-        It is infinite if few bytes were unsent at the last check."""
+        The time is infinite if the connection was not slow at the last check."""
         self._timer: asyncio.TimerHandle | None = None
         self._log_interval = LogInterval()
 
     def enter(self, sender: Sender) -> None:
-        """Count the unsent bytes of ``sender`` from now on: they may be many."""
+        """Count the unsent bytes of ``sender``, which is congested, from now on."""
         loop = asyncio.get_running_loop()
         self._since.setdefault(sender, loop.time())
         if self._timer is None:
             self._timer = loop.call_later(CHECK_SECONDS, self._check)
 
     def leave(self, sender: Sender) -> None:
-        """Count ``sender`` no longer: its peer has read enough, or it has ended."""
+        """Stop counting ``sender``: its peer has read enough, or the connection has ended."""
         self._since.pop(sender, None)
         if not self._since and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _check(self) -> None:
+        """Close connections that have been slow for `CHECK_SECONDS`, as far as the bound needs."""
         self._timer = None
         loop = asyncio.get_running_loop()
         unsent = {sender: sender.unsent_bytes for sender in self._since}
         for sender, size in unsent.items():
             if size <= LEAST_UNSENT_BYTES:
-                # It is kept: uvloop does not call `pause_writing` again before all is sent, even if
-                # the connection sends another long answer meanwhile.
+                # The connection stays in `_since`, because it may become slow again without a call
+                # of `enter`: uvloop does not call `pause_writing` again before all bytes are sent.
                 self._since[sender] = math.inf
             elif self._since[sender] == math.inf:
                 self._since[sender] = loop.time()

@@ -1,4 +1,4 @@
-"""Connect to a host that may have several addresses by TCP. Touches the network."""
+"""Connect by TCP to a host that may have several addresses. Touches the network."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from waltz.net.core.addresses import MAX_PORT
 ATTEMPT_SECONDS = 0.25
 """The time that an address has before the next one is tried, too: the value of RFC 8305.
 
-An address that drops packets gives no answer until the caller's time limit has passed. Without this
-bound a host would be unreachable if its first address does so
+An address that drops packets gives no answer at all. If such an address is the first one of a host,
+waiting for its answer would use up the caller's time limit, and the host would be unreachable
 (test_dial_of_a_host_whose_first_address_is_silent_uses_the_second).
 """
 
-_Info = tuple[int, int, int, str, tuple[Any, ...]]
-"""One address of a host, in the form of `socket.getaddrinfo`."""
+_AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+"""One address of a host, in the form of `socket.getaddrinfo`. The family is the first item."""
 
 
 async def connect_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is connected to the first address of ``host`` that answers.
 
-    ``create_connection`` of asyncio can do this, that of uvloop cannot.
+    asyncio's own ``create_connection`` can do this, too, but that of uvloop cannot.
 
     Raises OSError if no address can be connected to, and ValueError or OverflowError if ``host`` or
     ``port`` is not valid. The caller sets the time limit.
     """
     loop = asyncio.get_running_loop()
+    # The addresses to which no attempt has been made yet.
     waiting = deque(_alternating(await _resolve(host, port)))
     attempts: set[asyncio.Task[socket.socket | OSError]] = set()
     problems: list[OSError] = []
@@ -67,12 +68,13 @@ async def open_streams(host: str, port: int) -> tuple[asyncio.StreamReader, asyn
     return await asyncio.open_connection(sock=await connect_socket(host, port))
 
 
-async def _resolve(host: str, port: int) -> Sequence[_Info]:
+async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
     """Return the addresses of ``host``. Raises OSError, ValueError, OverflowError."""
-    if not 0 <= port <= MAX_PORT:  # The resolver would use the lowest 16 bits.
+    if not 0 <= port <= MAX_PORT:  # The resolver would use only the lowest 16 bits.
         raise OverflowError(f"a port is a number from 0 to {MAX_PORT}")
     try:
-        # No thread is needed for a numeric address, and threads may be busy with slow names.
+        # A numeric address needs no thread of the resolver. All threads may be busy with names that
+        # resolve slowly.
         numeric = socket.AI_NUMERICHOST
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric)
     except socket.gaierror:
@@ -80,20 +82,24 @@ async def _resolve(host: str, port: int) -> Sequence[_Info]:
         return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-def _alternating(infos: Sequence[_Info]) -> list[_Info]:
-    """Return the addresses with IPv6 and IPv4 in turn: many hosts have a route for only one."""
-    first = [info for info in infos if info[0] == infos[0][0]]
-    others = [info for info in infos if info[0] != infos[0][0]]
-    turns = chain.from_iterable(zip_longest(first, others))
-    return [info for info in turns if info is not None]
+def _alternating(infos: Sequence[_AddressInfo]) -> list[_AddressInfo]:
+    """Return the addresses with IPv6 and IPv4 in turn.
+
+    The family of the first address stays first. Many hosts have a route for only one family.
+    """
+    first_family = infos[0][0]
+    of_first_family = [info for info in infos if info[0] == first_family]
+    others = [info for info in infos if info[0] != first_family]
+    in_turn = chain.from_iterable(zip_longest(of_first_family, others))
+    return [info for info in in_turn if info is not None]
 
 
-async def _connect(info: _Info) -> socket.socket | OSError:
-    """Return a socket that is connected to one address, or why it could not be connected."""
+async def _connect(info: _AddressInfo) -> socket.socket | OSError:
+    """Return a socket that is connected to one address, or the error if that failed."""
     family, kind, protocol, _, address = info
     try:
         connecting = socket.socket(family, kind, protocol)
-    except OSError as problem:  # The system may lack the family.
+    except OSError as problem:  # The system may lack this address family.
         return _problem_of(address, problem)
     try:
         connecting.setblocking(False)
@@ -101,26 +107,35 @@ async def _connect(info: _Info) -> socket.socket | OSError:
     except OSError as problem:
         connecting.close()
         return _problem_of(address, problem)
-    except BaseException:
+    except BaseException:  # Above all the cancellation by `connect_socket`.
         connecting.close()
         raise
     return connecting
 
 
 def _close_unused(attempt: asyncio.Task[socket.socket | OSError]) -> None:
-    """Close the socket of an attempt that connected after another one had."""
-    if not attempt.cancelled() and not isinstance(result := attempt.result(), OSError):
+    """Close the socket of an attempt that connected before it could be cancelled."""
+    if attempt.cancelled():
+        return
+    result = attempt.result()
+    if not isinstance(result, OSError):
         result.close()
 
 
 def _problem_of(address: tuple[Any, ...], problem: OSError) -> OSError:
-    """Return the error of one address: the text of ``problem`` differs between event loops."""
+    """Return an error with the number of ``problem``, a standard text, and the host's address.
+
+    The text of ``problem`` itself differs between event loops.
+    """
     number = problem.errno or 0
     return OSError(number, os.strerror(number), str(address[0]))
 
 
 def _one_problem(problems: list[OSError]) -> OSError:
-    """Return the error for a host whose addresses all failed; without a number if they differ."""
+    """Return the error for a host whose addresses have all failed.
+
+    If the errors have different numbers, the result has no number, and names all addresses.
+    """
     if len({problem.errno for problem in problems}) == 1:
         return problems[0]
     return OSError("; ".join(f"{problem.filename}: {problem.strerror}" for problem in problems))

@@ -1,12 +1,11 @@
 """TLS settings, and the SSL contexts made from the settings. Touches PEM files.
 
-The rules are those of Waltz 0.13.2 (spec/wire.md section 1), except that a dialing side verifies
-the peer's name:
+The rules are those of Waltz 0.13.2 (spec/wire.md section 1), with one exception, the peer's name:
 
 * A listener without a certificate makes a self-signed certificate when the process starts.
 * A process without a CA accepts every peer.
 * A process with a CA requires from every peer a certificate of that CA. When it dials, it also
-  requires that the certificate contains the peer's name.
+  requires that the certificate contains the peer's name, which 0.13.2 does not require.
 
 A change of the files applies to the next handshake, so that certificates are renewed without a
 restart (test_new_authority_applies_to_new_connections_only). If the changed files cannot be used,
@@ -48,7 +47,7 @@ class _LoadedContext:
 
 
 class _ReloadedContext:
-    """An SSL context that is loaded from files, and loaded again after the files have changed."""
+    """Keeps an SSL context that was loaded from files, and replaces it when the files change."""
 
     __slots__ = ("_loaded", "_stamp")
 
@@ -66,9 +65,9 @@ class _ReloadedContext:
     ) -> _LoadedContext:
         """Return the context of ``files``.
 
-        Call ``load`` at the first call, and when the files have changed since the last call. If a
-        load fails, return the context of the last successful one. Raises TlsConfigError if there is
-        none.
+        Call ``load`` at the first call, and when the files have changed since the last call. If
+        ``load`` fails, return the context of the last load that did not fail. Raises TlsConfigError
+        if no load has succeeded yet.
         """
         stamp = stamp_of(files)
         if self._loaded is None:
@@ -95,7 +94,7 @@ class TlsConfig:
 
     ``certificate`` and ``key`` are PEM files; set both or neither. ``ca`` is a PEM file of trusted
     certificates. If ``ca`` is set, accepted and dialed peers are verified. ``server_name`` is the
-    name that a dialed peer's certificate must contain (None: the dialed host). Set
+    name that a dialed peer's certificate must contain; None: the dialed host. Set
     ``verify_server_name`` to false for peers of 0.13.2, whose certificates need no name.
     """
 
@@ -133,7 +132,9 @@ class TlsConfig:
         return self._dialing.current(self._files(), self._load_dialing).context
 
     def certificate_days_left(self) -> float | None:
-        """Return the days until the certificate of listeners expires, None for plaintext.
+        """Return the days until the listeners' certificate expires, None for plaintext.
+
+        The number is negative after the certificate has expired.
 
         Raises TlsConfigError if the files cannot be used and were never loaded before.
         """
@@ -207,30 +208,41 @@ class TlsConfig:
                 context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         except (OSError, ssl.SSLError, ValueError) as error:
             files = ", ".join(map(str, self._files()))
-            # The text of an OSError that is no SSLError begins with a number, such as [Errno 2].
+            # The text of an OSError begins with a number, such as [Errno 2]; that of an SSLError,
+            # which is an OSError, too, does not.
             why: object = error
             if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
                 why = error.strerror
             raise TlsConfigError(
                 f"cannot use the TLS files ({files}): {why}. They must be readable PEM files"
             ) from None
-        if expires is not None and (left := _days_until(expires)) < _SOON_DAYS:
-            when = f"expires in {left:.1f} days" if left > 0 else f"expired {-left:.1f} days ago"
-            log.warning("TLS certificate %s: %s, renew it", self.certificate, when)
+        if expires is not None:
+            self._warn_of_expiry(_days_until(expires))
         return expires
+
+    def _warn_of_expiry(self, days_left: float) -> None:
+        """Log a warning if the certificate has expired or expires soon."""
+        if days_left >= _SOON_DAYS:
+            return
+        if days_left > 0:
+            when = f"expires in {days_left:.1f} days"
+        else:
+            when = f"expired {-days_left:.1f} days ago"
+        log.warning("TLS certificate %s: %s, renew it", self.certificate, when)
 
 
 PLAINTEXT = TlsConfig(enabled=False)
 
 
 def _refuse_password() -> str:
-    """Raise an error when OpenSSL needs a password.
+    """Raise an error when OpenSSL needs the password of a key.
 
-    Without this callback OpenSSL prompts for it on the terminal, and the process blocks.
+    Without this callback OpenSSL asks for the password on the terminal, and the process blocks.
     """
     raise ValueError("the key is encrypted, and no password can be given: decrypt it")
 
 
 def _days_until(end: datetime.datetime) -> float:
-    left = end - datetime.datetime.now(datetime.UTC)
-    return left.total_seconds() / _SECONDS_PER_DAY
+    """Return the days from now until ``end``, negative after ``end``."""
+    time_left = end - datetime.datetime.now(datetime.UTC)
+    return time_left.total_seconds() / _SECONDS_PER_DAY

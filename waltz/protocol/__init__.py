@@ -7,11 +7,12 @@ admin port.
 * `fields`: the data types inside a message
 * `frames`: framing, handshake, version negotiation
 * `layout`: tables of message fields, from which messages are encoded and decoded
-* `client_server`, `storage`, `admin`: the table of each protocol; the last two also have its
-  messages, as values
+* `client_server`, `storage`, `admin`: the table of each protocol; `storage` and `admin` also define
+  the messages of their protocols, as values
 * `client_messages`: the messages between client and server, as values
-* `client_numbers`: type bytes of these messages, and the versions that introduce them
-* `batches`: the appends of a batch, and their outcomes
+* `client_numbers`: type bytes of the messages between client and server, and the versions that
+  introduce them
+* `batches`: the appends of a batch, and their outcomes, in messages between client and server
 * `failures`: the error answer of a storage node
 * `damaged_ranges`: the damaged records of a storage; `partition_states`: the switches and the state
   of a partition

@@ -40,7 +40,7 @@ class AdminSuccessResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdminFailureResponse:
-    """The request was not executed completely; ``failure`` has the first reason.
+    """The request was not executed completely; ``failure`` is the first error.
 
     If the request is for several partitions, some of them may have been changed.
     """
@@ -107,10 +107,7 @@ class RecordListResponse:
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoRequest:
-    """Request a partition's persisted session.
-
-    The request does not raise the fence (see `waltz.protocol.storage`).
-    """
+    """Request a partition's persisted session. This does not raise the fence (see `storage`)."""
 
     seq_num: int
     partition: int
@@ -230,7 +227,7 @@ class DamagedRecordsResponse:
 class RepairRecordsRequest:
     """Replace damaged records by ``records`` of another replica.
 
-    ``checksum`` is their range checksum, which the other replica has computed.
+    ``checksum`` is the range checksum of ``records``, which the other replica has computed.
     """
 
     seq_num: int
@@ -241,10 +238,11 @@ class RepairRecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class PullRecordsRequest:
-    """Copy records of a peer, another storage, into ``partition``, which must not be available.
+    """Make the node copy records of another storage, its peer, into its own ``partition``.
 
-    ``host`` and ``admin_port`` are the address of the peer's admin port. The partition here must
-    have ``session_id`` as its persisted session, and ``first_id`` as the next id of its log.
+    ``host`` and ``admin_port`` are the address of the peer's admin port. The records are those from
+    ``first_id`` to ``last_id``. The node's partition must not be available. It must have
+    ``session_id`` as its persisted session, and ``first_id`` as the next id of its log.
     """
 
     seq_num: int
@@ -260,7 +258,8 @@ class PullRecordsRequest:
 class PullRecordsResponse:
     """The records up to ``last_id`` are durable.
 
-    ``last_id`` is smaller than the requested one if the copy would take longer than a second.
+    ``last_id`` is smaller than the requested one if the copy of all records would take longer than
+    a second.
     """
 
     seq_num: int

@@ -1,4 +1,8 @@
-"""The appends of a batch, and the outcomes of appends (spec/wire.md sections 9 and 12). Pure."""
+"""The appends of a batch, and the outcomes of appends (spec/wire.md sections 9 and 12). Pure.
+
+`client_messages` has the messages that contain them, and defines the client high-water mark and the
+locks of an append.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,9 @@ MAX_LOCKS = 1 << 16
 """The most locks of one append, and of all appends of a batch together."""
 
 LOG_MARK = -(1 << 63)
-"""A value for the client high-water mark of an append, from version 6 on.
+"""A special value for the client high-water mark of an append, from version 6 on.
 
-The server replaces the value by the log's high-water mark at the time when the append arrives."""
+The server replaces it by the log's high-water mark at the time when the append arrives."""
 
 _OUTCOME = struct.Struct(">bq")
 """A `BatchedOutcome`."""
@@ -31,7 +35,10 @@ _SMALLEST_APPEND_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class BatchedAppend:
-    """One append of a batch, with its locks as hashes."""
+    """One append of a batch. The locks are hashes (`Lock.hash`).
+
+    ``header`` is an int of the application. ``checksum`` is the CRC-32 of ``data``.
+    """
 
     write_locks: tuple[int, ...]
     read_locks: tuple[int, ...]
@@ -52,9 +59,9 @@ class OutcomeKind(IntEnum):
     UNKNOWN = 3
     """The append may be in the log; the client must search the log before it sends it again."""
     AHEAD = 4
-    """The log ends before the mark of the append, so that its locks could not be checked.
+    """The log ends before the append's client high-water mark, so its locks could not be checked.
 
-    Versions before 6 lack this outcome. The append is not in the log and never will be.
+    The append is not in the log and never will be. Versions before 6 lack this outcome.
     """
 
 
@@ -65,9 +72,12 @@ _OUTCOME_KINDS = frozenset(map(int, OutcomeKind))
 class BatchedOutcome:
     """The outcome of one append.
 
-    ``transaction_id`` depends on ``kind``. COMMITTED: the id of the append. REFUSED: the id up to
-    which the client must apply the log before it tries again. AHEAD: the last id of the log.
-    ABSENT, UNKNOWN: -1.
+    The meaning of ``transaction_id`` depends on ``kind``:
+
+    * COMMITTED: the id of the append's transaction
+    * REFUSED: the id up to which the client must apply the log before it sends the append again
+    * AHEAD: the last id of the log
+    * ABSENT, UNKNOWN: -1
     """
 
     kind: OutcomeKind
@@ -94,7 +104,10 @@ class AppendsCodec:
             raise MalformedMessage(f"a batch of {count} appends")
         appends = tuple(_read_append(reader) for _ in range(count))
         check_locks(
-            sum(len(a.write_locks) + len(a.read_locks) + len(a.append_locks) for a in appends)
+            sum(
+                len(append.write_locks) + len(append.read_locks) + len(append.append_locks)
+                for append in appends
+            )
         )
         return appends
 
@@ -119,9 +132,10 @@ class OutcomesCodec:
 
 
 class AppendAnswer(NamedTuple):
-    """The outcome of one append: its request id, the number of an `OutcomeKind`, and an id.
+    """The request id of an append, in four numbers, and the append's outcome.
 
-    ``transaction_id`` is that of `BatchedOutcome`. This is a plain tuple of numbers for speed.
+    ``kind`` is the number of an `OutcomeKind`. ``transaction_id`` has the meaning that
+    `BatchedOutcome` describes. This is a plain tuple of numbers for speed.
     """
 
     client_id: int
@@ -151,7 +165,7 @@ class AnswersCodec:
 
 
 def check_locks(count: int) -> None:
-    """Raise MalformedMessage if ``count``, the locks of one request, exceeds `MAX_LOCKS`."""
+    """Raise MalformedMessage if a request with ``count`` locks has more than `MAX_LOCKS`."""
     if count > MAX_LOCKS:
         raise MalformedMessage(f"{count} locks in one request: at most {MAX_LOCKS} can be taken")
 

@@ -6,10 +6,14 @@ bytes of a typical record. Each record is checked by its server and by each of i
 
 from __future__ import annotations
 
-from fastcrc import crc32 as _variants
+from fastcrc import crc32 as _crc32_variants
 
-crc32 = _variants.iso_hdlc
-"""Return the CRC-32 of bytes; a second argument is the CRC-32 of the bytes before them."""
+# ISO-HDLC is the name of the variant that zlib computes.
+crc32 = _crc32_variants.iso_hdlc
+"""Return the unsigned CRC-32 of bytes.
+
+The optional second argument is the CRC-32 of earlier bytes. The result is then the CRC-32 of the
+earlier bytes and these bytes together."""
 
 
 def as_signed(value: int) -> int:

@@ -6,8 +6,8 @@ table in `client_server` defines how each message is encoded.
 
 A log's *high-water mark* is its last committed transaction id. A *client high-water mark* is the
 last id that the client has processed. A *mount* binds a partition to one connection of a client.
-Over this connection the client appends to the partition and receives its *feed*: the ids of the
-committed transactions, in order.
+Over this connection the client appends to the partition and receives its *feed*: one `FeedData` for
+each committed transaction, in the order of the log.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ class MountState(IntEnum):
 class MountRequest:
     """Mount a partition; if ``fed``, start a feed after ``client_high_water_mark``.
 
-    MountResponse, FeedRequest and FeedSuspended of this feed repeat ``req_id``. ``seq_num`` is the
-    number of the connection, which grows with each connection of the client: after the mount, the
-    server accepts no append or feed request for the partition on the client's older connections.
+    MountResponse, FeedRequest and FeedSuspended of this feed repeat ``req_id``.
+
+    ``seq_num`` is not the sequence number in ``req_id``. It is the number of the connection, and
+    grows with each connection of the client. After the mount, the server accepts no append or feed
+    request for the partition on the client's older connections.
 
     If ``fed`` is false, the server sends no feed before MountResponse. Clients set it to false if
     they learn the outcomes of their appends from `AppendAnswers`. Before version 6 every mount is
@@ -65,9 +67,10 @@ class MountResponse:
 class AppendRequest:
     """Append ``data`` as one transaction. The locks are hashes (`Lock.hash`).
 
-    The server refuses the append if a transaction after ``client_high_water_mark`` took one of its
-    write or read locks. When the append commits, its own transaction takes its write and append
-    locks. ``header`` is an int of the application. ``checksum`` is the CRC-32 of ``data``.
+    The server refuses the append if a transaction after ``client_high_water_mark`` took one of the
+    append's write or read locks. When the append commits, its transaction takes the append's write
+    and append locks. ``header`` is an int of the application. ``checksum`` is the CRC-32 of
+    ``data``.
     """
 
     req_id: ReqId
@@ -84,16 +87,17 @@ class AppendRequest:
 class AnsweredAppendRequest(AppendRequest):
     """An append whose outcome the server sends in `AppendAnswers`.
 
-    ``client_high_water_mark`` may be `batches.LOG_MARK`: the log's mark when the append arrives.
+    ``client_high_water_mark`` may be `batches.LOG_MARK`. Then the locks are checked against the
+    log's high-water mark at the time when the append arrives.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class AppendAnswers:
-    """The outcomes of some `AnsweredAppendRequest` of one client, and the log's high-water mark.
+    """The outcomes of one or more appends of one client, and the log's high-water mark.
 
-    ``req_id`` is that of the first of these appends. The outcomes of committed appends arrive in
-    the order of the log.
+    Each of the appends was an `AnsweredAppendRequest`. ``req_id`` is that of the first of them. The
+    outcomes of committed appends arrive in the order of the log.
     """
 
     req_id: ReqId
@@ -135,7 +139,11 @@ class TransactionDataRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDataResponse:
-    """The data of one transaction. If ``data`` is None, ``error`` has the reason."""
+    """The data of one transaction, and their CRC-32.
+
+    If the server cannot answer, ``data`` is None, ``checksum`` has no meaning, and ``error`` is the
+    reason.
+    """
 
     req_id: ReqId
     transaction_id: int
@@ -178,17 +186,17 @@ class LockFailure:
 
 @dataclass(frozen=True, slots=True)
 class HighWaterMarkRequest:
-    """Request a partition's last committed id."""
+    """Request the high-water mark of a partition."""
 
     req_id: ReqId
 
 
 @dataclass(frozen=True, slots=True)
 class HighWaterMarkResponse:
-    """The last committed id, -1 for an empty log, or -2^63.
+    """The high-water mark, -1 for an empty log, or -2^63 if the server does not know it.
 
-    -2^63 means that the server does not know the mark: it does not own the partition, or has not
-    opened it, or owns it in an older generation than that of ``req_id``.
+    The server does not know the mark of a partition that it does not own, that it has not opened,
+    or that it owns in an older generation than that of ``req_id``.
     """
 
     req_id: ReqId
@@ -235,7 +243,7 @@ class AddPreferredPartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddPreferredPartitionResponse:
-    """Whether the preference was added."""
+    """``result`` says whether the preference was added."""
 
     req_id: ReqId
     result: bool
@@ -251,7 +259,7 @@ class RemovePreferredPartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class RemovePreferredPartitionResponse:
-    """Whether the preference was removed."""
+    """``result`` says whether the preference was removed."""
 
     req_id: ReqId
     result: bool
@@ -276,8 +284,9 @@ class ServerPartitionsHealthStatResponse:
 class RecordsRequest:
     """Request committed records from ``first_id`` on, at most ``max_records`` and ``max_bytes``.
 
-    The answer has the first record even if that alone is larger than ``max_bytes``. If ``first_id``
-    is not committed yet, the server answers when it is committed, or after ``wait_ms``.
+    The answer has the first record even if that record is larger than ``max_bytes``. If
+    ``first_id`` is not committed yet, the server answers when it is committed, but at the latest
+    after ``wait_ms`` milliseconds.
 
     If ``stored`` is true, the server may answer with a `StoredRecordsResponse`.
     """
@@ -317,7 +326,7 @@ class StoredRecordsResponse:
 
 @dataclass(frozen=True, slots=True)
 class HeadersRequest:
-    """Request the headers of committed records from ``first_id`` on."""
+    """Request the headers of at most ``max_headers`` committed records from ``first_id`` on."""
 
     req_id: ReqId
     first_id: int
@@ -342,8 +351,8 @@ class AppendBatchRequest:
     """Append several transactions in order.
 
     Append number *i*, counted from 0, has the sequence number of ``req_id`` plus *i*. An append is
-    refused if a transaction of another request after ``client_high_water_mark`` took one of the
-    append's write or read locks.
+    refused if a transaction after ``client_high_water_mark`` took one of the append's write or read
+    locks. Transactions of the same batch do not count.
     """
 
     req_id: ReqId
@@ -363,9 +372,9 @@ class AppendBatchResponse:
 class RequestDenied:
     """The client has no right to make the request ``req_id``, which had no effect.
 
-    This message answers any request about a partition, also a single append. Each append of a
-    denied batch gets one of these messages. ``error`` says which right is missing, and by which
-    names the server knows the client.
+    This message can answer any request about a partition, also a single append. For a denied batch,
+    the server sends one such message for each append. ``error`` says which right is missing, and by
+    which names the server knows the client.
     """
 
     req_id: ReqId

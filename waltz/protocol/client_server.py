@@ -120,6 +120,7 @@ __all__ = [
     "TransactionDataResponse",
     "decode",
     "encode",
+    "encode_parts",
     "frame",
 ]
 
@@ -165,13 +166,14 @@ class _DataOrErrorCodec:
 
     def read(self, reader: Reader) -> tuple[bytes | None, int, str | None]:
         if BOOLEAN.read(reader):
+            # Null data read as empty data: in the message, None would mean an error.
             return BYTES.read(reader) or b"", INT.read(reader), None
         return None, 0, TEXT.read(reader)
 
 
 @dataclass(frozen=True, slots=True)
 class _DataResponseOnWire:
-    """A TransactionDataResponse whose last three fields are one, so that one codec writes them."""
+    """A TransactionDataResponse with its last three fields in one, for which there is one codec."""
 
     req_id: ReqId
     transaction_id: int
@@ -179,7 +181,7 @@ class _DataResponseOnWire:
 
 
 _SMALLEST_PAIR_BYTES = 5
-"""A pair has an int, which may be the length of an empty text, and a boolean."""
+"""A pair has a key and a boolean. The key is an int, or a text, which begins with an int."""
 
 _PARTITIONS = (Field("partitions", INTS),)
 _TRANSACTION_ID = (Field("transaction_id", LONG),)
@@ -195,8 +197,8 @@ _APPEND = (
 )
 _ERROR_AND_MARK = (Field("error", TEXT), Field("high_water_mark", LONG))
 
-# A layout has a message's class, type byte and fields. The types that other modules use, too, have
-# names in `client_numbers`.
+# A layout has a message's class, type byte and fields. A type byte that other modules use, too, has
+# a name in `client_numbers`.
 _TABLE = MessageTable(
     CLIENT_SERVER,
     (Field("req_id", REQ_ID),),
@@ -379,5 +381,5 @@ def decode(body: bytes, version: int) -> Message:
 
 
 def frame(body: bytes, version: int) -> bytes:
-    """Return the frame of ``body``, a message that is already encoded with its type byte."""
+    """Return the frame of ``body``, a message that is already encoded, with its type byte."""
     return encode_frame(CLIENT_SERVER.magic, version, body)

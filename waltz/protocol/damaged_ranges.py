@@ -24,6 +24,7 @@ class DamagedRange:
 
 
 _RANGE = struct.Struct(">iqq")
+"""A `DamagedRange`."""
 
 
 class _RangesCodec:
@@ -41,3 +42,4 @@ class _RangesCodec:
 
 
 RANGES: Final = _RangesCodec()
+"""The codec of several damaged ranges."""

@@ -22,7 +22,10 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
-    """An error of the storage node. ``message`` is a class name, a colon and a sentence."""
+    """An error of the storage node. ``message`` is a class name, a colon and a sentence.
+
+    Like every text on the wire, ``message`` can be None: then the node gives no reason.
+    """
 
     message: str | None
     stack: tuple[StackFrame, ...] = ()

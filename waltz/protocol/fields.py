@@ -32,7 +32,10 @@ class MalformedMessage(ValueError):
 
 
 class Reader:
-    """A message body, and the position of the next byte to read."""
+    """A message body, and the position of the next byte to read.
+
+    Each method that reads something moves the position behind it.
+    """
 
     __slots__ = ("body", "position")
 
@@ -139,7 +142,7 @@ class TextCodec:
 
 
 class IntsCodec:
-    """An int count, then the ints. A negative count (null) reads as an empty tuple."""
+    """An int count, then the ints. A negative count, which means null, reads as an empty tuple."""
 
     def write(self, out: list[bytes], value: tuple[int, ...]) -> None:
         """Append count and items."""
@@ -147,6 +150,7 @@ class IntsCodec:
 
     def read(self, reader: Reader) -> tuple[int, ...]:
         """Read count and items."""
+        # Not `take_count`, which refuses a negative count.
         count = int(reader.take_numbers(_INT)[0])
         if count * 4 > len(reader.body) - reader.position:
             raise MalformedMessage(f"impossible count: {count}")
@@ -157,7 +161,7 @@ class IntsCodec:
 class MappingCodec:
     """An int count, then that many pairs of a key and its value, in any order.
 
-    A pair has at least ``pair_bytes``.
+    ``pair_bytes`` is the length of the shortest possible pair.
     """
 
     key: Codec
@@ -165,14 +169,14 @@ class MappingCodec:
     pair_bytes: int
 
     def write(self, out: list[bytes], value: dict[Any, Any]) -> None:
-        """Append the pairs in the dict's order."""
+        """Append the count, and the pairs in the dict's order."""
         out.append(_INT.pack(len(value)))
-        for k, v in value.items():
-            self.key.write(out, k)
-            self.value.write(out, v)
+        for pair_key, pair_value in value.items():
+            self.key.write(out, pair_key)
+            self.value.write(out, pair_value)
 
     def read(self, reader: Reader) -> dict[Any, Any]:
-        """Read the pairs."""
+        """Read count and pairs."""
         count = reader.take_count(self.pair_bytes)
         return {self.key.read(reader): self.value.read(reader) for _ in range(count)}
 
@@ -206,10 +210,15 @@ class HeaderCodec:
 
     def write(self, out: list[bytes], value: RecordHeader) -> None:
         """Append 28 bytes."""
-        r = value.req_id
+        req_id = value.req_id
         out.append(
             _HEADER.pack(
-                value.transaction_id, r.client_id, r.generation, r.partition, r.seq, value.header
+                value.transaction_id,
+                req_id.client_id,
+                req_id.generation,
+                req_id.partition,
+                req_id.seq,
+                value.header,
             )
         )
 
@@ -227,7 +236,7 @@ class BatchCodec:
         out += (_INT.pack(value.count), value.wire)
 
     def read(self, reader: Reader) -> RecordBatch:
-        """Read the records without decoding them."""
+        """Read count and records; the records are not decoded."""
         count = int(reader.take_numbers(_INT)[0])
         try:
             batch, end = RecordBatch.parse(reader.body, reader.position, count, len(reader.body))
@@ -253,12 +262,12 @@ class UncheckedBatchCodec(BatchCodec):
 class StoredBatchCodec:
     """An int count, then that many records in their form on disk, as the last field of a message.
 
-    Reading does not check the records.
+    Reading does not check the records: the receiver must do so before it uses them.
     """
 
     def write(self, out: list[bytes], value: StoredBatch) -> None:
         """Append count and records, which are not copied."""
-        # A view of bytes is sent and joined like bytes.
+        # ``raw`` may be a memoryview, which can be joined and sent like bytes.
         out += (_INT.pack(value.count), cast("bytes", value.raw))
 
     def read(self, reader: Reader) -> StoredBatch:
@@ -302,7 +311,7 @@ class OptionalCodec:
 
 
 class SingleRecordCodec:
-    """One record without a count, as a batch of one."""
+    """One record without a count. Its value is a `RecordBatch` of one record."""
 
     def write(self, out: list[bytes], value: RecordBatch) -> None:
         """Append the record."""

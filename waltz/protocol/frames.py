@@ -1,10 +1,13 @@
 """Framing, handshake and version negotiation: chunks of bytes in, message bodies out. Pure.
 
-Each side of a connection sends a Hello immediately, without waiting for the other side. A side that
-has received the Hello of its peer uses the largest version that both sides offer (spec/wire.md
-sections 2 and 3). So an old peer never receives a message that its versions lack
-(test_handshake_chooses_the_largest_common_version). `FrameDecoder` handles the receiving direction
-of a connection: handshake and frames.
+A connection has a *dialer*, the side that opened it, and a *listener*, the side that accepted it.
+Each side sends a Hello immediately, without waiting for the Hello of its peer. Each side then uses
+the largest version that both Hellos offer (spec/wire.md sections 2 and 3). So an old peer never
+receives a message that its versions lack (test_handshake_chooses_the_largest_common_version).
+
+`FrameDecoder` decodes what one side receives. `frame_parts`, `encode_frame` and `encode_hello` make
+the frames that a side sends. A frame has a *head* (magic, version, length of the body) and a
+*body*, which is one message, and whose first byte is the type of the message.
 """
 
 from __future__ import annotations
@@ -22,20 +25,24 @@ from waltz.protocol.client_numbers import (
 from waltz.protocol.fields import TEXT, MalformedMessage, Reader
 
 _HEAD = struct.Struct(">bhi")
+"""The head of a frame: magic, version, length of the body."""
 HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
-"""A longer frame is refused before its body is read: the body could exhaust the memory."""
+"""The limit for the body of a frame. A frame with a longer body is refused before the body is
+received, because the body could exhaust the memory."""
 MAX_SMALL_FRAME_BYTES = 1 << 20
-"""The limit for frames to a listener, except for the types in `ProtocolSpec.large_requests`."""
+"""The limit for bodies to a listener, except for the types in `ProtocolSpec.large_requests`."""
 MAX_RECORD_BYTES = MAX_FRAME_BYTES - (4 << 10)
-"""The most bytes of one record: every message that carries the record alone fits into a frame."""
+"""The most bytes of one record. The rest is room for the other fields of a message: every message
+that has one such record fits into a frame."""
 _UNCOPIED_BYTES = 4 << 10
 """Byte strings of at least this length are sent separately; shorter ones are joined."""
 _LONG_BODY_BYTES = 64 << 10
 """A body of at least this length is joined from its chunks without a further copy."""
 _LONG_ANSWER_BYTES = 256 << 10
-"""A shorter body is not received as a `LongAnswer`, which costs some system calls."""
+"""The least length of a body that is received as a `LongAnswer`. This way of receiving costs some
+system calls, which do not pay for a shorter body."""
 MAX_HELLO_BYTES = 64 << 10
 """The limit for a Hello. It is small, because a peer may be any process until it sends a Hello."""
 
@@ -46,7 +53,10 @@ class ProtocolViolation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSpec:
-    """The properties that distinguish one of the three protocols on the wire."""
+    """The properties that distinguish one of the three protocols on the wire.
+
+    ``dialer_hello`` and ``listener_hello`` are the texts in the Hellos of the two sides.
+    """
 
     name: str
     magic: int
@@ -54,31 +64,31 @@ class ProtocolSpec:
     dialer_hello: str
     listener_hello: str
     large_requests: frozenset[int] = frozenset()
-    """The types of the messages to the listening side that may exceed `MAX_SMALL_FRAME_BYTES`."""
+    """The types of the messages to the listener that may exceed `MAX_SMALL_FRAME_BYTES`."""
     long_answers: frozenset[int] = frozenset()
-    """The types of the messages to the dialing side that may be received as a `LongAnswer`.
+    """The types of the messages to the dialer that may be received as a `LongAnswer`.
 
-    Their decoders give out no long field of the body but as a view."""
+    The body of a `LongAnswer` is a bytearray, not bytes. So a message of these types must have no
+    field of type bytes: its long field is a memoryview of the body."""
 
     def limited_to(self, *versions: int) -> ProtocolSpec:
-        """Return the same protocol with only ``versions``: tests use it as an older peer."""
+        """Return the same protocol with only ``versions``, for tests that play an older peer."""
         return replace(self, versions=versions)
 
     def hello(self, dialer: bool) -> bytes:
-        """Return the Hello frame of the dialing or the listening side."""
+        """Return the Hello frame of the dialer, or of the listener if ``dialer`` is false."""
         return encode_hello(self.versions, self.dialer_hello if dialer else self.listener_hello)
 
 
+# Each protocol has message types of its own: the same number may have different meanings.
 STORAGE_APPEND_TYPE = 6
-"""The message type of an append to a storage."""
-REPAIR_TYPE = 22
-"""The message type of a request to repair records, on the admin port of a storage."""
+"""The message type of an append, in the storage protocol."""
 STORED_LIST_TYPE = 22
-"""The message type of a storage's answer with records in their form on disk."""
+"""The message type of an answer with records in their form on disk, in the storage protocol."""
+REPAIR_TYPE = 22
+"""The message type of a request to repair records, in the admin protocol."""
 
 _APPENDS = frozenset((APPEND_TYPE, APPEND_BATCH_TYPE, ANSWERED_APPEND_TYPE))
-_STORAGE_APPENDS = frozenset((STORAGE_APPEND_TYPE,))
-_REPAIRS = frozenset((REPAIR_TYPE,))
 
 CLIENT_SERVER = ProtocolSpec(
     "client/server",
@@ -86,8 +96,8 @@ CLIENT_SERVER = ProtocolSpec(
     (0, 1, 2, 3, 4, 5, 6, 7),
     "Waltz Client",
     "Waltz Server",
-    _APPENDS,
-    frozenset((STORED_RECORDS_TYPE,)),
+    large_requests=_APPENDS,
+    long_answers=frozenset((STORED_RECORDS_TYPE,)),
 )
 STORAGE = ProtocolSpec(
     "storage",
@@ -95,8 +105,8 @@ STORAGE = ProtocolSpec(
     (0, 1, 2, 3),
     "Waltz Storage Client",
     "Waltz Storage Server",
-    _STORAGE_APPENDS,
-    frozenset((STORED_LIST_TYPE,)),
+    large_requests=frozenset((STORAGE_APPEND_TYPE,)),
+    long_answers=frozenset((STORED_LIST_TYPE,)),
 )
 ADMIN = ProtocolSpec(
     "storage admin",
@@ -104,14 +114,15 @@ ADMIN = ProtocolSpec(
     (0, 1, 2, 3),
     "Waltz Storage Admin Client",
     "Waltz Storage Admin Server",
-    _REPAIRS,
+    large_requests=frozenset((REPAIR_TYPE,)),
 )
 
 
 def frame_parts(magic: int, version: int, body: Sequence[bytes]) -> list[bytes]:
-    """Return one frame as byte strings to send in order.
+    """Return one frame as byte strings, which the caller sends in order.
 
-    Short strings are joined, so that few remain. Long strings of ``body`` are not copied.
+    ``body`` has the parts of the body. Short parts are joined, so that few remain. Long parts are
+    not copied.
     """
     parts: list[bytes] = []
     short = [_HEAD.pack(magic, version, sum(map(len, body)))]
@@ -127,15 +138,14 @@ def frame_parts(magic: int, version: int, body: Sequence[bytes]) -> list[bytes]:
 
 
 def encode_frame(magic: int, version: int, *body: bytes) -> bytes:
-    """Return one frame whose body is the given parts; a frame without a body is a keep-alive."""
+    """Return one frame, whose body has the given parts. A frame without a body is a keep-alive."""
     return b"".join((_HEAD.pack(magic, version, sum(map(len, body))), *body))
 
 
 def frame_head(data: bytes, position: int) -> tuple[int, int, int, int] | None:
-    """Return magic, version, start and end of the frame at ``position``, in this order.
+    """Return magic, version, body start and body end of the frame that begins at ``position``.
 
-    Start and end are the positions of the frame's body in ``data``. Return None if ``data`` has
-    only a part of the frame.
+    Start and end are positions in ``data``. Return None if ``data`` has only a part of the frame.
     """
     start = position + HEAD_BYTES
     if len(data) < start:
@@ -145,7 +155,7 @@ def frame_head(data: bytes, position: int) -> tuple[int, int, int, int] | None:
 
 
 def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
-    """Return a Hello frame. Its own version is always 0, and its body has no message type."""
+    """Return a Hello frame. The version in its head is always 0. Its body has no message type."""
     parts = [struct.pack(f">i{len(versions)}h", len(versions), *versions)]
     TEXT.write(parts, text)
     return encode_frame(HELLO_MAGIC, 0, *parts)
@@ -154,8 +164,8 @@ def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
 def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
     """Return the versions that the peer offers, and its text; raises MalformedMessage."""
     reader = Reader(body)
-    n = reader.take_count(2)
-    versions = struct.unpack(f">{n}h", reader.take(2 * n))
+    count = reader.take_count(2)
+    versions = struct.unpack(f">{count}h", reader.take(2 * count))
     text = TEXT.read(reader)
     reader.finish()
     return versions, text
@@ -170,11 +180,12 @@ class LongAnswer:
 
 
 class FrameDecoder:
-    """Decodes the received bytes of one connection: first the handshake, then frames.
+    """Decodes the received bytes of one connection: first the Hello, then the frames.
 
-    Chunks may end anywhere in a frame. The chunks of a long frame are joined only once. Of a long
-    message whose type is one of ``long_answers``, the caller receives the rest: see
-    `FrameDecoder.long_answer`.
+    Chunks may end anywhere in a frame. The chunks of a long frame are joined only once.
+
+    If a long message has one of the types ``long_answers``, the decoder does not get all its bytes:
+    it sets `FrameDecoder.long_answer`, and its caller receives the rest of the message.
     """
 
     def __init__(
@@ -189,12 +200,14 @@ class FrameDecoder:
         self.large_types = large_types
         """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types.
 
-        A listener sets `ProtocolSpec.large_requests` or an empty set, and may change it later.
+        A dialer allows all types. A listener sets `ProtocolSpec.large_requests` or an empty set,
+        and may replace one by the other later.
         """
         self.long_answer: LongAnswer | None = None
-        """The long message of which the rest is to arrive, usually None.
+        """The long message whose rest the caller must receive now, usually None.
 
-        The caller receives the rest, sets this to None, and only then calls `feed` again."""
+        The caller sets this to None after it has received the rest, before it calls `feed` again.
+        """
         self._long_answers = long_answers
         self.version: int | None = None
         """The agreed version, None before the peer's Hello."""
@@ -202,7 +215,7 @@ class FrameDecoder:
         """The text of the peer's Hello, None before the Hello."""
         self._max_frame_bytes = max_frame_bytes
         self._limit = MAX_HELLO_BYTES
-        """The limit for the length of a body in the present phase."""
+        """The limit for the length of a body: that of a Hello, later that of a frame."""
         self._chunks: list[bytes] = []
         """The chunks of an incomplete frame. The first one begins with the frame's head."""
         self._buffered = 0
@@ -210,7 +223,9 @@ class FrameDecoder:
         self._needed = HEAD_BYTES
         """The number of bytes that ``_chunks`` must have before they are parsed again."""
         self._is_long = False
-        """Whether ``_chunks`` are a part of one long frame, of which ``_needed`` is the length."""
+        """Whether the incomplete frame is a long one, whose head has been checked.
+
+        ``_needed`` is then the length of the whole frame, with its head."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Parse received bytes, and return the message bodies that are now complete.
@@ -240,13 +255,13 @@ class FrameDecoder:
                 or version != self.version
                 or not 0 <= length <= self._limit
             ):
-                # For speed, only an unusual head gets the complete check: that of a wrong frame, or
-                # that of the handshake, during which `version` is None.
+                # Usually this quick check suffices. It finds a wrong head, and also the head of a
+                # Hello, before which `version` is None: the complete check decides.
                 self._check_head(chunk[position : position + HEAD_BYTES])
             frame_bytes = HEAD_BYTES + length
             end = position + frame_bytes
             if end > end_of_data:
-                # Only a part of the frame has arrived. Parse it again when all of it has arrived.
+                # Only a part of the frame has arrived.
                 self._expect_rest(chunk, position, length)
                 break
             if length:
@@ -278,23 +293,24 @@ class FrameDecoder:
         return encode_frame(self.spec.magic, self.version)
 
     def _expect_rest(self, chunk: bytes, position: int, length: int) -> None:
-        """Choose how the frame at ``position`` is received, whose body of ``length`` is incomplete.
+        """Choose how to receive the rest of an incomplete frame, which begins at ``position``.
 
-        Raises ProtocolViolation.
+        ``length`` is the length of its body in bytes. Raises ProtocolViolation if a message of this
+        type may not be so long.
         """
         frame_bytes = HEAD_BYTES + length
         self._needed = frame_bytes
         arrived = len(chunk) - position - HEAD_BYTES
         if length > MAX_SMALL_FRAME_BYTES and self.large_types is not None:
-            # Check the message type of a large frame before its body is received: later the memory
-            # is in use already. The type is the first byte of the body. If it has not arrived, wait
-            # only for this byte.
+            # Check the message type of a large frame now: after the whole body has arrived, it
+            # would be too late to protect the memory. The type is the first byte of the body. If
+            # this byte has not arrived, parse again as soon as it arrives.
             if arrived:
                 self._check_large_frame(chunk[position + HEAD_BYTES], length)
             else:
                 self._needed = HEAD_BYTES + 1
-        # The head of a long frame is not parsed again, except that of a Hello, or of a frame whose
-        # type must still be checked.
+        # `feed` does not parse the head of a long frame again. So a Hello is never a long frame,
+        # and neither is a frame whose type must still be checked.
         self._is_long = (
             length >= _LONG_BODY_BYTES and self._needed == frame_bytes and self.version is not None
         )
@@ -307,16 +323,21 @@ class FrameDecoder:
             self._begin_long_answer(chunk[position + HEAD_BYTES :], length)
 
     def _begin_long_answer(self, arrived: bytes, length: int) -> None:
-        """Let the caller receive the rest of a body of ``length`` bytes."""
+        """Make the caller receive the rest of a body of ``length`` bytes.
+
+        ``arrived`` are the first bytes of the body.
+        """
         body = bytearray(length)
         body[: len(arrived)] = arrived
         self.long_answer = LongAnswer(body, len(arrived))
+        # The next chunk begins with the head of the next frame.
         self._needed, self._is_long = HEAD_BYTES, False
 
     def _split_long_frame(self) -> tuple[bytes, bytes]:
-        """Return the body of a long frame, which is complete, and the bytes after the frame.
+        """Return the body of the long frame in ``_chunks``, and the bytes after the frame.
 
-        The body is copied only once: joining all chunks first would copy it twice.
+        The frame is complete now. Its body is copied only once: if all chunks were joined first,
+        cutting the body out would be a second copy.
         """
         first, *others, last = self._chunks
         last_bytes = len(last) - (self._buffered - self._needed)
@@ -325,27 +346,25 @@ class FrameDecoder:
         return b"".join(parts), last[last_bytes:]
 
     def _check_head(self, head: bytes) -> None:
-        """Raise ProtocolViolation if the first bytes of a frame are wrong in this phase."""
+        """Raise ProtocolViolation if ``head`` is wrong for a Hello, or later for a frame."""
         magic, version, length = _HEAD.unpack(head)
         in_handshake = self.version is None
-        expected = (HELLO_MAGIC, 0) if in_handshake else (self.spec.magic, self.version)
-        if magic != expected[0]:
+        expected_magic = HELLO_MAGIC if in_handshake else self.spec.magic
+        expected_version = 0 if in_handshake else self.version
+        if magic != expected_magic:
             if magic == HELLO_MAGIC and not in_handshake:
                 raise ProtocolViolation("a second Hello")
             raise ProtocolViolation(_describe_foreign_peer(head, self.spec))
-        if version != expected[1]:
+        if version != expected_version:
             raise ProtocolViolation(
                 f"frame of version {version} on a {self.spec.name} connection that agreed on "
-                f"version {expected[1]}"
+                f"version {expected_version}"
             )
         if not 0 <= length <= self._limit:
             raise ProtocolViolation(f"frame length {length} is outside 0..{self._limit}")
 
     def _check_large_frame(self, message_type: int, length: int) -> None:
-        """Raise ProtocolViolation if a message of this type may not be so long.
-
-        This is checked before the body is received, because the body could exhaust the memory.
-        """
+        """Raise ProtocolViolation if messages of this type may not be large."""
         assert self.large_types is not None
         if message_type not in self.large_types:
             raise ProtocolViolation(
@@ -354,7 +373,7 @@ class FrameDecoder:
             )
 
     def _choose_version(self, body: bytes) -> None:
-        """Handle the peer's Hello: choose the largest version that both sides offer."""
+        """Choose the largest version that both Hellos offer. Raises ProtocolViolation."""
         try:
             offered, self.peer_text = decode_hello(body)
         except MalformedMessage as error:
@@ -370,7 +389,7 @@ class FrameDecoder:
 
 
 def _describe_foreign_peer(head: bytes, spec: ProtocolSpec) -> str:
-    """Return which protocol the peer seems to use, by its first bytes."""
+    """Return an error text: which protocol the peer seems to use, by its first bytes."""
     if head[:2] == b"\x16\x03":
         return "the peer speaks TLS, but this side is set to plaintext"
     if head[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):

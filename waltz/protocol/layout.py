@@ -45,8 +45,9 @@ class Field:
 class Layout:
     """One message: its class, its type byte, its fields in order, its first version.
 
-    The attributes of the class have the same order, because `MessageTable.decode` passes them by
-    position. The fields of the table's prefix precede ``fields``.
+    The attributes of the class must have the same order as the fields, because
+    `MessageTable.decode` passes their values by position. In the bytes and in the class, the fields
+    that all messages of the table have (the ``prefix`` of `MessageTable`) precede ``fields``.
     """
 
     message: type
@@ -59,8 +60,9 @@ class Layout:
 class _Form:
     """The form of a message in one protocol version.
 
-    One struct packs and unpacks the *head*: the type byte and the numbers that directly follow it.
-    This is for speed: a server encodes a request and decodes an answer for each storage and batch.
+    The *head* of a message is the type byte and the numbers that directly follow it. One struct
+    packs or unpacks the whole head. This is for speed: a server encodes a request and decodes an
+    answer for each storage and batch.
     """
 
     message: type
@@ -69,7 +71,7 @@ class _Form:
     head_values: Callable[[Any], tuple[Any, ...]]
     """Returns the numbers of a message's head."""
     fields: tuple[tuple[Field, Codec | None], ...]
-    """The fields after the head, each with the codec of the version; None: the field is absent."""
+    """The fields after the head, each with its codec; None: the version lacks the field."""
 
 
 def _form_of(layout: Layout, version: int) -> _Form:
@@ -82,7 +84,7 @@ def _form_of(layout: Layout, version: int) -> _Form:
         names.append(field.name)
         formats.append(codec.layout.format.removeprefix(">"))
     if len(names) < 2:
-        # `attrgetter` returns a tuple only for two names or more.
+        # The head is only the type byte: `attrgetter` returns a tuple only for two names or more.
         names, formats = [], []
     return _Form(
         layout.message,
@@ -94,7 +96,11 @@ def _form_of(layout: Layout, version: int) -> _Form:
 
 
 class MessageTable:
-    """Encodes and decodes the messages of one protocol. ``prefix`` begins every message."""
+    """Encodes and decodes the messages of one protocol.
+
+    ``prefix`` has the fields that every message has directly after its type byte. ``layouts`` has
+    one entry for each message.
+    """
 
     def __init__(
         self, spec: ProtocolSpec, prefix: tuple[Field, ...], layouts: Iterable[Layout]
@@ -110,13 +116,16 @@ class MessageTable:
         """The forms used so far, by type byte and version."""
 
     def encode(self, message: Any, version: int) -> bytes:
-        """Return the whole frame of ``message``; raises UnsupportedByPeer."""
+        """Return the whole frame of ``message``.
+
+        Raises UnsupportedByPeer if ``version`` lacks the message, or a field that is not absent.
+        """
         return b"".join(self.encode_parts(message, version))
 
     def encode_parts(self, message: Any, version: int) -> list[bytes]:
         """Return the frame in parts, which the caller sends in order. Long parts are not copied.
 
-        Raises UnsupportedByPeer.
+        Raises UnsupportedByPeer as `encode` does.
         """
         layout = self._by_class[type(message)]
         if layout.since > version:
@@ -138,7 +147,10 @@ class MessageTable:
         return frame_parts(self._spec.magic, version, out)
 
     def decode(self, body: bytes, version: int) -> Any:
-        """Return the message in ``body``; raises MalformedMessage."""
+        """Return the message in ``body``, which begins with the type byte.
+
+        Raises MalformedMessage.
+        """
         if not body:
             raise MalformedMessage("empty message")
         type_byte = body[0]
@@ -149,7 +161,7 @@ class MessageTable:
                 raise MalformedMessage(f"unknown message type: {type_byte}")
             form = self._add_form(layout, version)
         if not form.fields and len(body) == form.head.size:
-            # Most answers of storages have no field after the head: this is for speed only.
+            # A shortcut for speed: most answers of storages have no field after the head.
             return form.message(*form.head.unpack(body)[1:])
         reader = Reader(body)
         _, *values = reader.take_numbers(form.head)
@@ -159,7 +171,7 @@ class MessageTable:
         return form.message(*values)
 
     def _add_form(self, layout: Layout, version: int) -> _Form:
-        """Keep the form of a message in ``version``, which is used for the first time."""
+        """Make and keep the form of a message that is used for the first time in ``version``."""
         form = self._forms[layout.type_byte, version] = _form_of(layout, version)
         return form
 

@@ -16,7 +16,10 @@ class Lock:
     id: int
 
     def __post_init__(self) -> None:
-        """Raise TypeError for a wrong type; the traceback shows where the lock was made."""
+        """Raise TypeError for a wrong type.
+
+        The check is here, not in `hash`, so that the traceback shows where the lock was made.
+        """
         if not isinstance(self.name, str):
             raise TypeError(
                 f"the name of Lock({self.name!r}, {self.id!r}) is {self.name!r}: it must be a str"
@@ -29,7 +32,7 @@ class Lock:
 
     def hash(self) -> int:
         """Return the lock's form on the wire, a signed 32-bit integer."""
-        return as_signed(_string_hash(self.name) ^ _fold(self.id))
+        return as_signed(_java_string_hash(self.name) ^ _java_long_hash(self.id))
 
 
 def lock_hashes(locks: tuple[Lock, ...] | list[Lock]) -> tuple[int, ...]:
@@ -37,16 +40,17 @@ def lock_hashes(locks: tuple[Lock, ...] | list[Lock]) -> tuple[int, ...]:
     return tuple(lock.hash() for lock in locks)
 
 
-def _string_hash(text: str) -> int:
-    """Return what ``String.hashCode`` of Java returns, as an unsigned integer."""
+def _java_string_hash(text: str) -> int:
+    """Return what ``String.hashCode`` of Java returns, as an unsigned 32-bit integer."""
+    # Java hashes the UTF-16 code units, of which some characters have two.
     raw = text.encode("utf-16-be", "surrogatepass")
     value = 0
-    for unit in struct.unpack(f">{len(raw) // 2}H", raw):
-        value = (31 * value + unit) & 0xFFFF_FFFF
+    for code_unit in struct.unpack(f">{len(raw) // 2}H", raw):
+        value = (31 * value + code_unit) & 0xFFFF_FFFF
     return value
 
 
-def _fold(number: int) -> int:
-    """Return what ``Long.hashCode`` of Java returns, as an unsigned integer."""
+def _java_long_hash(number: int) -> int:
+    """Return what ``Long.hashCode`` of Java returns, as an unsigned 32-bit integer."""
     bits = number & 0xFFFF_FFFF_FFFF_FFFF
     return (bits ^ (bits >> 32)) & 0xFFFF_FFFF

@@ -61,6 +61,7 @@ class _SwitchCodec:
 
 
 _STATE = struct.Struct(">iqqqqqbb")
+"""A `PartitionState`."""
 
 
 class _StatesCodec:

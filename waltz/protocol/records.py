@@ -30,7 +30,7 @@ _LENGTH_OFFSET = WIRE_HEAD.size - _LENGTH.size
 _BETWEEN_DATA = struct.Struct(">Iq20xI")
 """All bytes between the data of two records: the checksum, then the next record's head.
 
-Of the head, request id and header are skipped (``20x``)."""
+Of the head, only transaction id and data length are read: ``20x`` skips request id and header."""
 
 WIRE_OVERHEAD_BYTES = WIRE_HEAD.size + _CHECKSUM.size
 """Bytes that a record adds to its data on the wire."""
@@ -48,7 +48,10 @@ def checksum(data: bytes) -> int:
 
 
 def wrapped(number: int) -> int:
-    """Return ``number`` as a signed 32-bit sequence number: the smallest follows the largest."""
+    """Return ``number`` as a signed 32-bit sequence number.
+
+    After the largest such number follows the smallest.
+    """
     return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
@@ -113,13 +116,13 @@ class Record:
 
     def encode(self) -> bytes:
         """Return the wire form (spec/wire.md section 2)."""
-        r = self.req_id
+        req_id = self.req_id
         head = WIRE_HEAD.pack(
             self.transaction_id,
-            r.client_id,
-            r.generation,
-            r.partition,
-            r.seq,
+            req_id.client_id,
+            req_id.generation,
+            req_id.partition,
+            req_id.seq,
             self.header,
             len(self.data),
         )
@@ -130,9 +133,12 @@ class Record:
 class RecordBatch:
     """Consecutive records in wire form: the unit in which appends are written and replicated.
 
-    Invariant: ``wire`` is exactly ``count`` well-formed records. Only a batch that
-    `fields.UncheckedBatchCodec` decoded may break this invariant, until `mismatch` has checked the
-    batch. The sender set the transaction ids: the receiver must check that they are consecutive.
+    Invariant: ``wire`` is exactly ``count`` well-formed records. There is one exception: a batch
+    that `fields.UncheckedBatchCodec` decoded may break this invariant until `mismatch` has checked
+    the batch.
+
+    The sender of a batch has set the transaction ids. The receiver must check that they are
+    consecutive.
     """
 
     count: int
@@ -193,15 +199,17 @@ class RecordBatch:
         The ids must be consecutive from ``first_id``, each record's data must match its checksum,
         and no bytes may follow the last record
         (test_stored_batch_with_a_changed_bit_fails_at_its_record).
+
+        If the bytes end early, the first record that is not complete is wrong. If bytes follow the
+        last record, that record is wrong.
         """
-        # For speed, one `_BETWEEN_DATA` reads the checksum of a record and the id and data length
-        # of the next record. The first record has no checksum before it, and the last has no head
-        # after it: zero bytes take their places.
+        # For speed, one `_BETWEEN_DATA` reads the checksum of a record together with the id and the
+        # data length of the next record. Before the first record there is no checksum, and after
+        # the last one there is no head: zero bytes stand in for both.
         padded = b"".join((bytes(_CHECKSUM.size), self.wire, bytes(WIRE_HEAD.size)))
         unpack = _BETWEEN_DATA.unpack_from
         _, transaction_id, length = unpack(padded)
         start = _BETWEEN_DATA.size
-        # If the bytes end early, or more bytes follow, the record checked last is wrong.
         expected = first_id
         try:
             for expected in range(first_id, first_id + self.count):
@@ -212,11 +220,12 @@ class RecordBatch:
                 transaction_id, length, start = next_id, next_length, end + _BETWEEN_DATA.size
         except struct.error:
             return expected
-        # After the last record, ``start`` is behind the head that the padding supplied. That is the
-        # end of ``padded``, unless more bytes follow the record.
+        # After the last record, ``start`` is behind the zero bytes that stand in for a head. That
+        # is the end of ``padded``, unless other bytes follow the record.
         return None if start == len(padded) else expected
 
     def __len__(self) -> int:
+        """Return the number of records, not of bytes."""
         return self.count
 
     def first_id(self) -> int:

@@ -1,7 +1,7 @@
 """Messages between server and storage (spec/wire.md sections 6 and 10). Pure.
 
-Every message begins with the id of the store session, a sequence number, and the partition. An
-answer has the sequence number of its request. ``offline`` marks requests of an offline recovery
+Every message begins with the id of a store session, a sequence number, and the partition. An answer
+has the sequence number of its request. ``offline`` marks requests of an offline recovery
 (spec/behaviour.md section 11).
 
 A *store session* is a server's exclusive right to write the replicas of one partition. Each session
@@ -37,7 +37,7 @@ from waltz.protocol.stored import StoredBatch
 NO_SEQ = -2
 """The sequence number of a request that has no connection yet.
 
-The sender sets the sequence number when it chooses the connection.
+The sender replaces it when it chooses the connection.
 """
 
 BOUNDED_LISTS_SINCE = 1
@@ -50,7 +50,7 @@ STORED_LISTS_SINCE = 2
 """The first version that reads records in their form on disk."""
 
 TRUNCATE_BELOW_MARK_SINCE = 3
-"""The first version that distinguishes a truncation below the low-water mark from any other."""
+"""The first version that has a separate request for a truncation below the low-water mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,15 @@ class SetLowWaterMarkRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class TruncateRequest(_Message):
-    """Remove all records after ``transaction_id``. The answer has the last id that remains.
+    """Remove all records after ``transaction_id``.
 
-    From version `TRUNCATE_BELOW_MARK_SINCE` on, a storage refuses to truncate its log below its
-    low-water mark by this request, because the records up to the mark are normally committed;
-    `TruncateBelowMarkRequest` is for the exception. In older versions, this request is also used
-    for the exception, so a storage cannot refuse it in general (spec/wire.md section 10).
+    The answer is a MaxTransactionIdResponse with the last id that remains.
+
+    The records up to the low-water mark are normally committed. So from version
+    `TRUNCATE_BELOW_MARK_SINCE` on, a storage refuses to truncate its log below this mark by this
+    request. `TruncateBelowMarkRequest` is for the exception. In older versions, servers use this
+    request for the exception, too, so a storage cannot refuse it in general (spec/wire.md section
+    10).
     """
 
     transaction_id: int
@@ -119,10 +122,12 @@ class TruncateRequest(_Message):
 class TruncateBelowMarkRequest(_Message):
     """Remove all records after ``transaction_id``, although it is below the low-water mark.
 
-    A session persists its mark on the storages before it opens. If a session wrote the mark and
-    never opened, the records up to the mark may not be committed. Only a server can know this. With
-    ``low_water_mark``, the server names the mark that it has read from this storage and knows to be
-    such a mark. A storage that has another mark by now refuses the request.
+    The answer is that of a TruncateRequest.
+
+    A session persists its low-water mark on the storages before it opens. If the session never
+    opened, records up to this mark are perhaps not committed. Only a server can know that a session
+    never opened. ``low_water_mark`` is the mark of that session, which the server has read from
+    this storage. A storage that has another mark by now refuses the request.
     """
 
     transaction_id: int
@@ -131,7 +136,7 @@ class TruncateBelowMarkRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest(_Message):
-    """Append ``records``; their ids must continue those of the log."""
+    """Append ``records``. The id of the first one must be the next id of the log."""
 
     records: RecordBatch
     offline: bool = False
@@ -139,12 +144,15 @@ class AppendRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class SuccessResponse(_Message):
-    """The request was executed, and its effect is durable."""
+    """The request was executed, and its effect is durable.
+
+    This answers an OpenRequest, a SetLowWaterMarkRequest or an AppendRequest.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FailureResponse(_Message):
-    """The request was not executed; ``failure`` has the reason."""
+    """The request was not executed; ``failure`` has the reason. This can answer any request."""
 
     failure: RpcFailure
 
@@ -216,7 +224,10 @@ class RecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordListResponse(_Message):
-    """Consecutive records; the list stops at the first absent id."""
+    """Consecutive records; the list stops at the first absent id.
+
+    This also answers a BoundedRecordListRequest or a CommittedRecordListRequest.
+    """
 
     records: RecordBatch
 
@@ -225,7 +236,7 @@ class RecordListResponse(_Message):
 class BoundedRecordListRequest(_Message):
     """Request records from ``first_id`` on, at most ``max_records`` and ``max_bytes``.
 
-    The answer has the first record even if that alone is larger than ``max_bytes``.
+    The answer has the first record even if that record is larger than ``max_bytes``.
     """
 
     first_id: int

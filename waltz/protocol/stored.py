@@ -1,8 +1,8 @@
 """Records in the form of segment files, for readers that check the records themselves. Pure.
 
-A record has the same fields as on the wire. On disk, the checksum of the data precedes the data,
-and the record ends with a second checksum, of all its bytes before. Source: spec/disk.md section
-3.2.
+A record has the same fields as on the wire, with two differences. The checksum of the data precedes
+the data, and the record ends with a second checksum, that of all bytes of the record before this
+checksum. Source: spec/disk.md section 3.2.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + _CHECKSUM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Unchecked records: ``raw`` has ``count`` records, unless one of its bytes is damaged."""
+    """Unchecked records: ``raw`` has the bytes of ``count`` records, which may be damaged."""
 
     count: int
     raw: bytes | memoryview
 
     def first(self, count: int) -> StoredBatch:
-        """Return the first ``count`` records, whose lengths must be undamaged."""
+        """Return the first ``count`` records.
+
+        The caller must have checked these records: their data lengths are used here.
+        """
         position = 0
         for _ in range(count):
             (length,) = _LENGTH.unpack_from(self.raw, position + _LENGTH_OFFSET)

@@ -1,7 +1,7 @@
 """The parts that every process needs: settings, logging, signals, HTTP port, metrics, memory.
 
 Touches the process itself, its settings file, its HTTP port and the user's profiles. The
-package has no code about logs or replicas.
+package has no code about transactions or replicas.
 
 * `core`: types of values, names of settings, timers, metrics in JSON (pure)
 * `configuration`: typed settings from a YAML file and environment variables

@@ -38,7 +38,7 @@ def local_command(directory: Path, *words: str) -> str:
 
 
 def cluster_file_at(path: Path) -> Path:
-    """Return the file at ``path``; for the directory of a local cluster, its description."""
+    """Return the description of a local cluster; ``path`` is its path, or that of its directory."""
     return path / CLUSTER_FILE if path.is_dir() else path
 
 
@@ -49,16 +49,16 @@ def read_cluster_file(path: Path) -> ClusterFile:
     """
     file = cluster_file_at(path)
     try:
-        described = json.loads(file.read_text())
+        content = json.loads(file.read_text())
     except FileNotFoundError as problem:
         if file.name != CLUSTER_FILE:
             raise BadClusterFile(f"cannot read {file}: {problem.strerror}") from problem
-        running = file.parent / LOCAL_DIRECTORY
-        if (running / CLUSTER_FILE).exists():
-            # The path may be the directory in which `waltz local up` was run. Another start there
-            # would make a second cluster.
+        below = file.parent / LOCAL_DIRECTORY
+        if (below / CLUSTER_FILE).exists():
+            # The path may be the directory in which `waltz local up` was run. So do not suggest
+            # another `up`: with this directory, it would make a second cluster.
             raise BadClusterFile(
-                f"cannot read {file}: {problem.strerror}; the local cluster is in {running}: name "
+                f"cannot read {file}: {problem.strerror}; the local cluster is in {below}: name "
                 "that directory"
             ) from problem
         raise BadClusterFile(
@@ -68,8 +68,8 @@ def read_cluster_file(path: Path) -> ClusterFile:
     except OSError as problem:
         raise BadClusterFile(f"cannot read {file}: {problem.strerror}") from problem
     except (ValueError, RecursionError):
-        described = None  # Not JSON: refused below, like other JSON.
-    match described:
+        content = None  # The file is not JSON. It is refused below, like JSON of another form.
+    match content:
         case {"zookeeper": str(zookeeper), "root": str(root), "tls": bool(tls)}:
             return ClusterFile(zookeeper, root, tls)
     raise BadClusterFile(f"{file} is not the {CLUSTER_FILE} of a local cluster")

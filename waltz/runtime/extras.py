@@ -1,7 +1,7 @@
 """Name the extra of the distribution that has to be installed when one of its libraries is missing.
 
-The distribution is ``waltz-log``. Without an extra it has the client alone. Touches the installed
-packages, which it imports or looks up.
+The distribution is ``waltz-log``. Without an extra it installs the libraries of the client alone.
+Touches the installed packages, which it imports or looks up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def needs_extra(user: str, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package.startswith("waltz"):
-            raise  # a module of the distribution itself: a defect, which no extra repairs
+            raise  # A module of the distribution itself is missing, which no extra can mend.
         raise _missing(user, package, extra) from None
 
 
@@ -59,14 +59,15 @@ def import_quickly(module: str) -> ModuleType:
 
 
 def run_main(module: str, program: str, extra: str) -> None:
-    """Call ``main`` of a module. If a library of ``extra`` is missing, exit with a one-line error.
+    """Import ``module`` and call its ``main``.
 
-    Console scripts are installed even without ``extra``, so its libraries may be missing.
+    If a library of ``extra`` is missing, end the process with a one-line error. The command
+    ``program`` itself is installed even without the extra.
     """
     try:
         with needs_extra(f"{program}: the command", extra):
             main = import_quickly(module).main
-        main()  # It may raise ExtraMissing, too, when it imports modules that need an extra.
+        main()  # May raise ExtraMissing, too, when it imports modules that need another extra.
     except ExtraMissing as missing:
         sys.exit(str(missing))
 

@@ -37,8 +37,8 @@ class _PeerErrorLogger(logging.LoggerAdapter[logging.Logger]):
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         """Log ``exc_info``, the error that aiohttp reports by ``msg``."""
-        # A UnicodeError is the peer's, too: aiohttp copies bytes of a bad request to its answer,
-        # and fails if the bytes are not text.
+        # A peer can also cause a UnicodeError: aiohttp copies bytes of a bad request to its answer,
+        # and fails if these bytes are not text.
         if isinstance(exc_info, HttpProcessingError | ConnectionError | UnicodeError):
             reason = " ".join(str(exc_info).split())[:_LONGEST_REASON]
             self.warning(f"{msg}: %s", *args, reason)
@@ -57,8 +57,8 @@ async def serve_http(
 ) -> AsyncIterator[int | None]:
     """Serve HTTP while the context is open; yield the port in use, None if ``port`` is None.
 
-    Without a ``host``, all addresses of this machine are served. The system chooses a port for 0.
-    The path ``/ready`` exists only with ``readiness``. Raises ListenFailed.
+    If ``host`` is None, listen at all addresses of this machine. Port 0 makes the system choose a
+    port. The path ``/ready`` exists only with ``readiness``. Raises ListenFailed.
     """
     if port is None:
         yield None
@@ -86,7 +86,7 @@ def _application(
     health: Health,
     readiness: Health | None,
 ) -> web.Application:
-    """Return the handlers of all paths; see `serve_http`."""
+    """Return the application with the handlers of all paths; see `serve_http`."""
 
     async def ping(_: web.Request) -> web.Response:
         return web.Response(text="pong\n")

@@ -58,10 +58,11 @@ def favour_size() -> None:
 
 
 async def collect_every(seconds: float) -> None:
-    """Examine all objects that are not frozen every ``seconds``, until this task is cancelled.
+    """Run a full garbage collection every ``seconds``, until this task is cancelled.
 
-    Failed requests leave cycles that have few objects, and large buffers of their connections.
-    Python counts only objects, so it would find such cycles after hundreds of megabytes.
+    Failed requests leave cycles of few objects that refer to large buffers of their connections.
+    Python counts only objects, not bytes: by itself, it would collect such cycles only after they
+    use hundreds of megabytes.
     """
     while True:
         await asyncio.sleep(seconds)
@@ -87,18 +88,18 @@ def _set_malloc(parameters: Mapping[int, int]) -> None:
 
 
 def _freeze() -> None:
-    """Let the garbage collector never examine the objects that exist now."""
+    """Exclude the objects that exist now from all later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 def _collect_rarely() -> None:
-    """Let the garbage collector run less often, and never examine the objects that exist now.
+    """Make the garbage collector run less often, and exclude the objects that exist now.
 
-    The collector finds cycles of objects. Failed connections and exceptions leave cycles; all other
-    objects of a server or a storage are freed by their reference counts. By default, Python 3.11
-    runs the collector after 700 new objects, which is every few appends, and its full runs examine
-    every module and every cached record.
+    The collector is needed only for cycles of objects, which failed connections and exceptions
+    leave. All other objects of a server or a storage are freed by their reference counts. By
+    default, Python 3.11 runs the collector after 700 new objects, which is every few appends. Its
+    full runs examine every module and every cached record.
     """
     _freeze()
     gc.set_threshold(_YOUNG_OBJECTS, _YOUNG_RUNS, _MIDDLE_RUNS)

@@ -2,8 +2,11 @@
 
 Touches nothing. The declaration of a metric has the function that reads the metric, its name in
 Prometheus, and its name in the JSON of Waltz 0.13.2. The documentation's page of metrics is
-generated from these declarations. `ProcessMetrics` is a collector of prometheus_client: it reads
-plain counters when Prometheus requests the metrics. So an append updates only plain counters.
+generated from these declarations.
+
+A process counts in plain attributes of its own objects. `ProcessMetrics`, a collector of
+prometheus_client, reads them only when the metrics are requested. So an append does no more than
+change these attributes.
 """
 
 from __future__ import annotations
@@ -49,9 +52,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricSource(Generic[SubjectT]):
-    """One value of a metric: how ``read`` gets it from a subject, its name and kind in JSON.
+    """One value of a metric. ``read`` returns the present value for a subject.
 
-    In Prometheus, ``label`` distinguishes the values of one `MetricFamily`.
+    ``name`` and ``kind`` are those in JSON. In Prometheus, ``label`` distinguishes the values of
+    one `MetricFamily`.
     """
 
     name: str
@@ -64,8 +68,9 @@ class MetricSource(Generic[SubjectT]):
 class MetricFamily(Generic[SubjectT]):
     """A metric of Prometheus, and the sources of its values.
 
-    A family with more than one source has a ``label_name``: the label that tells its values apart.
-    ``to_prometheus`` converts a value in JSON to the value for Prometheus.
+    ``name``, ``kind`` and ``meaning`` are those in Prometheus. A family with more than one source
+    has a ``label_name``: the name of the label that distinguishes the values. ``to_prometheus``
+    converts a value in JSON to the value for Prometheus.
     """
 
     name: str
@@ -136,7 +141,7 @@ def histogram(
     json: str,
     read: Callable[[SubjectT], Timer],
 ) -> MetricFamily[SubjectT]:
-    """Return a metric of durations; see `gauge`."""
+    """Return a metric of durations in seconds; see `gauge`."""
     return MetricFamily(name, Kind.HISTOGRAM, meaning, (MetricSource(json, JsonKind.TIMER, read),))
 
 
@@ -157,8 +162,9 @@ def certificate_left(name: str, read: Callable[[SubjectT], float | None]) -> Met
 class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
     """The metrics of a running process and its partitions.
 
-    If ``partitions`` is set, it returns the present partitions whenever the metrics are read.
-    Otherwise the process calls `add_partition` and `remove_partition`.
+    There are two ways to keep the partitions up to date. If ``partitions`` is set, it is called
+    whenever the metrics are read, and returns the present partitions. Otherwise the process calls
+    `add_partition` and `remove_partition`.
     """
 
     def __init__(
@@ -180,7 +186,7 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
 
     @property
     def json(self) -> JsonMetrics:
-        """The same values in the JSON forms of 0.13.2."""
+        """The same metrics, with the present partitions, in the JSON forms of 0.13.2."""
         self._update()
         return self._json
 
@@ -215,7 +221,7 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
         return metrics
 
     def _update(self) -> None:
-        """Add and remove partitions so that they are those that ``partitions`` returns now."""
+        """Add and remove partitions, so that the metrics have those that ``partitions`` returns."""
         if self._read_partitions is None:
             return
         current = dict(self._read_partitions())
@@ -264,10 +270,10 @@ def _add_samples(
 
 
 def accepts_exposition(accept: str) -> bool:
-    """Return whether a client gets a Prometheus format: ``accept`` names one, and not JSON.
+    """Return whether a request gets the metrics in a format of Prometheus.
 
-    ``accept`` is the Accept header of a request. Any other request, also one that accepts
-    everything, gets the JSON of 0.13.2.
+    ``accept`` is the Accept header of the request. It must name such a format, and must not name
+    JSON. Any other request, also one that accepts everything, gets the JSON of 0.13.2.
     """
     return "application/json" not in accept and any(
         media_type in accept for media_type in _PROMETHEUS_MEDIA_TYPES
@@ -282,7 +288,7 @@ def exposition(metrics: list[Metric], accept: str) -> tuple[bytes, str]:
 
 @dataclass(frozen=True)
 class _CollectedMetrics(Collector):
-    """Metrics that were collected before, as the encoder of prometheus_client needs them."""
+    """Metrics that are already collected, as a collector: the encoder takes only collectors."""
 
     metrics: list[Metric]
 

@@ -15,10 +15,12 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-# The class ClickException, the base class of all errors of the command line: BadParameter is a
-# UsageError, which is a ClickException. It is not imported by name, because newer versions of typer
-# have a copy of click, and older ones use click itself: only typer's own names are in both.
+# ClickException, the base class of all errors of the command line: BadParameter is a UsageError,
+# which is a ClickException. The class cannot be imported by name: older versions of typer use that
+# of click, and newer versions have a copy of click. Only names of typer itself are in both.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
+
+# Patterns in the messages of pydantic and click, and the words that replace them.
 _PLAIN_WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -41,7 +43,7 @@ _HELP_ERROR_CLASS = "NoArgsIsHelpError"
 
 
 class _OneLine:
-    """Ends the program with one line on standard error if the command line is wrong."""
+    """The base of the classes below: a wrong command line ends the program with one line."""
 
     program = "waltz"
     """The name that the line begins with."""
@@ -98,15 +100,16 @@ def one_line_command(program_name: str) -> type[TyperCommand]:
 def _show(program: str, error: Any) -> int:
     """Print the error; return the exit status."""
     if type(error).__name__ == _HELP_ERROR_CLASS:
-        # The only output of several lines: the help.
+        # The text of this error is the help, the only output that has several lines.
         error.show()
         return int(error.exit_code)
     context = getattr(error, "ctx", None)
-    # A message of several lines comes from a list of possible values.
+    # Join the lines: a message with a list of possible values has several.
     text = _plain(" ".join(str(error.format_message()).split()))
     if context is not None:
-        # A suggestion (`Did you mean ...?`) needs no semicolon.
-        text += f"{'' if text.endswith('?') else ';'} see: {context.command_path} --help"
+        # No semicolon after a suggestion, such as `Did you mean ...?`.
+        separator = "" if text.endswith("?") else ";"
+        text += f"{separator} see: {context.command_path} --help"
     print(f"{program}: {text}", file=sys.stderr)  # noqa: T201
     return int(error.exit_code)
 

@@ -1,6 +1,6 @@
 """A parser of command lines that prints an error as one line. Touches the standard streams.
 
-For programs that must not import typer before they know what to do.
+Programs use it that must not import typer, because importing typer takes time and memory.
 """
 
 from __future__ import annotations

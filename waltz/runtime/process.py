@@ -25,9 +25,9 @@ _SOFTWARE_ERROR = 70
 
 
 def set_up_logging(*, verbose: bool) -> None:
-    """Log to standard error, with times.
+    """Log to standard error, with times; with ``verbose``, also at the level DEBUG.
 
-    Of the libraries that log much, log only warnings and errors.
+    Some libraries log much. Only their warnings and errors are logged.
     """
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
@@ -51,10 +51,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def run_loop(
     main: Coroutine[Any, Any, None], *, tune_memory: Callable[[], None] = favour_speed
 ) -> None:
-    """Run ``main`` to its end, on uvloop if that is installed; ``tune_memory`` is called before.
+    """Call ``tune_memory``; then run ``main`` to its end, on uvloop if that is installed.
 
     An unexpected exception in a callback of the event loop, or in a task that was passed to
-    `fail_stop_on_error`, ends the process with exit code 70. An OSError there is only logged.
+    `fail_stop_on_error`, ends the process with exit code 70. An OSError there is only logged. An
+    exception of ``main`` itself is raised.
     """
     if not __debug__:
         main.close()

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 PROFILE_VARIABLE = "WALTZ_PROFILE"
-"""The variable that names a profile. Callers read it; `find_profile` does not."""
+"""The variable that names a profile. Callers of `find_profile` read it, and pass the name."""
 
 AS_DECLARED = "as declared"
 """The ``tls`` of a profile that follows what the servers have declared in ZooKeeper."""
 
 
 class BadProfile(ValueError):
-    """A profile does not exist, or the file of profiles cannot be used. The text says which."""
+    """A profile does not exist, or the file of profiles cannot be used. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +45,26 @@ class Profiles:
     used: str | None = None
 
     def add(self, name: str, profile: Profile) -> Self:
-        """Return the profiles with a new or replaced one."""
+        """Return the profiles with ``profile`` as ``name``, which may exist already."""
         return replace(self, profiles={**self.profiles, name: profile})
 
     def use(self, name: str | None) -> Self:
-        """Return the profiles with ``name`` in use. Raises BadProfile."""
+        """Return the profiles with ``name`` in use (None: none). Raises BadProfile."""
         if name is not None:
             self.named(name)
         return replace(self, used=name)
 
     def remove(self, name: str) -> Self:
-        """Return the profiles without ``name``; none is in use if it was. Raises BadProfile."""
+        """Return the profiles without ``name``. If it was in use, none is in use then.
+
+        Raises BadProfile if there is no such profile.
+        """
         self.named(name)
         others = {other: profile for other, profile in self.profiles.items() if other != name}
         return replace(self, profiles=others, used=None if name == self.used else self.used)
 
     def named(self, name: str) -> Profile:
-        """Return a profile. Raises BadProfile."""
+        """Return the profile ``name``. Raises BadProfile if there is none."""
         if name not in self.profiles:
             known = ", ".join(sorted(self.profiles)) or "none"
             raise BadProfile(
@@ -96,22 +99,25 @@ def read_profiles(path: Path) -> Profiles:
 
 
 def write_profiles(path: Path, profiles: Profiles) -> None:
-    """Replace the file by one rename, so that a reader never sees half of it. Raises BadProfile."""
-    described: dict[str, Any] = {
+    """Write ``profiles`` into the file at ``path``. Raises BadProfile.
+
+    A rename replaces the whole file at once, so that a reader never sees a part of the text.
+    """
+    content: dict[str, Any] = {
         "used": profiles.used,
         "profiles": {name: asdict(profile) for name, profile in sorted(profiles.profiles.items())},
     }
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(described, indent=2) + "\n")
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
         temporary.replace(path)
     except OSError as problem:
         raise BadProfile(f"cannot write the profiles to {path}: {problem.strerror}") from problem
 
 
 def find_profile(name: str | None, environment: Mapping[str, str] = os.environ) -> Profile | None:
-    """Return the profile ``name``. Without a name, return the profile in use, None if none is.
+    """Return the profile ``name``; if that is None or "", the profile in use, or None.
 
     Raises BadProfile.
     """
@@ -125,7 +131,7 @@ def _decode(value: Any) -> Profiles:
 
     If the profile in use is not among them, no profile is in use.
     """
-    described = {
+    profiles = {
         str(name): Profile(
             str(fields["zookeeper"]),
             str(fields["root"]),
@@ -136,4 +142,4 @@ def _decode(value: Any) -> Profiles:
         for name, fields in value["profiles"].items()
     }
     used = value["used"]
-    return Profiles(described, used if used in described else None)
+    return Profiles(profiles, used if used in profiles else None)

@@ -58,9 +58,8 @@ class Service(Generic[S]):
     """A process: its command, the texts of its help, its settings and its main function.
 
     ``summary`` is the first paragraph of the help. ``stopping`` is the paragraph about stopping the
-    process. ``serve`` runs until its event is set, then stops cleanly. ``expected`` are more errors
-    that end the process with their text and status 1, besides those of settings, ports, TLS and
-    ZooKeeper.
+    process. ``serve`` runs until its event is set, then stops cleanly. An error of ``expected``
+    ends the process with its text and status 1, as do errors of settings, ports, TLS and ZooKeeper.
     """
 
     command: str
@@ -74,17 +73,18 @@ class Service(Generic[S]):
 def run_service(service: Service[Any]) -> None:
     """Run the process by its command line; exit with status 1 if it cannot run."""
     app = typer.Typer(add_completion=False)
-    # A class of commands that print each error as one line, instead of as a box of typer.
-    command_class = one_line_command(service.command)
-    app.command(cls=command_class, help=service.summary, epilog=_epilog(service))(_verb(service))
+    command = app.command(
+        cls=one_line_command(service.command), help=service.summary, epilog=_epilog(service)
+    )
+    command(_main_of(service))
     app(prog_name=service.command)
 
 
-def _verb(service: Service[Any]) -> Callable[..., None]:
-    """Return the function of the command, from which typer makes the command line."""
+def _main_of(service: Service[Any]) -> Callable[..., None]:
+    """Return the function that typer calls; typer reads the options from its signature."""
     expected: tuple[type[Exception], ...] = (*_EXPECTED, *service.expected)
 
-    def verb(
+    def main(
         file: Annotated[
             Path | None,
             typer.Argument(
@@ -93,7 +93,7 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
             ),
         ] = None,
         verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
-        _version: Version = False,  # `show_version` has handled it before.
+        _version: Version = False,  # `show_version` has already handled this option.
     ) -> None:
         set_up_logging(verbose=verbose)
         try:
@@ -102,7 +102,7 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
             print(f"{service.command}: {error}", file=sys.stderr)  # noqa: T201
             raise typer.Exit(1) from None
 
-    return verb
+    return main
 
 
 async def _serve(service: Service[S], config: S) -> None:

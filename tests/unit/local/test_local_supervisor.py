@@ -148,7 +148,7 @@ async def test_process_that_is_not_running_is_not_killed() -> None:
     cluster.running["storage/0"] = None
 
     async def kill(name: str) -> dict[str, str | None]:
-        return await supervisor._handle(cast(LocalCluster, cluster), Control.KILL, name, stop)
+        return await supervisor._execute(cast(LocalCluster, cluster), Control.KILL, name, stop)
 
     assert await kill("server/0") == {"error": None}
     response = await kill("storage/0")
@@ -220,7 +220,7 @@ async def test_start_that_fails_is_answered_with_its_error() -> None:
             raise OSError(28, "No space left on device")
 
     cluster = Full()
-    answer = await supervisor._handle(
+    answer = await supervisor._execute(
         cast(LocalCluster, cluster), Control.START, "server/0", asyncio.Event()
     )
     assert answer == {"error": "[Errno 28] No space left on device"}

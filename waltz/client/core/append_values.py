@@ -57,8 +57,9 @@ class Outcome(Enum):
 
 
 class AppendResult(NamedTuple):
-    """The outcome of an append. ``token`` is the object that the caller passed with the append, or None
-    if the caller itself keeps the outcome.
+    """The outcome of an append. ``token`` is the object that the caller passed with the append.
+
+    It is None in an outcome that this object itself keeps.
 
     The meaning of ``number`` depends on the outcome:
 

@@ -28,17 +28,22 @@ _FORMAT = 1
 
 
 class PlanError(ValueError):
-    """A shape is impossible or not that of the existing cluster, or a plan cannot be read."""
+    """A shape is impossible, or is not that of the existing cluster; or a plan cannot be read.
+
+    Also raised for a directory that cannot be created, and for an unknown process.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The numbers of partitions and processes.
 
-    With ``tls``, storages and servers use TLS with self-signed certificates. ``host`` is the
-    IPv4 address of this machine, or its name, on which all processes listen, and by which others
-    dial them. Raises PlanError if no process can dial the host or if it is not of IPv4, and if a
-    number is below 1.
+    With ``tls``, storages and servers use TLS with self-signed certificates. ``host`` is an IPv4
+    address of this machine, or a name of it. All processes listen on ``host``, and other processes
+    dial them by it.
+
+    Raises PlanError if no process can dial ``host``, if it is an IPv6 address, or if a number is
+    below 1.
     """
 
     partitions: int = 4
@@ -111,7 +116,7 @@ class ServerPorts:
 class LocalClusterPlan:
     """A local cluster's shape and its ports.
 
-    The ports never change, because ZooKeeper knows a storage by its address.
+    The ports never change: the metadata in ZooKeeper name a storage by its address.
     """
 
     shape: Shape
@@ -162,12 +167,12 @@ class LocalClusterPlan:
     @property
     def storage_names(self) -> tuple[str, ...]:
         """The names of the storages: ``storage/0`` and so on."""
-        return tuple(f"storage/{i}" for i in range(len(self.storages)))
+        return tuple(f"storage/{index}" for index in range(len(self.storages)))
 
     @property
     def server_names(self) -> tuple[str, ...]:
         """The names of the servers: ``server/0`` and so on."""
-        return tuple(f"server/{i}" for i in range(len(self.servers)))
+        return tuple(f"server/{index}" for index in range(len(self.servers)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -254,7 +259,7 @@ def server_settings(
         "server.jetty.port": ports.http,
         "server.ports.file": str(layout.ports_file(name)),
         "server.tls.enabled": plan.shape.tls,
-        # On one machine, a longer delay would not reduce the load, and would slow recovery.
+        # On one machine, a longer delay would not reduce the load, but would delay a recovery.
         "storage.maxRetryInterval": _LONGEST_RETRY_MS,
     }
 
@@ -262,9 +267,10 @@ def server_settings(
 def end_times(
     known: Mapping[str, float], pids: Mapping[str, int | None], now: float
 ) -> dict[str, float]:
-    """Return when each process that does not run was found to have ended, in seconds since 1970.
+    """Return when the end of each process that does not run was noticed, in seconds since 1970.
 
-    ``known`` are the times found before; a process whose end is found now has ended at ``now``.
+    ``known`` are the times that were noticed before. An end that is noticed now has the time
+    ``now``.
     """
     return {name: known.get(name, now) for name, pid in pids.items() if pid is None}
 

@@ -51,7 +51,8 @@ class AccessRules:
     def without_grant(self, grant: Grant) -> AccessRules:
         """Return these rules without ``grant``.
 
-        Partitions of ``grant`` are cut out of the ranges of the same name and right.
+        Partitions of ``grant`` are cut out of the grants with the same name and right. What remains
+        of such a grant before and after these partitions becomes a grant of its own.
         """
         kept: list[Grant] = []
         for old in self.grants:
@@ -110,4 +111,5 @@ class AccessRules:
 
 
 def _rules(grants: Iterable[Grant]) -> AccessRules:
+    """Return rules with ``grants``, sorted and without duplicates."""
     return AccessRules(tuple(sorted(set(grants))))

@@ -2,10 +2,11 @@
 
 ``waltz cluster metadata restore`` makes these znodes again from a backup: the identity of the
 cluster, its storages, the assignment of partitions to storages, the access rules, what the servers
-have declared about TLS, and the outside addresses. A backup also has the metadata of each
-partition. They change with each store session, so they are not written back.
-`waltz.admin.core.rescue` rebuilds them from what the storages have, and only compares the result
-with the backup.
+have declared about TLS, and the outside addresses.
+
+A backup also has the metadata of each partition. These are not written back, because they change
+with each store session. `waltz.admin.core.rescue` rebuilds them from what the storages have, and
+only compares the result with the backup.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ class BadBackup(ValueError):
 class ClusterBackup:
     """The contents of a cluster's znodes.
 
-    They were read one after the other, so a znode may be newer than one that was read before it.
-    ``preferred`` are the preferred partitions of the running servers, by their addresses for
-    clients; a restore prints them and does not write them. ``access`` is None if the cluster had no
-    access rules, ``transport`` if no server had declared whether it uses TLS, ``outside`` if it had
-    no outside addresses.
+    The znodes were read one after the other, so a znode may be newer than one that was read before
+    it. The keys of ``preferred`` are the addresses for clients of the running servers, the values
+    their preferred partitions; a restore prints them and does not write them. ``partitions`` has
+    the metadata of the partitions.
+
+    ``access`` is None if the cluster had no access rules. ``transport`` is None if no server had
+    declared whether it uses TLS. ``outside`` is None if the cluster had no outside addresses.
     """
 
     name: str
@@ -169,7 +172,7 @@ def _decode_content(content: Mapping[str, Any]) -> ClusterBackup:
 
 
 def _decode_optional(decode: Callable[[bytes], T], fields: Any) -> T | None:
-    """Return the value of a znode that the cluster may have lacked, None if it lacked the znode."""
+    """Return the value of an optional znode from its JSON ``fields``, None if there are none."""
     return None if fields is None else decode(json.dumps(fields).encode())
 
 

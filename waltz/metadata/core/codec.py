@@ -61,14 +61,14 @@ class FieldReader:
         self._position = 0
 
     def fail(self, reason: str) -> MalformedMetadata:
-        """Return, for the caller to raise, the error that the data are wrong for ``reason``."""
+        """Return the error for data that are wrong for ``reason``; the caller raises it."""
         return MalformedMetadata(self._kind, reason)
 
     def version(self, expected: int) -> None:
         """Read the version byte, which must be ``expected``."""
-        found = self._take(1)[0]
-        if found != expected:
-            raise self.fail(f"version {found}; only version {expected} is understood")
+        version = self._take(1)[0]
+        if version != expected:
+            raise self.fail(f"version {version}; only version {expected} is understood")
 
     def int32(self) -> int:
         """Read a signed 32-bit number."""
@@ -101,7 +101,7 @@ class FieldReader:
         return count
 
     def finish(self) -> None:
-        """Check that no bytes remain."""
+        """Raise MalformedMetadata if bytes remain."""
         left = len(self._raw) - self._position
         if left:
             raise self.fail(f"{left} bytes too many")

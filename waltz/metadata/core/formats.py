@@ -1,8 +1,11 @@
 """The data of every znode, as a frozen value and as bytes. Pure.
 
 Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. A decoded map keeps
-the order of its entries, so that encoding the map again gives the same bytes. Do not change a map.
-Source: spec/zookeeper.md section 2.
+the order of its entries, so that encoding the map again gives the same bytes. Other code must not
+change a map in place. Source: spec/zookeeper.md section 2.
+
+A *store session* is a server's exclusive right to write the replicas of one partition
+(`waltz.protocol.storage`).
 """
 
 from __future__ import annotations
@@ -19,17 +22,17 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 UNRESOLVED = -(2**63)
-"""Closing mark of a replica whose store session has not ended: its last id is not known yet."""
+"""The closing mark of a replica that has not left its store session; see `ReplicaState`."""
 
 NO_SESSION = -1
-"""Session id of a partition or a replica that has not had a store session yet."""
+"""The session id of a partition or a replica that has not had a store session yet."""
 
 _CLUSTER_MAGIC = bytes.fromhex("b4e87347")
 _VERSION_1 = b"\x01"
 _ASSIGNMENT_VERSION = 3
 
-# The sizes of fields. From them follows the least size of an entry of a list, by which the reader
-# checks the number of entries.
+# The sizes of fields. Their sum is the least size of an entry of a list. The reader needs it to
+# check the number of entries before it allocates memory.
 _INT_BYTES = 4
 _LONG_BYTES = 8
 _UUID_BYTES = 16
@@ -83,11 +86,12 @@ class OwnedPartition(NamedTuple):
 class PartitionAssignment:
     """Which server owns which partitions.
 
-    ``servers`` maps a server id to the server's partitions, in stored order: when a server joins,
-    other servers release the last partitions of their lists. ``cversion`` names the list of servers
-    for which this assignment was computed: it is the cversion that the parent of the servers'
-    znodes then had. ZooKeeper increases the cversion of a znode with each change of its list of
-    children.
+    ``servers`` maps a server id to the server's partitions. Their order matters: when a server
+    joins, other servers release the last partitions of their lists.
+
+    ``cversion`` says for which list of servers this assignment was computed. ZooKeeper increases
+    the cversion of a znode with each change of its list of children. The servers' znodes have one
+    parent, and ``cversion`` is the cversion that the parent had at that time.
     """
 
     cversion: int
@@ -111,11 +115,12 @@ class PartitionAssignment:
         fields.version(_ASSIGNMENT_VERSION)
         cversion, num_partitions = fields.int32(), fields.int32()
 
-        def owned() -> tuple[OwnedPartition, ...]:
+        def read_owned() -> tuple[OwnedPartition, ...]:
             count = fields.count(2 * _INT_BYTES)
             return tuple(OwnedPartition(fields.int32(), fields.int32()) for _ in range(count))
 
-        servers = _read_map(fields, 2 * _INT_BYTES, fields.int32, owned)
+        # The least entry is a server id and a count of 0 partitions.
+        servers = _read_map(fields, 2 * _INT_BYTES, fields.int32, read_owned)
         fields.finish()
         return cls(cversion, num_partitions, servers)
 
@@ -155,7 +160,10 @@ class ServerDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """The cluster key, by which storages refuse other clusters, and the number of partitions."""
+    """The cluster key and the number of partitions.
+
+    By the key, a storage recognises and refuses the servers of another cluster.
+    """
 
     key: uuid.UUID
     num_partitions: int
@@ -232,9 +240,11 @@ class ReplicaAssignments:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A replica's last store session, and its last transaction id when that session ended.
+    """A replica's last store session, and its *closing mark*.
 
-    The id is UNRESOLVED while the session has not ended.
+    The closing mark is the high-water mark at which the replica left this session: a recovery
+    trusts the replica's log only up to this id. It is UNRESOLVED while the replica has not left the
+    session.
     """
 
     session_id: int
@@ -250,11 +260,11 @@ class PartitionMetadata:
     replicas: Mapping[str, ReplicaState]
 
     def takes_part(self, storage: str) -> bool:
-        """Whether the replica on ``storage`` has recovered in this session and takes part in it."""
+        """Return whether the replica on ``storage`` has recovered in the present store session."""
         return self.replicas.get(storage) == ReplicaState(self.session_id, UNRESOLVED)
 
     def encode(self, partition: int) -> bytes:
-        """Return the data of the znode of ``partition``, whose id is in every replica's entry."""
+        """Return the data of the znode of ``partition``; every replica's entry contains this id."""
         parts = [_VERSION_1, int32(self.generation), int64(self.session_id)]
         parts.append(int32(len(self.replicas)))
         for storage, state in self.replicas.items():
@@ -273,20 +283,22 @@ class PartitionMetadata:
         fields.version(1)
         generation, session_id = fields.int32(), fields.int64()
 
-        def storage() -> str:
+        def read_storage() -> str:
             fields.version(1)  # of the ReplicaState
             fields.version(1)  # of the ReplicaId in it
-            found = fields.int32()
-            if found != partition:
-                raise fields.fail(f"partition {partition} has a replica of partition {found}")
+            stored_partition = fields.int32()
+            if stored_partition != partition:
+                raise fields.fail(
+                    f"partition {partition} has a replica of partition {stored_partition}"
+                )
             return fields.text()
 
-        def state() -> ReplicaState:
+        def read_state() -> ReplicaState:
             return ReplicaState(fields.int64(), fields.int64())
 
         # Two version bytes and the partition, the storage, the session id and the closing mark.
         entry_bytes = 2 + _INT_BYTES + _EMPTY_TEXT_BYTES + 2 * _LONG_BYTES
-        replicas = _read_map(fields, entry_bytes, storage, state)
+        replicas = _read_map(fields, entry_bytes, read_storage, read_state)
         fields.finish()
         return cls(generation, session_id, replicas)
 
@@ -296,7 +308,8 @@ NEW_PARTITION = PartitionMetadata(-1, NO_SESSION, {})
 
 
 def _encode_ids(ids: Iterable[int]) -> bytes:
-    encoded = [int32(i) for i in ids]
+    """Return a count and the partition ids."""
+    encoded = [int32(partition) for partition in ids]
     return b"".join((int32(len(encoded)), *encoded))
 
 
@@ -305,33 +318,34 @@ def _read_ids(fields: FieldReader) -> tuple[int, ...]:
 
 
 def _encode_storage_map(entries: Mapping[str, V], encode: Callable[[V], bytes]) -> bytes:
+    """Return a count and the entries, each with the storage before its value."""
     parts = [int32(len(entries))]
     for storage, value in entries.items():
         parts += (text(storage), encode(value))
     return b"".join(parts)
 
 
-def _read_storage_map(fields: FieldReader, value: Callable[[], V]) -> dict[str, V]:
+def _read_storage_map(fields: FieldReader, read_value: Callable[[], V]) -> dict[str, V]:
     """Read all data of a znode: a version and a map from storage to a value.
 
-    A value begins with a 32-bit number.
+    Every value that ``read_value`` reads has at least a 32-bit number.
     """
     fields.version(1)
-    entries = _read_map(fields, _EMPTY_TEXT_BYTES + _INT_BYTES, fields.text, value)
+    entries = _read_map(fields, _EMPTY_TEXT_BYTES + _INT_BYTES, fields.text, read_value)
     fields.finish()
     return entries
 
 
 def _read_map(
-    fields: FieldReader, entry_bytes: int, key: Callable[[], K], value: Callable[[], V]
+    fields: FieldReader, entry_bytes: int, read_key: Callable[[], K], read_value: Callable[[], V]
 ) -> dict[K, V]:
     """Read a count and that many entries, each of at least ``entry_bytes``; keep their order."""
     entries: dict[K, V] = {}
     for _ in range(fields.count(entry_bytes)):
-        name = key()
-        if name in entries:
-            raise fields.fail(f"{name} is listed twice")
-        entries[name] = value()
+        key = read_key()
+        if key in entries:
+            raise fields.fail(f"{key} is listed twice")
+        entries[key] = read_value()
     return entries
 
 

@@ -1,8 +1,8 @@
 """Decide the next step of a server or a client from the membership of the cluster. Pure.
 
 `waltz.metadata.membership` reads a `Membership`, calls `next_for_server` or `next_for_client`,
-performs the step, waits until the membership may have changed, and repeats these actions. The step
-depends only on the membership that was read, never on the event that caused the reading. Source:
+performs the step, waits until the membership may have changed, and begins again. The step depends
+only on the membership that was read, never on the event that caused the reading. Source:
 spec/zookeeper.md section 4.
 """
 
@@ -22,7 +22,10 @@ NOT_APPLIED = -1
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A server's znode: the znode's name, the ZooKeeper session that owns it, and its data."""
+    """A server's znode: its name, the ZooKeeper session that owns it, and its data.
+
+    ZooKeeper deletes the znode when the session ends. ``owner`` is None if the znode is persistent.
+    """
 
     node_name: str
     owner: int | None
@@ -34,10 +37,10 @@ class Membership:
     """The servers and the assignment of partitions to them.
 
     The list of servers and the assignment are from the same instant. The data of a server may be
-    newer. ``version`` is the version of the assignment's znode. ``cversion`` is the cversion of the
-    same znode, which grows with each change of the list of servers; ``assignment.cversion`` is that
-    of the list for which the assignment was computed. ``members`` are sorted by the names of their
-    znodes.
+    newer. One znode has the assignment as its data and the servers as its children. ``version`` is
+    the version of its data. ``cversion`` grows with each change of the list of its children.
+    ``assignment.cversion`` is the cversion of the list for which the assignment was computed.
+    ``members`` are sorted by the names of their znodes.
     """
 
     assignment: PartitionAssignment
@@ -121,8 +124,8 @@ def next_for_server(
     if not membership.own_nodes(server_id, session_id):
         return CreateNode()
     # No server acts on an assignment that was computed for another list of servers. Only the server
-    # with the smallest id computes the next one, so that few writes conflict. Conflicts are
-    # harmless, because the assignment is written by compare-and-set.
+    # with the smallest id computes the next assignment, so that few writes conflict. A conflict
+    # does no harm, because the assignment is written by compare-and-set.
     if not membership.consistent:
         is_first = server_id == min(membership.servers())
         return WriteAssignment() if is_first else AwaitChange()
@@ -141,13 +144,14 @@ def next_for_client(membership: Membership, applied_version: int) -> AwaitChange
     servers, owned = membership.servers(), membership.assignment.servers
     if not servers:
         if applied_version == NOT_APPLIED:
-            return AwaitChange()  # The client has no endpoints now.
+            return AwaitChange()  # The client has no endpoints to drop.
         return UseEndpoints({}, NOT_APPLIED)
     if membership.version == applied_version:
         return AwaitChange()
     # If the assignment was computed for another list of servers, or names a server without a znode,
-    # the client keeps its endpoints until the next change. Most of them stay valid. A wrong one
-    # does no harm: a server answers NOT_READY if a client mounts a partition that it does not own.
+    # the client keeps its endpoints until the next change. Most endpoints stay valid. A wrong one
+    # does no harm: a server answers NOT_READY if a client mounts a partition that the server does
+    # not own.
     if not membership.consistent:
         return AwaitChange()
     if not owned.keys() <= servers.keys():

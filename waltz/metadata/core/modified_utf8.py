@@ -18,7 +18,7 @@ class MalformedText(ValueError):
 
 
 def encode_text(text: str) -> bytes:
-    """Return ``text`` as modified UTF-8, without its length.
+    """Return ``text`` as modified UTF-8, without a length before it.
 
     Raises MalformedText if the result is longer than `MAX_ENCODED_BYTES`.
     """

@@ -1,8 +1,9 @@
 """The addresses by which clients outside the network of a cluster reach its processes. Pure.
 
 Servers and storages register addresses that are valid inside their network, such as the IP address
-of a pod. The znode ``outside`` below the cluster's root has, as JSON, the outside address of each.
-Without the znode, as in Waltz 0.13.2, a cluster can be reached only from inside.
+of a pod. The znode ``outside`` below the cluster's root maps, as JSON, a registered address to the
+*outside address* of the same port. Without the znode, as in Waltz 0.13.2, a cluster can be reached
+only from inside.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _FORMAT = 1
 class OutsideAddresses:
     """The outside address of each registered address; both are ``host:port``.
 
-    The registered addresses are those of servers, and of the ports of storages. Two of them may
-    have the same outside address: the entry of a process that has ended may remain for a while.
-    Raises ChangeRefused if an address is malformed.
+    The registered addresses are those of servers, and of both ports of storages. Two registered
+    addresses may have the same outside address, because the entry of a process that has ended may
+    remain for a while. Raises ChangeRefused if an address is malformed.
     """
 
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +44,10 @@ class OutsideAddresses:
         return self.addresses.get(registered)
 
     def sharing(self, registered: str) -> tuple[str, ...]:
-        """Return the other registered addresses that have the outside address of ``registered``."""
+        """Return the other registered addresses that have the outside address of ``registered``.
+
+        If ``registered`` has no outside address, the result is empty.
+        """
         # Upper and lower case make no difference in the name of a host.
         shared = self.addresses.get(registered, "").lower()
         return tuple(

@@ -1,4 +1,7 @@
-"""The path of each znode of a cluster. Pure. Source: spec/zookeeper.md section 1."""
+"""The path of each znode, or node of ZooKeeper, of a cluster. Pure.
+
+Source: spec/zookeeper.md section 1.
+"""
 
 from __future__ import annotations
 
@@ -108,9 +111,9 @@ class Paths:
 
     @property
     def outside(self) -> str:
-        """The addresses that clients outside the cluster's network use, not the registered ones.
+        """The addresses that clients outside the cluster's network use.
 
-        The node is missing if none was set.
+        The node is missing in a cluster without outside addresses.
         """
         return f"{self.root}/outside"
 

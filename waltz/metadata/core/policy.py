@@ -33,14 +33,14 @@ def assign(
     ``cversion`` is ZooKeeper's number of changes to the list of ``members``. It is stored with the
     assignment, so that a reader sees whether the list has changed since.
 
-    A partition that stays keeps its generation. A partition that moves, or is new, gets the next
-    generation. Servers and clients order the owners of a partition by its generation, so two
-    servers must never get the same generation of a partition
+    A partition that stays on its server keeps its generation. A partition that moves, or is new,
+    gets the next generation. Servers and clients order the owners of a partition by its generation,
+    so two servers must never get the same generation of a partition
     (test_random_faults_never_give_one_generation_to_two_servers). No server has more than its even
     share, unless it prefers more partitions.
 
     If a server must release partitions later, it releases the last ones of its list. ``shuffle``
-    is applied to each list, so that these are not always the same partitions.
+    is applied to each list, so that a server does not always release the same partitions.
 
     Raises PolicyError if there are fewer partitions than before, or if ``old`` does not contain
     each of its partitions exactly once.
@@ -48,9 +48,9 @@ def assign(
     if not members:
         return PartitionAssignment(cversion, num_partitions, {})
     distribution = _Distribution(_pool(old, num_partitions), num_partitions, len(members))
-    # In each of three rounds, the servers choose in the order of their ids. In the first they take
-    # the partitions that they prefer, in the second those that they had before, so that few
-    # partitions move, and in the third any that are free.
+    # There are three rounds. In each round, the servers choose in the order of their ids. First
+    # they take the partitions that they prefer. Then they keep partitions that they had before, so
+    # that few partitions move. At last they take any partitions that are still free.
     order = sorted(members)
     owned: dict[int, list[OwnedPartition]] = {server: [] for server in order}
     for server in order:
@@ -70,7 +70,10 @@ def assign(
 
 
 def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
-    """Return every partition with its last generation; that of a new partition is 0."""
+    """Return a map from every partition to its last generation, 0 for a new partition.
+
+    Raises PolicyError as `assign` does.
+    """
     if num_partitions < old.num_partitions:
         raise PolicyError(
             f"the cluster has {num_partitions} partitions but {old.num_partitions} are assigned; "
@@ -86,26 +89,28 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
                 )
             pool[partition] = generation
     if len(pool) < old.num_partitions:
-        lost = next(p for p in range(old.num_partitions) if p not in pool)
+        lost = min(set(range(old.num_partitions)) - pool.keys())
         raise PolicyError(
             f"the stored assignment is damaged: partition {lost} has no owner, so that its "
             "generation is unknown"
         )
-    return {p: pool.get(p, 0) for p in range(num_partitions)}
+    return {partition: pool.get(partition, 0) for partition in range(num_partitions)}
 
 
 class _Distribution:
     """Distributes the free partitions of ``pool``, a map from partition to its last generation.
 
     Each server has a share of ``_share`` partitions. If the partitions do not divide evenly, a
-    surplus remains: one partition each for some servers. ``_surplus`` is the part of it that no
-    server has got yet. Example: of 10 partitions, 3 servers have shares of 3, and the surplus is 1.
+    surplus remains: some servers get one more partition each. ``_surplus`` is the part of the
+    surplus that no server has got yet. Example: of 10 partitions, 3 servers have shares of 3, and
+    the surplus is 1.
 
     If servers prefer more than their shares, the surplus becomes negative, and too few partitions
     may be left for the shares of the others. Example: if the first of the 3 servers prefers 6
     partitions, the surplus becomes -2, and the others get 3 partitions and 1.
 
-    ``taken`` is the list of the partitions that one server has got so far.
+    The parameter ``taken`` of each method is the list of the partitions that one server has got so
+    far.
     """
 
     def __init__(self, pool: dict[int, int], num_partitions: int, num_servers: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether the servers of a cluster use TLS, as they say in ZooKeeper. Pure.
+"""Whether the servers of a cluster use TLS, as they declare in ZooKeeper. Pure.
 
 The znode ``transport`` below the cluster's root has these declarations as JSON. A client whose
 settings do not say whether to use TLS follows the znode. Without the znode, as in a cluster of
@@ -31,9 +31,10 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerTransport:
-    """What clients use, and what each server has declared, by its address for clients.
+    """What clients use, and what each server has declared.
 
-    Servers without a declaration, such as those of Waltz 0.13.2, are not in ``servers``.
+    The keys of ``servers`` are the servers' addresses for clients, ``host:port``. Servers without a
+    declaration, such as those of Waltz 0.13.2, are not in ``servers``.
     """
 
     clients: Transport
@@ -65,21 +66,21 @@ def declare(
 ) -> ServerTransport:
     """Return ``before`` with the ``declaration`` of ``server``.
 
-    ``registered`` are the addresses of the servers in the cluster. Declarations of others are left
-    out. What clients use follows from the declarations that are left:
+    ``registered`` are the addresses of the servers in the cluster. Declarations of other servers
+    are removed. What clients use follows from the declarations that remain:
 
-    * One server declares TLS: TLS.
+    * At least one server declares TLS: TLS.
     * Every registered server declares plaintext: plaintext. One of them is not enough: a server
       that was started without TLS by mistake must not make clients send plaintext to a cluster with
       TLS.
     * No server declares TLS, and some have no declaration: what clients used before, or TLS if
-      there was no declaration before. A server that was not registered for a moment has lost its
-      declaration; clients that used plaintext before must not change to TLS for that.
+      ``before`` is None. A server that was not registered for a moment has lost its declaration.
+      Clients that used plaintext must not change to TLS because of that.
     """
     known = {} if before is None else before.servers
     servers = {address: used for address, used in known.items() if address in registered}
     servers[server] = declaration
-    # A server without a declaration adds None.
+    # None stands for the servers without a declaration.
     declared = {servers.get(address) for address in {server, *registered}}
     if Transport.TLS in declared:
         clients = Transport.TLS
@@ -93,10 +94,13 @@ def declare(
 def for_clients(declared: ServerTransport, registered: Collection[str]) -> Transport:
     """Return what a client uses. ``registered`` are the addresses of the servers in the cluster.
 
-    If every registered server has declared plaintext, the client uses plaintext, also if
-    ``declared.clients`` is still TLS: the server with TLS has left, or has never registered. The
-    client decides this itself, because it may take long until a server writes the znode again.
+    Usually that is ``declared.clients``. But if every registered server has declared plaintext, the
+    client uses plaintext, even if ``declared.clients`` is still TLS: then the server with TLS has
+    left, or has never registered. The client decides this itself, because it may take long until a
+    server writes the znode again.
     """
-    if {declared.servers.get(address) for address in registered} == {Transport.PLAINTEXT}:
+    # None stands for the servers without a declaration.
+    declarations = {declared.servers.get(address) for address in registered}
+    if declarations == {Transport.PLAINTEXT}:
         return Transport.PLAINTEXT
     return declared.clients

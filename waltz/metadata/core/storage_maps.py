@@ -1,8 +1,9 @@
 """Changes of the storage maps: the storages of a cluster, and the partitions of each. Pure.
 
-Each operation takes the three maps and returns new maps, or raises ChangeRefused with a sentence
-for the user. `waltz.metadata.cluster` reads and writes the maps under a lock. Source:
-spec/zookeeper.md section 3.
+A *storage* is a storage node. Its name is ``host:port``, the address of its port for servers. Each
+operation takes the three maps and returns new maps, or raises ChangeRefused with a sentence for the
+user. `waltz.metadata.cluster` reads and writes the maps under a lock. Source: spec/zookeeper.md
+section 3.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ class StorageMaps:
 
     def group_members(self, group: int) -> tuple[str, ...]:
         """Return the storages of ``group``, in stored order."""
-        return tuple(s for s, g in self.groups.groups.items() if g == group)
+        entries = self.groups.groups.items()
+        return tuple(storage for storage, its_group in entries if its_group == group)
 
     def admin_addresses(self) -> dict[str, str]:
         """Return the address of the admin port, ``host:port``, of each storage that has one."""
-        # The host of an IPv6 address keeps its brackets.
+        # The last colon precedes the port. So the brackets of an IPv6 address stay.
         ports = self.connections.admin_ports.items()
         return {storage: f"{storage.rpartition(':')[0]}:{port}" for storage, port in ports}
 
@@ -109,7 +111,7 @@ def assign_partitions(
     Raises ChangeRefused if ``partitions`` is empty, a partition does not exist, the storage is
     unknown, or one of the partitions is already assigned to it.
     """
-    wanted = _wanted(partitions)
+    wanted = _sorted_partitions(partitions)
     # The partitions are sorted: if the first and the last exist, the others exist, too.
     for partition in (wanted[0], wanted[-1]):
         if not 0 <= partition < num_partitions:
@@ -117,21 +119,21 @@ def assign_partitions(
                 f"Partition {partition} does not exist; the cluster has partitions "
                 f"0 to {num_partitions - 1}."
             )
-    held = _held(maps, storage)
-    if again := [p for p in wanted if p in held]:
-        raise ChangeRefused(f"Storage {storage} already has {_partition_list(again)}.")
+    held = _partitions_of(maps, storage)
+    if held_already := [p for p in wanted if p in held]:
+        raise ChangeRefused(f"Storage {storage} already has {_partition_list(held_already)}.")
     return _with_partitions(maps, {storage: tuple(sorted((*held, *wanted)))})
 
 
 def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[int]) -> StorageMaps:
     """Remove the replicas of ``partitions`` from ``storage``.
 
-    A group must keep a replica of every partition. So ChangeRefused is raised if no other storage
-    of the group has one of the partitions. It is also raised if ``partitions`` is empty, the
+    A group must keep a replica of every partition. So ChangeRefused is raised if one of the
+    partitions has no other replica in the group. It is also raised if ``partitions`` is empty, the
     storage is unknown or in no group, or one of the partitions is not assigned to it.
     """
-    wanted = _wanted(partitions)
-    held = _held(maps, storage)
+    wanted = _sorted_partitions(partitions)
+    held = _partitions_of(maps, storage)
     group = maps.groups.groups.get(storage)
     if group is None:
         raise ChangeRefused(
@@ -177,7 +179,8 @@ def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> Stor
             held[storage].add(change.partition)
         for storage in present - change.wanted:
             held[storage].discard(change.partition)
-        changed_storages |= change.wanted ^ present
+        # The storages in only one of the two sets get or lose the partition.
+        changed_storages.update(change.wanted ^ present)
     return _with_partitions(
         maps, {storage: tuple(sorted(held[storage])) for storage in changed_storages}
     )
@@ -192,7 +195,7 @@ def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMa
     if not members:
         raise ChangeRefused(f"Group {group} has no storage; add one first.")
     for member in members:
-        if held := _held(maps, member):
+        if held := _partitions_of(maps, member):
             raise ChangeRefused(
                 f"Storage {member} of group {group} already has {_partition_list(held)}; only a "
                 "group without any can be assigned automatically."
@@ -220,11 +223,13 @@ def assign_everything(
 
 
 def is_address(storage: str) -> bool:
-    """Whether ``storage`` has the form of an address, ``host:port``.
+    """Return whether ``storage`` has the form of an address, ``host:port``.
 
-    A name that is to be added must also pass `address_problem`, which checks the host, too.
+    This check is for names that are already in a map. A name that is to be added must pass
+    `address_problem`, which also checks the host.
     """
     host, _, port = storage.rpartition(":")
+    # Not more than five digits: `int` refuses a very long text.
     is_number = port.isascii() and port.isdecimal() and len(port) <= 5
     return bool(host) and is_number and 0 < int(port) <= _MAX_PORT
 
@@ -236,7 +241,7 @@ def _check_address(storage: str, admin_port: int) -> None:
         raise ChangeRefused(f"{admin_port} is not a port; it must be between 1 and {_MAX_PORT}.")
 
 
-def _wanted(partitions: Iterable[int]) -> list[int]:
+def _sorted_partitions(partitions: Iterable[int]) -> list[int]:
     """Return the partitions of a change, sorted, each once; raises ChangeRefused if none."""
     wanted = sorted(set(partitions))
     if not wanted:
@@ -244,8 +249,8 @@ def _wanted(partitions: Iterable[int]) -> list[int]:
     return wanted
 
 
-def _held(maps: StorageMaps, storage: str) -> tuple[int, ...]:
-    """Return the partitions of a storage; raises ChangeRefused if it is unknown."""
+def _partitions_of(maps: StorageMaps, storage: str) -> tuple[int, ...]:
+    """Return the partitions of a storage; raises ChangeRefused if the storage is unknown."""
     held = maps.assignments.partitions.get(storage)
     if held is None:
         raise _unknown(maps, storage)
@@ -253,7 +258,7 @@ def _held(maps: StorageMaps, storage: str) -> tuple[int, ...]:
 
 
 def _half_known(storage: str) -> ChangeRefused:
-    """Return the error for a storage that is in some of the maps and not in all."""
+    """Return the error for a storage that is in some of the maps, but not in all."""
     return ChangeRefused(
         f"Storage {storage} is only in some of the maps, because adding or removing it was "
         "interrupted; remove it, then add it again."
@@ -261,7 +266,7 @@ def _half_known(storage: str) -> ChangeRefused:
 
 
 def _unknown(maps: StorageMaps, storage: str) -> ChangeRefused:
-    """Return the error for a storage that is not in the map that was needed."""
+    """Return the error for a storage that the caller has not found in one of the maps."""
     if storage in maps.groups.groups:
         return _half_known(storage)
     known = ", ".join(maps.groups.groups) or "none"

@@ -1,4 +1,7 @@
-"""Read ZooKeeper's connect strings, and its answers to the command ``srvr``. Pure."""
+"""Read ZooKeeper's connect strings, and its answers to the command ``srvr``. Pure.
+
+`waltz.metadata.zookeeper_probe` sends the command.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ UNREACHABLE = "cannot be reached"
 
 
 def split_connect_string(connect_string: str) -> list[tuple[str, int]]:
-    """Return the hosts and ports of a connect string; parts that are no address are left out."""
+    """Return the hosts and ports in a connect string; parts that are no address are left out."""
     addresses = []
     for part in connect_string.partition("/")[0].split(","):
         host, colon, port = part.strip().rpartition(":")
-        # Without a port, the last colon of an IPv6 address is within its brackets.
+        # If an IPv6 address has no port, its last colon is within the brackets.
         if not colon or port.endswith("]"):
             host, port = part.strip(), str(_DEFAULT_PORT)
         if host and port.isascii() and port.isdecimal():
@@ -23,7 +26,7 @@ def split_connect_string(connect_string: str) -> list[tuple[str, int]]:
 
 
 def judge_answer(answer: bytes) -> str:
-    """Return what a server's answer to ``srvr`` means, such as "answers as leader"."""
+    """Return what a server does, by its answer to ``srvr``, such as "answers as leader"."""
     text = answer.decode("ascii", errors="replace")
     for line in text.splitlines():
         if line.startswith("Mode: "):
@@ -40,8 +43,9 @@ def judge_answer(answer: bytes) -> str:
 def why_no_session(answers: Mapping[str, str], *, tls: bool) -> str:
     """Return what each server does while no session can be opened, and the remedy.
 
-    ``answers`` has the texts for the addresses of the servers. ``tls`` tells whether the session
-    would use TLS; the answers are those of connections without TLS.
+    ``answers`` has for each server's address what the server does (`judge_answer`, or a text that
+    begins with `UNREACHABLE`). ``tls`` says whether the session would use TLS. The answers are
+    always from connections without TLS.
     """
     states = ", ".join(f"{address} {answer}" for address, answer in answers.items())
     if all(answer.startswith(UNREACHABLE) for answer in answers.values()):

@@ -1,1 +1,1 @@
-"""The values of the network layer that need no network. Pure."""
+"""The decisions and texts of the network layer that need no network. Pure."""

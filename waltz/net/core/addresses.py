@@ -6,17 +6,17 @@ MAX_PORT = 65_535
 
 
 def join_address(host: str, port: int) -> str:
-    """Return ``host:port``. An IPv6 address as the host is put in brackets.
+    """Return ``host:port``, with brackets around a host that is an IPv6 address.
 
-    Without brackets a reader cannot tell where the host ends. `waltz.net.split_address` is the
-    inverse.
+    An IPv6 address contains colons: without brackets it is not clear where the host ends.
+    `waltz.net.split_address` is the inverse.
     """
-    bare_ipv6 = ":" in host and not host.startswith("[")
-    return f"[{host}]:{port}" if bare_ipv6 else f"{host}:{port}"
+    is_bare_ipv6 = ":" in host and not host.startswith("[")
+    return f"[{host}]:{port}" if is_bare_ipv6 else f"{host}:{port}"
 
 
 def address_problem(address: str) -> str | None:
-    """Return why ``address`` is not an address that can be dialed, None if it is one."""
+    """Return why ``address`` (``host:port``) cannot be dialed, None if it can."""
     host, _, port = address.rpartition(":")
     is_number = port.isascii() and port.isdecimal() and len(port) <= 5
     if not host or not is_number or not 0 < int(port) <= MAX_PORT:

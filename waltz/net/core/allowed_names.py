@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 _NAME_KINDS = ("DNS", "URI")
-"""The kinds of subject alternative names that count."""
+"""The kinds of subject alternative names that are compared with the allowed names."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedNames:
     """The peers that may use a port: those whose certificate has at least one of ``names``.
 
-    If ``names`` is None, every peer is allowed. ``setting`` is the name of the setting that has the
-    names, for error texts.
+    If ``names`` is None, every peer is allowed. ``setting`` is the name of the setting that lists
+    the names; error texts contain it.
     """
 
     setting: str

@@ -1,9 +1,8 @@
 """The growing delays between attempts at an operation that fails. Pure.
 
-Code that retries an operation on a peer takes growing delays from here, so that retries do not load
-a failing peer. The caller counts the failures, waits, and resets the count after a success. An
-opened connection is not a success yet: a peer that accepts connections and drops them has not
-recovered.
+Growing delays keep retries from loading a peer that fails. The caller counts the failures, waits,
+and resets the count after a success. An opened connection is not a success yet: a peer that accepts
+connections and drops them has not recovered.
 """
 
 from __future__ import annotations

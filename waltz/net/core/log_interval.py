@@ -7,13 +7,17 @@ _LOG_SECONDS = 10.0
 
 
 class LogInterval:
-    """Decides whether an event is logged: the first one, and then one after each pause."""
+    """Decides whether an event is logged.
+
+    The first event is logged. A later event is logged if at least ten seconds have passed since the
+    last event that was logged.
+    """
 
     def __init__(self) -> None:
         self._last_logged_at: float | None = None
 
     def is_due(self, now: float) -> bool:
-        """Return whether the event at ``now``, in seconds, is to be logged; count it as logged."""
+        """Return whether to log the event at ``now``, in seconds; if so, count it as logged."""
         last = self._last_logged_at
         if last is not None and now - last < _LOG_SECONDS:
             return False

@@ -4,7 +4,7 @@
 * `cluster`, `tls`, `zookeeper`: settings that several models have
 * `yaml_file`: reads the YAML file to dotted names and values
 * `sources`: reads environment variables, and warns about variables that have no effect
-* `shared_tls`: reads the variable for TLS that the command line and the library have, too
+* `shared_tls`: reads ``WALTZ_TLS``, the variable that the command line and the library use, too
 * `reading`: finds the value and origin of every setting, and the problems of the settings
 * `key_stores`: the commands that convert Java key stores of Waltz 0.13.2, which are not read here
 """

@@ -20,12 +20,12 @@ def key_store_problem(
     replacing: str,
     old_settings: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Yield an error if the location of a key store is set.
+    """Yield an error if the settings name a key store.
 
-    ``old_settings`` has the settings of Waltz 0.13.2 that are set and that this system does not
-    use. ``prefix`` begins the names of the store's settings, such as ``server.ssl.keyStore``.
-    ``commands`` takes the location and the type of a store, and returns the shell commands that
-    convert it. ``replacing`` names the settings to use instead.
+    ``old_settings`` has the values of those settings of Waltz 0.13.2 that are set, and that this
+    system does not use. ``prefix`` begins the names of the store's settings, such as
+    ``server.ssl.keyStore``. ``commands`` takes the location and the type of a store, and returns
+    the shell commands that convert the store. ``replacing`` names the settings to use instead.
     """
     location = old_settings.get(f"{prefix}.location")
     if location is not None:
@@ -68,8 +68,8 @@ def trust_commands(store: str, kind: str) -> list[str]:
 def _as_archive(store: PurePath, kind: str, ending: str) -> tuple[list[str], PurePath]:
     """Return the commands that make a PKCS12 archive of a store, and the archive's path.
 
-    The archive's name is that of the store, followed by ``ending``. ``openssl`` reads only PKCS12.
-    Each store whose type is not JKS is taken to be a PKCS12 archive.
+    ``openssl`` reads only PKCS12 archives. A store whose type is not JKS is taken to be one, and
+    needs no command. The archive of a JKS store has the name of the store, followed by ``ending``.
     """
     if kind.upper() != _JKS:
         return [], store

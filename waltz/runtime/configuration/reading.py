@@ -34,8 +34,8 @@ S = TypeVar("S", bound=Settings)
 class Setting:
     """A setting, its value and the value's origin.
 
-    If the setting is not set, the value is its default: None for a required setting. A value that
-    is set but cannot be converted is None.
+    If the setting is not set, ``value`` is the default, which is None for a required setting. If
+    the setting is set to something that cannot be converted, ``value`` is None, too.
     """
 
     key: SettingKey
@@ -76,7 +76,7 @@ def settings_report(
         problems.append(str(problem))
     raw = in_file | in_environment
     known = {key.name: key for key in keys(model)}
-    # The settings of Waltz 0.13.2 that are set and have no effect here, with their values.
+    # The values of the settings of Waltz 0.13.2 that are set, and that have no effect here.
     ignored: dict[str, Any] = {}
     for name in raw.keys() - known.keys():
         why = _why_without_effect(model, name)
@@ -115,9 +115,9 @@ def read_settings(
 ) -> S:
     """Return the settings of the file at ``path`` and the environment; log the warnings.
 
-    Raises ConfigError. Its text has the first problem and, if there are more, the command that
-    shows all of them. A model without the name of a process has no such command: the text has all
-    problems.
+    Raises ConfigError if there are problems. Its text has the first problem, and if there are more,
+    the command that shows them all. For a model without the name of a process there is no such
+    command, so the text has all problems.
     """
     report = settings_report(model, path, environment)
     for warning in report.warnings:
@@ -187,7 +187,10 @@ def _missing(names: Sequence[str], path: Path | None) -> str:
 
 
 def _setting(key: SettingKey, raw: Mapping[str, RawSetting], unusable: Container[str]) -> Setting:
-    """Return a setting. ``unusable`` contains the names of the settings with unusable values."""
+    """Return a setting. ``unusable`` contains the names of the settings with unusable values.
+
+    ``raw`` has the values that are set, by the names of the settings.
+    """
     raw_setting = raw.get(key.name)
     if raw_setting is None:
         return Setting(key, key.default, DEFAULT)

@@ -32,8 +32,8 @@ Port = Annotated[int, BeforeValidator(port)]
 Switch = Annotated[bool, BeforeValidator(boolean)]
 Text = Annotated[str, BeforeValidator(text)]
 File = Annotated[Path, BeforeValidator(file)]
-# A setting of these types has the default None. A key without a value in the file is an error, as
-# it is for the types above: the validator applies to the whole union and rejects None.
+# A setting of these types has the default None. But a key without a value in the file is an error,
+# as it is for the types above: the validator applies to the whole union, and rejects None.
 OptionalPort = Annotated[int | None, BeforeValidator(port)]
 OptionalText = Annotated[str | None, BeforeValidator(text)]
 OptionalFile = Annotated[Path | None, BeforeValidator(file)]
@@ -66,9 +66,10 @@ class Group(BaseModel):
 class Settings(BaseSettings):
     """All settings of one kind of process.
 
-    ``process`` is the name of this kind for ``waltz config explain``. ``without_effect`` maps
-    settings of Waltz 0.13.2, which this system accepts and ignores, to the reason. A key that ends
-    with a dot stands for all settings whose names begin with the key.
+    ``process`` is the name of this kind for ``waltz config explain``; "": the command does not know
+    this kind. ``without_effect`` maps each setting of Waltz 0.13.2 that this system accepts and
+    ignores to the reason. A key that ends with a dot stands for all settings whose names begin with
+    the key.
     """
 
     model_config = _CONFIG
@@ -91,9 +92,9 @@ class Settings(BaseSettings):
         *others: PydanticBaseSettingsSource,
         **more: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take the values of a model from its arguments alone, not from the environment.
+        """Return the sources of a model that code constructs: its arguments, not the environment.
 
-        `reading` passes its own sources, which replace those of this method.
+        When `reading` constructs a model, it passes other sources, which replace these.
         """
         return (init_settings,)
 

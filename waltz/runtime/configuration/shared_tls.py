@@ -20,12 +20,14 @@ def from_tls_variable(
 ) -> dict[str, RawSetting]:
     """Return the settings below ``PROCESS.tls`` that the variable sets, by their dotted names.
 
-    There are none for a model without these settings, such as that of the command line, which has
-    an option for the variable. ``on`` and ``off`` set only ``PROCESS.tls.enabled``. A file turns
-    TLS on, unless the file itself sets ``enabled``: a user who names certificates wants TLS.
-    Settings that the variable does not set stay as they are: otherwise ``on`` would drop a
-    certificate authority, and every peer would be accepted. Raises ConfigError if the value is
-    neither on, off nor the path of a YAML file.
+    ``on`` and ``off`` set only ``PROCESS.tls.enabled``. A file turns TLS on, unless the file itself
+    sets ``enabled``: a user who names certificates wants TLS. The variable changes no other
+    settings: if ``on`` dropped a certificate authority, every peer would be accepted.
+
+    The result is empty if the variable is not set, or if the model has no such settings. The model
+    of the command line has none, because the command line has an option for the variable.
+
+    Raises ConfigError if the value is neither on, off nor the path of a YAML file.
     """
     value = environment.get(TLS_VARIABLE)
     prefix = f"{model.process}.tls."

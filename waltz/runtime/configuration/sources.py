@@ -47,9 +47,9 @@ class RawSetting:
 class RawSettingSource(PydanticBaseSettingsSource):
     """A source of pydantic-settings that has values by their dotted names.
 
-    The sources of pydantic-settings itself do not fit. The one for the environment cannot find
-    ``serverName`` of a nested model in ``..._SERVER_NAME``. The one for YAML neither splits dotted
-    names nor rejects a name that is set twice.
+    The sources of pydantic-settings itself cannot be used. Its source for the environment does not
+    find ``serverName`` of a nested model in ``..._SERVER_NAME``. Its source for YAML does not split
+    dotted names, and does not reject a name that is set twice.
     """
 
     def __init__(self, model: type[Settings], raw: Mapping[str, RawSetting]) -> None:
@@ -72,9 +72,10 @@ class RawSettingSource(PydanticBaseSettingsSource):
 def _nested(
     model: type[BaseModel], raw: Mapping[str, RawSetting], prefix: str = ""
 ) -> dict[str, Any]:
-    """Return those values of ``raw`` that ``model`` has, by field; those of a group are a map.
+    """Return the values of ``raw`` for the fields of ``model``, by the aliases of the fields.
 
-    ``prefix`` begins the dotted names of the settings of ``model``.
+    The values of a group are a nested map. ``prefix`` begins the dotted names of the settings of
+    ``model``.
     """
     values: dict[str, Any] = {}
     for field in model.model_fields.values():
@@ -102,7 +103,9 @@ def from_environment(
     raw: dict[str, RawSetting] = {}
     warnings = []
     # The shared variables come first, so that the variable of the setting itself overrides them.
-    for variable in sorted(environment, key=lambda each: (each not in shared, each)):
+    shared_first = sorted(environment.keys() & shared.keys())
+    shared_first += sorted(environment.keys() - shared.keys())
+    for variable in shared_first:
         value = environment[variable]
         if not variable.startswith(VARIABLE_PREFIX) or not value:
             continue
@@ -133,8 +136,8 @@ def _unknown_variable(variable: str, known: Iterable[str], process: str) -> list
     # The variable of a setting has at least two words after WALTZ_.
     if not separator or _SERVICE_LINK.search(variable):
         return []
-    alike = [each for each in known if each.startswith(f"{VARIABLE_PREFIX}{first_word}_")]
-    similar = difflib.get_close_matches(variable, alike, n=1, cutoff=_SIMILAR)
+    same_prefix = [each for each in known if each.startswith(f"{VARIABLE_PREFIX}{first_word}_")]
+    similar = difflib.get_close_matches(variable, same_prefix, n=1, cutoff=_SIMILAR)
     if similar:
         return [f"${variable} has no effect: unknown setting; did you mean {similar[0]}?"]
     if first_word == process.upper():

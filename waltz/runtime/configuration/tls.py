@@ -1,8 +1,8 @@
 """The settings of TLS. Touches nothing: `waltz.net` reads the files that the settings name.
 
-If TLS is on, a setting of Waltz 0.13.2 that names a key store is an error unless a PEM file is set,
-too. If it were a warning, a process that accepted only peers of one CA with 0.13.2 would accept any
-peer here.
+If TLS is on, a setting of Waltz 0.13.2 that names a key store needs a PEM file that replaces the
+key store. Without the PEM file, the setting is an error. If it were only a warning, a process that
+with 0.13.2 accepted only the peers of one CA would here accept every peer.
 """
 
 from __future__ import annotations
@@ -57,22 +57,23 @@ class TlsSettings(Group):
         """Yield a sentence for each problem of the TLS settings.
 
         ``prefix`` is the first part of the names of these settings, such as ``server.``.
-        ``old_settings`` has the settings of Waltz 0.13.2 that are set and that this system does not
-        use. The sentence about a key store has the commands that convert the store.
-        ``other_stores`` are further prefixes with key stores that these settings replace.
+        ``old_settings`` has the values of those settings of Waltz 0.13.2 that are set, and that
+        this system does not use. The sentence about a key store has the commands that convert it.
+        ``other_stores`` are the prefixes of further settings of 0.13.2, whose key stores these
+        settings replace, too.
         """
         if not self.enabled:
             return
         tls = f"{prefix}tls."
         if (self.certificate is None) != (self.key is None):
             yield f"{tls}certificate and {tls}key go together: set both or neither"
-        for old in (prefix, *other_stores):
+        for old_prefix in (prefix, *other_stores):
             if self.certificate is None:
                 replacing = f"{tls}certificate and {tls}key"
-                store = f"{old}ssl.keyStore"
+                store = f"{old_prefix}ssl.keyStore"
                 yield from key_store_problem(store, identity_commands, replacing, old_settings)
             if self.ca is None:
-                store = f"{old}ssl.trustStore"
+                store = f"{old_prefix}ssl.trustStore"
                 yield from key_store_problem(store, trust_commands, f"{tls}ca", old_settings)
         if self.ca is None and self.server_name is not None:
             yield f"{tls}serverName is verified only with {tls}ca: set both"

@@ -14,8 +14,8 @@ import yaml
 
 from waltz.runtime.core.setting_names import flatten
 
-# Besides YAMLError, the YAML library raises built-in errors of Python, for a value that looks like
-# a date or a boolean but is invalid: a date in month 13, or !!bool 5.
+# Besides YAMLError, the YAML library raises errors of Python itself for an invalid value, such as a
+# date in month 13, or !!bool 5.
 _YAML_ERRORS = (
     yaml.YAMLError,
     ArithmeticError,
@@ -51,7 +51,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from None
     except ConfigError:
-        raise  # A ConfigError is a ValueError, but its text names the file already.
+        raise  # Not as a ValueError, which it is, too: its text already names the file.
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -1,7 +1,7 @@
 """The settings of connections to ZooKeeper: TLS and authentication. Touches nothing.
 
-TLS is off by default, unlike that of Waltz's own ports: Waltz 0.13.2 connects to ZooKeeper in
-plaintext, and a ZooKeeper has another port for TLS.
+By default, these connections do not use TLS, unlike those to Waltz's own ports: Waltz 0.13.2
+connects to ZooKeeper in plaintext, and a ZooKeeper has a separate port for TLS.
 """
 
 from __future__ import annotations
@@ -73,11 +73,10 @@ class ZooKeeperSettings(Settings):
         ``ignored``, the settings of `without_effect` that are set, is not used here.
         """
         tls, authentication = self.zookeeper_tls, self.authentication
-        # The empty map: `tls_problems` looks in it for key stores of Waltz 0.13.2, which had none
-        # for ZooKeeper.
+        # The map is for key stores of Waltz 0.13.2, which had none for ZooKeeper.
         yield from tls.tls_problems("zookeeper.", {})
         if not tls.enabled and tls != ZooKeeperTlsSettings():
-            # Otherwise a forgotten switch would send everything in plaintext.
+            # If this were no error, a user who forgot `enabled` would send everything in plaintext.
             yield "zookeeper.tls.* has no effect without zookeeper.tls.enabled: set it to true"
         if authentication.file is not None and authentication.certificate:
             yield (

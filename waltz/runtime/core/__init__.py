@@ -1,4 +1,6 @@
-"""Value types and names of settings, which Spark's options use, too; timers, metrics, rates. Pure.
+"""Value types and names of settings, timers, metrics in JSON, and a bound for a rate. Pure.
+
+Spark's options use the value types, too.
 
 * `value_types`: types of values, and the conversion of text or a YAML value to such a type
 * `setting_names`: dotted names of settings, and their environment variables

@@ -1,10 +1,10 @@
 """Metrics in the two JSON forms of Waltz 0.13.2: the HTTP form, and the bean form. Pure.
 
-The admin port of a storage answers with the bean form, which is named after Java's metric beans.
-Each metric has a function that returns its value. `JsonMetrics` calls this function whenever one of
-the forms is requested. The function of a timer is called only once, when the metric is added: the
-`Timer` that it returns is then read for each form. Source: spec/behaviour.md sections 12 and 13,
-spec/wire.md section 7.
+The HTTP port answers with the HTTP form. The admin port of a storage answers with the bean form,
+which is named after Java's metric beans. Each metric has a function that returns its value.
+`JsonMetrics` calls this function whenever one of the forms is requested. A timer is an exception:
+its function is called once, when the metric is added, and returns a `Timer` that is then read for
+each form. Source: spec/behaviour.md sections 12 and 13, spec/wire.md section 7.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999":
 class _Meter:
     """The rates of a growing count, averaged over 1, 5 and 15 minutes.
 
-    The averages are exponentially weighted. Each call of `read` updates these averages.
+    The averages are exponentially weighted. Each call of `read` updates them.
     """
 
     def __init__(self, read: Callable[[], int], clock: Clock) -> None:
@@ -62,9 +62,10 @@ class _Meter:
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
 
     def read(self) -> tuple[int, float, dict[str, float]]:
-        """Return the count, the mean rate since the metric was added, and the rate per window.
+        """Return the count, the mean rate since the metric was added, and the averaged rates.
 
-        All rates are events per second.
+        All rates are events per second. The keys of the averaged rates are those of
+        `_WINDOWS_SECONDS`.
         """
         now, count = self._clock(), self._read()
         elapsed = now - self._updated_at
@@ -80,7 +81,10 @@ class _Meter:
 
 @dataclass(frozen=True, slots=True)
 class _Metric:
-    """One metric. ``meter`` has the rates of a meter or timer; ``timer`` is set for timers."""
+    """One metric. ``meter`` has the rates, and is None for a gauge or a counter.
+
+    ``timer`` is None unless the metric is a timer.
+    """
 
     group: str
     name: str
@@ -189,11 +193,16 @@ def _bean_snapshot(timer: Timer) -> dict[str, Any]:
         "mean": statistics.fmean(ordered) if ordered else 0.0,
         "stdDev": statistics.pstdev(ordered) if ordered else 0.0,
         "median": _quantile(ordered, 0.5),
-        **{f"{n}thPercentile": _quantile(ordered, _QUANTILES[n]) for n in ("75", "95", "98", "99")},
-        "999thPercentile": _quantile(ordered, _QUANTILES["999"]),
+        **{
+            f"{digits}thPercentile": _quantile(ordered, _QUANTILES[digits])
+            for digits in ("75", "95", "98", "99", "999")
+        },
     }
 
 
 def _quantile(ordered: list[float], q: float) -> float:
-    """Return the value in ``ordered`` below which the share ``q`` (0 to 1) of all values lies."""
+    """Return the value in ``ordered`` below which the share ``q`` (0 to 1) of all values lies.
+
+    Return 0 if there are no values.
+    """
     return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0.0

@@ -20,19 +20,18 @@ SHARED_VARIABLES = {
     "WALTZ_ROOT": "cluster.root",
     "WALTZ_ACCESS": "client.access",
 }
-"""The variables that tell the command line and the library which cluster they use and which
-addresses they dial, with the setting that each variable also sets. The setting's own variable (see
-`environment_variable`) overrides the shared one."""
+"""The variables that processes share with the command line and the library, and the setting that
+each variable sets. The variable of the setting itself (see `environment_variable`) overrides the
+shared one."""
 ACCESS_VARIABLE = "WALTZ_ACCESS"
 """The variable for the addresses that the command line and the library dial: ``inside`` or
 ``outside``."""
 COMMAND_VARIABLES = ("WALTZ_CLUSTER", "WALTZ_PROFILE")
-"""The variables that name the cluster for the command line and the library alone. Servers and
-storages ignore them, because a file or a profile of a user must not move a process to another
-cluster."""
+"""The variables that name the cluster only for the command line and the library. Servers and
+storages ignore them: a user's file or profile must not move a process to another cluster."""
 TLS_VARIABLE = "WALTZ_TLS"
 """The variable for TLS of the command line, the library and the processes: ``on``, ``off`` or the
-path of a file. It sets several settings; the variable of each overrides it."""
+path of a file. It sets several settings. The variable of a single setting overrides it."""
 
 
 def environment_variable(name: str) -> str:

@@ -6,8 +6,9 @@ from __future__ import annotations
 class TokenBucket:
     """Allows ``rate`` tokens per second, and up to ``capacity`` tokens at once after a pause.
 
-    A caller takes tokens after it has used them, and may use more than the bucket has. Before the
-    next use, the caller waits until the missing tokens have come in.
+    A token is one unit of what is bounded, such as a byte. A caller does its work first, and takes
+    the tokens for it afterwards. So it may take more than the bucket has: the number of tokens is
+    then negative. Before the next work, the caller waits until the number is 0 again.
     """
 
     def __init__(self, rate: float, capacity: float, now: float) -> None:
@@ -18,17 +19,17 @@ class TokenBucket:
         self._filled_at = now
 
     def wait_seconds(self, now: float) -> float:
-        """Return how many seconds the caller must wait before it may use tokens again."""
+        """Return how many seconds the caller must wait before its next work."""
         self._fill(now)
         return max(0.0, -self._tokens / self._rate)
 
     def take(self, tokens: float, now: float) -> None:
-        """Remove the tokens that the caller has used."""
+        """Remove the tokens for the work that the caller has done."""
         self._fill(now)
         self._tokens -= tokens
 
     def is_full(self, now: float) -> bool:
-        """Return whether the bucket has all its tokens, like a new bucket."""
+        """Return whether the bucket has ``capacity`` tokens, like a new bucket."""
         self._fill(now)
         return self._tokens >= self._capacity
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _LARGEST = (1 << 63) - 1
-"""The largest absolute value of a whole number: that of a signed 64-bit integer."""
+"""The largest absolute value of a whole number: the largest signed 64-bit integer."""
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
@@ -83,7 +83,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    # YAML has values that look like text, but are not: ``on`` is true, and ``[x]`` is a list.
+    # Some YAML values look like text, but are not: ``on`` is true, and ``[x]`` is a list.
     if isinstance(value, bool | list | bytes):
         raise ValueError("expected text")
     if value is None or not str(value).strip():
@@ -92,7 +92,7 @@ def _text(value: Any) -> str:
 
 
 def _file(value: Any) -> Path:
-    # None is left to `_text`, whose error says that the value is empty.
+    # None passes this check, because the error of `_text` says that the value is empty.
     if not isinstance(value, str | Path | None) or "\0" in str(value):
         raise ValueError("expected a path")
     return Path(_text(value))
