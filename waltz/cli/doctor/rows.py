@@ -69,7 +69,7 @@ def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[st
         after = None
     remedy = statement.remedy
     command = local.start_command(statement.process)
-    if (hanging := local.restart_of_hanging(statement.process)) is not None:
+    if (hanging := local.remedy_if_hanging(statement.process)) is not None:
         remedy, command = hanging
     if command is None:
         command = local.start_missing_command(statement.missing)
