@@ -45,7 +45,7 @@ MinDiskFree = Annotated[
         metavar="PERCENT",
         min=0,
         max=100,
-        help="A storage's disk with less free space is a problem; 0: no disk is.",
+        help="Report the disk of a storage as a problem if it has less free space; 0: never.",
     ),
 ]
 
