@@ -100,7 +100,7 @@ Name = Annotated[
 def up(
     directory: Dir = LOCAL_DIRECTORY,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Number of logs. Default: 4.")
+        int | None, typer.Option(min=1, help="Number of partitions. Default: 4.")
     ] = None,
     storages: Annotated[
         int | None, typer.Option(min=1, help="Number of storages and replicas. Default: 3.")
