@@ -7,6 +7,8 @@ and `rows` most classes of their results. Other modules of a folder serve single
 `export`. "Touches ..." in the docstring of a module names what the module uses outside of this
 process.
 
+The terms of Waltz, such as store session and high-water mark, are in spec/README.md.
+
 * `app` assembles the command; `running` runs a verb and turns its errors into exit statuses;
   `waltz.runtime.one_line` prints each error of the command line as one line
 * `options` and `cluster_options` declare options that several verbs have; `settings` reads the

@@ -88,7 +88,7 @@ def nested(
     """Declare a field whose value is a tuple of nested results of the class ``row_class``.
 
     ``table`` is the title of a separate table of the nested results; None: they have no such table.
-    ``show`` turns the tuple into a cell of the table that shows the result itself; None: that table
+    ``show`` turns the tuple into a cell of the table that shows the outer result; None: that table
     has no column for the field. ``title`` is the title of this column (None: the field's name).
     """
     return _Column(title, show, in_table=show is not None, row_class=row_class, table=table)

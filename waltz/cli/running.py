@@ -100,8 +100,8 @@ _EXPECTED = (
 def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> T:
     """Run ``work`` on an event loop and return its result.
 
-    An error of `_EXPECTED` is printed as one line, and ends the program with status 1. Such an
-    error is raised, too, if ``work`` takes longer than ``seconds`` (None: no limit).
+    ``work`` fails if it takes longer than ``seconds`` (None: no limit). This and other expected
+    errors are printed as one line, and end the program with status 1 (`exit_on_expected_error`).
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     # These loggers report lost connections, which the errors of the verb describe better.
@@ -115,8 +115,8 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
 def exit_on_expected_error() -> Iterator[None]:
     """If the block raises an expected error, print it as one line, and end with status 1.
 
-    Expected errors are those of `_EXPECTED`, and an OSError that names a file. All other errors
-    leave the block unchanged.
+    Expected errors are those of `_EXPECTED`, and an OSError that names a file. All other errors are
+    raised unchanged.
     """
     try:
         yield

@@ -1,9 +1,10 @@
 """``waltz cluster rescue``: rebuild lost metadata. Touches ZooKeeper and the network.
 
-ZooKeeper has *metadata* of each partition: the store session of the partition, and the state of
-each of its replicas. A rescue plans, shows the plan, asks for confirmation, and writes. The plan
-has a decision for each partition: the metadata that follow from the reports of its storages, or why
-no metadata are written. `rebuild` in `waltz.admin.core.rescue` makes the decisions.
+ZooKeeper has *metadata* of each partition: its store session (spec/README.md has the terms), and
+the state of each of its replicas. A rescue plans, shows the plan, asks for confirmation, and
+writes. The plan has a decision for each partition: the metadata that follow from the reports of its
+storages, or why no metadata are written. `rebuild` in `waltz.admin.core.rescue` makes the
+decisions.
 
 ``waltz cluster metadata restore`` uses `rebuild_metadata`, too. It has a backup, from which it
 first creates a lost cluster.

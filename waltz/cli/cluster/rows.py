@@ -1,4 +1,7 @@
-"""How the results of ``waltz cluster`` are shown, and some of ``waltz local`` and ``waltz log``."""
+"""How the results of ``waltz cluster`` are shown, and some of ``waltz local`` and ``waltz log``.
+
+The terms, such as store session and generation, are in spec/README.md.
+"""
 
 from __future__ import annotations
 

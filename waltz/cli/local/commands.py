@@ -134,7 +134,8 @@ def up(
     If the directory has a cluster already, that cluster starts again with its data, its ports and
     its numbers of processes.
     """
-    # Otherwise a template that does not fit is an error when the cluster is up, and stops it.
+    # Checked first: a template that does not fit would be an error of `show_started`, and would
+    # stop the cluster.
     check_change_template(output)
     counts = {"partitions": partitions, "storages": storages, "servers": servers}
     options = {**counts, "tls": tls, "host": host}
@@ -310,7 +311,7 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     try:
         _await_controllable(directory, supervisor, log, output_start)
     except BaseException:
-        # Otherwise the cluster may come up after the command has failed. Also after Ctrl-C.
+        # Also after Ctrl-C: otherwise the cluster might come up after the command has failed.
         supervisor.terminate()
         raise
 

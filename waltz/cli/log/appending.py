@@ -82,8 +82,8 @@ class _AppendsInFlight:
                 failures.append(outcome)
             else:
                 self._print_id(outcome)
-        is_of_append = any(error is failure for failure in failures)
-        other_error = None if is_of_append else error
+        is_error_of_append = any(error is failure for failure in failures)
+        other_error = None if is_error_of_append else error
         if failures:
             for failure in failures[1:]:
                 say(f"another append failed: {error_text(failure)}")

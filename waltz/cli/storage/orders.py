@@ -74,7 +74,7 @@ async def perform(
             executor = OrderExecutor(
                 cluster,
                 tls,
-                on_copied=lambda at, last: advance(at + 1, last + 1),
+                on_copied=lambda last_copied, last_id: advance(last_copied + 1, last_id + 1),
                 network=network,
             )
             return await carry_out_order(executor, order, max_stall=max_stall)
@@ -202,7 +202,7 @@ class StepRecorder:
         self._steps: list[str] = []
 
     def __call__(self, step: Step | Wait) -> None:
-        """Record a step that begins; print the step, or the reason of a wait."""
+        """Record a step that begins; unless ``quiet``, print the step, or the reason of a wait."""
         if isinstance(step, Wait):
             text = f"waiting: {step.reason}"
         else:

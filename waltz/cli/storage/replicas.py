@@ -316,7 +316,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
                 partition,
                 metadata_seconds=CONNECT_SECONDS,
                 # Ids start at 0, so id + 1 is the number of compared transactions.
-                on_compared=lambda at, last: advance(at + 1, last + 1),
+                on_compared=lambda last_compared, last_id: advance(last_compared + 1, last_id + 1),
                 network=network_of(where, cluster),
             )
         except UnknownPartition as problem:

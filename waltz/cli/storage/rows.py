@@ -1,4 +1,7 @@
-"""How the results of ``waltz storage`` are shown."""
+"""How the results of ``waltz storage`` are shown.
+
+The terms, such as store session and low-water mark, are in spec/README.md.
+"""
 
 from __future__ import annotations
 

@@ -110,10 +110,10 @@ def recover_partition_command(
         async with open_cluster(where) as cluster:
             with progress_towards("copied") as advance:
 
-                def note_copied(end: int, last_of_copy: int) -> None:
-                    ends.append(end)
+                def note_copied(last_copied: int, last_to_copy: int) -> None:
+                    ends.append(last_copied)
                     # Ids start at 0, so id + 1 is a number of transactions.
-                    advance(end + 1, last_of_copy + 1)
+                    advance(last_copied + 1, last_to_copy + 1)
 
                 executor = OrderExecutor(
                     cluster,
@@ -126,8 +126,8 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None
-                # The copy needs only its two storages. So there is nothing to wait for: with a
-                # stall time of 0.0, the first failure ends the command.
+                # The copy needs no other process than the two storages. So waiting does not help:
+                # with ``max_stall`` 0.0 the first failure ends the command.
                 steps = await carry_out_order(executor, order, max_stall=0.0, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "the storage holds the replica that was filled"

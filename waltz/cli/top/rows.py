@@ -1,6 +1,7 @@
 """How the result of ``waltz top`` is shown: a cluster at one moment, and its rates.
 
-`waltz.admin.core.sample` has the samples from which the rows are made.
+`waltz.admin.core.sample` has the samples from which the rows are made. The terms, such as store
+session and high-water mark, are in spec/README.md.
 """
 
 from __future__ import annotations
