@@ -117,12 +117,12 @@ async def read_all(
 
     Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
-    # A partition without such transactions is left out.
+    # A partition that has no transactions between the two ids is left out.
     last_ids = {partition: last for partition, last in until.items() if last > after[partition]}
-    first_after = {partition: after[partition] for partition in last_ids}
+    start_after = {partition: after[partition] for partition in last_ids}
     if not last_ids:
         return
-    stream = client.stream(first_after, until=last_ids, data=True)
+    stream = client.stream(start_after, until=last_ids, data=True)
     async for batch in batches_within(stream, seconds):
         yield batch
 

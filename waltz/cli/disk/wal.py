@@ -18,7 +18,12 @@ from waltz.cli.fields import prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering, column, nested, record
-from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES, decode_row
+from waltz_storage.core.wal.catalogue import (
+    CATALOGUE_REGION,
+    ROW_BYTES,
+    CatalogueDamaged,
+    decode_row,
+)
 from waltz_storage.core.wal.operations import Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.wal_scan import LogEnd
@@ -156,13 +161,17 @@ def _operation(transaction: TransactionId, operation: Operation) -> LoggedOperat
 def _catalogue_row(operation: Operation) -> str | None:
     """Return the text for the row of the catalogue that ``operation`` writes.
 
-    None if the operation writes to another file, or marks the row as unused.
+    None if the operation writes to another file, or marks the row as unused. If the operation does
+    not write a valid row, the text says why.
     """
     address = operation.address
     if address.region != CATALOGUE_REGION or not isinstance(operation, WriteData):
         return None
     region = address.offset // ROW_BYTES  # A row describes the region with the row's number.
-    row = decode_row(operation.data, region)
+    try:
+        row = decode_row(operation.data, region)
+    except CatalogueDamaged as damaged:
+        return str(damaged)
     if row is None:
         return None
     file = row.file

@@ -1,9 +1,9 @@
 """Append rows to one partition: each row once, in their order. Touches the network.
 
-An interrupted run of an import may leave an append in flight. This late append may reach the server
-only while the next run works. So all appends of imports into a partition take the same lock, each
-with a *mark*: the id up to which its run has searched the log for appends of earlier runs. The
-server refuses an append if a transaction after its mark has taken the lock. There are two cases:
+An interrupted run of an import may leave an append in flight, which reaches the server late: while
+the next run works. So all appends of imports into a partition take the same lock, each with a
+*mark*: the id up to which its run has searched the log for appends of earlier runs. The server
+refuses an append if a transaction after its mark has taken the lock. There are two cases:
 
 * The next run has appended before the late append arrives. The late append is refused.
 * The late append arrives first. The next append of the new run is refused. The new run searches the

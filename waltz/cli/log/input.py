@@ -88,9 +88,9 @@ async def _in_thread(read: Callable[..., bytes], *arguments: int) -> bytes:
     loop = asyncio.get_running_loop()
     content: asyncio.Future[bytes] = loop.create_future()
 
-    def deliver(settle: Callable[[Any], None], outcome: bytes | Exception) -> None:
-        if not content.done():
-            settle(outcome)
+    def deliver(set_outcome: Callable[[Any], None], outcome: bytes | Exception) -> None:
+        if not content.done():  # It is done already if the caller was cancelled.
+            set_outcome(outcome)
 
     def work() -> None:
         with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile.

@@ -70,7 +70,7 @@ def top_command(
     where = target(context)
     names = local_names(where)
     # A sample needs several answers of ZooKeeper, and then the answers of servers and storages.
-    limit = timeout * 3 + 2
+    sample_seconds = timeout * 3 + 2
 
     async def show_samples(display: Display) -> None:
         async with (
@@ -82,14 +82,19 @@ def top_command(
                 network=network_of(where, cluster),
             ) as monitor,
         ):
-            await watch(lambda: sample_within(monitor, limit), display, interval, names, once=once)
+            await watch(
+                lambda: sample_within(monitor, sample_seconds), display, interval, names, once=once
+            )
 
     with contextlib.suppress(KeyboardInterrupt), _display(output, once=once) as display:
         run(show_samples(display), seconds=None)
 
 
 async def sample_within(monitor: Monitor, seconds: float) -> Sample:
-    """Return a sample. Raises Failed if the cluster cannot be sampled within ``seconds``."""
+    """Return a sample.
+
+    Raises Failed if there is none within ``seconds``, or if the cluster cannot be read.
+    """
     try:
         async with asyncio.timeout(seconds):
             return await monitor.sample()
