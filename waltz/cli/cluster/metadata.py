@@ -107,8 +107,8 @@ def restore_command(
     the cluster is in ZooKeeper, only partitions whose metadata are empty change. Servers open the
     partitions afterwards. The exit status is 1 if a partition stays closed.
 
-    The preferred partitions of servers are not restored. The commands that set those of the backup
-    are printed at the end.
+    The preferred partitions of servers are not restored. The commands that set them as in the
+    backup are printed at the end.
     """
     backup = _read_backup(file)
     rebuild_metadata(target(context), backup, timeout, output, dry_run=dry_run, yes=yes)

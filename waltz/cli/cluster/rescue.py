@@ -67,9 +67,9 @@ class _RescuePlan:
     """What a rescue would write to ZooKeeper.
 
     ``partitions`` has the decision for each partition. ``create_from`` is the backup to create the
-    cluster from; None: the cluster is in ZooKeeper. ``assignments`` are partitions to assign, by
-    storage; empty, unless ZooKeeper assigns no partition at all. ``outside`` are outside addresses
-    from the backup; None: those in ZooKeeper stay, or the cluster is created with them.
+    cluster from; None: the cluster is in ZooKeeper. ``assignments`` are the partitions to assign to
+    each storage, if ZooKeeper assigns no partition at all; otherwise it is empty. ``outside`` are
+    the outside addresses of the backup, if the cluster is in ZooKeeper without any; otherwise None.
     """
 
     partitions: list[PartitionRescue]

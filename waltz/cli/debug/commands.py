@@ -94,8 +94,8 @@ def bundle_command(
 
     Works with dead processes, and without ZooKeeper: errors.txt in the archive names what is
     missing. Passwords, tokens and private keys are removed, and records of the log are never
-    collected. Logs, settings and versions of servers are those of the local cluster, and those that
-    the options name.
+    collected. Logs, settings and versions of servers are collected from a local cluster, and from
+    the files and ports that the options name.
     """
     where = target(context)
     path = file or Path(f"waltz-debug-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")

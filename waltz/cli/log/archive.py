@@ -21,7 +21,9 @@ from waltz.client import Transaction
 from waltz.protocol import NO_TRANSACTION
 
 _NAME = re.compile(r"(\d{19})-(\d{19})\.(jsonl|parquet)", re.ASCII)
+"""The name of a file: its first id, its last id, and its form."""
 _FOLDER = re.compile(r"partition-(0|[1-9]\d*)", re.ASCII)
+"""The name of the folder of a partition."""
 _INT32 = range(-(1 << 31), 1 << 31)
 """The values that a transaction's header can have."""
 

@@ -107,10 +107,10 @@ async def _export_all(
             partition: ExportRange(after=exported_up_to(existing, partition), last=last)
             for partition, last in ends.items()
         }
-        _check_same_cluster(options.directory, ranges)
+        _check_ends(options.directory, ranges)
         for partition in ranges:
             if partition in existing:
-                await _check_same_log(client, existing[partition][-1], options)
+                await _check_last_transaction(client, existing[partition][-1], options)
         total = sum(last - after for after, last in ranges.values())
         with progress("exported", total) as advance:
             for partition, (after, last) in ranges.items():
@@ -119,7 +119,7 @@ async def _export_all(
     return ranges
 
 
-def _check_same_cluster(directory: Path, ranges: dict[int, ExportRange]) -> None:
+def _check_ends(directory: Path, ranges: dict[int, ExportRange]) -> None:
     """Raise BadArchive if the files of a partition continue after the end of its log."""
     for partition, (after, last) in ranges.items():
         if after > last:
@@ -129,7 +129,7 @@ def _check_same_cluster(directory: Path, ranges: dict[int, ExportRange]) -> None
             )
 
 
-async def _check_same_log(client: Client, piece: Piece, options: _ExportOptions) -> None:
+async def _check_last_transaction(client: Client, piece: Piece, options: _ExportOptions) -> None:
     """Raise BadArchive if the last transaction of ``piece`` differs from the one in the log.
 
     Without this check, an export of another cluster with a longer log would continue these files.

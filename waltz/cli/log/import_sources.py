@@ -1,7 +1,7 @@
 """Find the transactions to import in files, by partition, and check whether their ids are kept.
 
-Touches disk. The transactions of a partition get consecutive ids from 0 on if they are appended to
-an empty log. So their ids are kept only if those in the files begin at 0 and rise by 1.
+Touches disk. In an empty log, appended transactions get consecutive ids from 0 on. So ids are kept
+only if the ids in the files begin at 0 and rise by 1.
 """
 
 from __future__ import annotations

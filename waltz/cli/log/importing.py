@@ -100,7 +100,7 @@ class Importer:
     async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
         """Append rows; return how many were appended, and whether the lock refused the next row.
 
-        The number may be smaller than that of the rows without a refusal: after a fault (`Absent`).
+        After a fault (`Absent`), fewer rows are appended although the lock has refused none.
         """
         drafts = [Draft(row.data, row.header, self._locks) for row in batch]
         outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)

@@ -266,11 +266,11 @@ def _switch(where: Target, order: Switching, *, dry_run: bool) -> Steps:
 async def _sync_all(
     where: Target, storages: Iterable[str] | None, step_seconds: float, *, dry_run: bool
 ) -> tuple[dict[str, SyncedStorage], list[str]]:
-    """Synchronize storages one after the other (None: all to which ZooKeeper assigns partitions).
+    """Synchronize ``storages`` one after the other; each has ``step_seconds`` for a step.
 
-    If a storage fails, the command continues with the next one. Return what changed at each storage
-    that did not fail, and the error texts of those that failed. A storage has ``step_seconds`` for
-    each step.
+    None means all storages to which ZooKeeper assigns partitions. If a storage fails, the command
+    continues with the next one. Return what changed at each storage that did not fail, and the
+    error texts of the storages that failed.
     """
     synced: dict[str, SyncedStorage] = {}
     failures: list[str] = []

@@ -230,7 +230,8 @@ async def _recover(
     """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
 
     Return the steps of both orders. The replica is also rebuilt if the repair fails. If one or both
-    orders fail, raises OrderFailed at the end, with the reasons and the steps of both.
+    orders fail, raises OrderFailed at the end, with the reasons and the steps of both. Raises
+    MalformedMetadata at once if the repair cannot decode the metadata.
     """
     steps: Steps = ()
     problems = []
