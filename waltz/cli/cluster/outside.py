@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 
 SERVER, STORAGE, ADMIN_PORT = "server", "storage", "admin port"
-"""What uses a registered address: a server, a storage for servers, or its admin port."""
+"""What uses a registered address: a server, or one of the two ports of a storage."""
 
 Pairs = Annotated[
     list[str],

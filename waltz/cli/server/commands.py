@@ -153,9 +153,11 @@ def _set_preference(
 
     run(set_preference())
     if wanted:
-        verb, predicate = "prefer", "would prefer" if dry_run else "prefers"
+        verb = "prefer"
+        predicate = "would prefer" if dry_run else "prefers"
     else:
-        verb, predicate = "unprefer", "would no longer prefer" if dry_run else "no longer prefers"
+        verb = "unprefer"
+        predicate = "would no longer prefer" if dry_run else "no longer prefers"
     steps = [f"server {server}: {verb} partitions {shown}"]
     changed = change(f"server {verb}", server, steps, partitions=chosen, dry_run=dry_run)
     show_change(output, changed, f"server {server} {predicate} partitions {shown}")
