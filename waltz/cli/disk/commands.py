@@ -162,7 +162,8 @@ def dump_command(
     # With neither option, and with both, both parts are shown.
     show_header = metadata or not records
     show_records = records or not metadata
-    first_wanted, last_wanted = 0, None  # All transactions: a last id of None sets no end.
+    first_wanted = 0
+    last_wanted: int | None = None  # There is no last one.
     if transaction is not None:
         first_wanted, last_wanted = parse_argument(parse_ids, transaction)
     deserialize = None if serializer is None else parse_argument(find_deserializer, serializer)
