@@ -103,10 +103,7 @@ def recover_partition_command(
     ends: list[int] = []
 
     async def copy() -> tuple[Steps, int | None]:
-        """Copy; return the steps, and the last id that the replica holds then.
-
-        The id is None in a dry run.
-        """
+        """Copy; return the steps, and the replica's last id afterwards (None in a dry run)."""
         async with open_cluster(where) as cluster:
             with progress_towards("copied") as advance:
 
@@ -126,17 +123,14 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None
-                # The copy needs no other process than the two storages. So waiting does not help:
-                # with ``max_stall`` 0.0 the first failure ends the command.
+                # With 0.0 the first failure ends the command: only the two storages are needed.
                 steps = await carry_out_order(executor, order, max_stall=0.0, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "the storage holds the replica that was filled"
-                last_id = held.max_transaction_id
-                if last_id is None:
-                    # A storage of Waltz 0.13.2 may not report the last id. A complete copy has set
-                    # the low-water mark to this id, too.
-                    last_id = held.low_water_mark
-                return steps, last_id
+                if held.max_transaction_id is not None:
+                    return steps, held.max_transaction_id
+                # Waltz 0.13.2 may not report it. A complete copy sets the low-water mark to this id.
+                return steps, held.low_water_mark
 
     steps, last_id = run(copy(), seconds=None)
     copied = change(
