@@ -129,7 +129,7 @@ def recover_partition_command(
                 assert held is not None, "the storage holds the replica that was filled"
                 if held.max_transaction_id is not None:
                     return steps, held.max_transaction_id
-                # Waltz 0.13.2 may not report it. A complete copy sets the low-water mark to this id.
+                # Waltz 0.13.2 may not report it. A complete copy sets the low-water mark to it.
                 return steps, held.low_water_mark
 
     steps, last_id = run(copy(), seconds=None)
