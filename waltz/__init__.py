@@ -1,8 +1,8 @@
 """Waltz: a distributed write-ahead log for services that must agree.
 
-An application opens a client, streams the transactions of a partition, decides by them, and appends
-the next transaction. The append is refused if another transaction has taken one of its locks since
-the state by which the application decided:
+An application opens a client, reads the transactions of a partition, decides from them what to
+append, and appends it with locks. The server refuses the append if a transaction that the decision
+did not take into account has taken one of these locks:
 
     import asyncio
     import waltz
@@ -16,19 +16,20 @@ the state by which the application decided:
 
     asyncio.run(main())
 
-``sign`` decides by the log up to ``attempt.mark``, and `LogClient.submit` appends the draft with
-that mark. If another transaction has taken the lock after the mark, ``sign`` is called again. A
-program that calls `LogClient.append` must pass the mark itself: without it, locks protect no
-decision.
+``attempt.mark`` is the id of the last transaction that the client knows to be in the log. ``sign``
+reads the log up to this transaction, so its decision takes no later one into account.
+`LogClient.submit` appends the draft with this mark. If a transaction after the mark has taken the
+lock, `LogClient.submit` makes a new attempt: it calls ``sign`` again. A program that calls
+`LogClient.append` must pass the mark itself. Without a mark, locks do not protect the decision.
 
 * `waltz.sync`: the same without asyncio
-* `waltz.StateFollower`: keeps a state up to date with the log
-* `waltz.sync.callbacks`: an application that applies every transaction to a state
-* `waltz.state`: a state that follows the log, in an SQL database
+* `waltz.StateFollower`: applies the transactions of the log to an application's state
+* `waltz.sync.callbacks`: an application that applies every transaction to its state in a callback
+* `waltz.state`: an application's state in an SQL database, which follows the log
 * `waltz.testing`: a whole cluster in one process, for tests
 
-Connections use TLS unless the argument ``tls``, the environment, a ``cluster.json`` or the servers'
-declaration in ZooKeeper says otherwise: see `connect`.
+Connections use TLS by default. The argument ``tls``, the environment, a ``cluster.json`` or the
+servers' declaration in ZooKeeper can say otherwise: see `connect`.
 """
 
 from __future__ import annotations
@@ -133,29 +134,30 @@ __all__ = [
     "connect_as_configured",
 ]
 
-_PACKAGES = {
+_DEFINED_IN = {
     "Lock": "waltz.protocol",
     "PLAINTEXT": "waltz.net",
     "ReqId": "waltz.protocol",
     "TlsConfig": "waltz.net",
     "ZooKeeperAccess": "waltz.metadata.zookeeper_access",
 }
-"""The packages that define these names; `waltz.client` defines the others of ``__all__``."""
+"""The module that defines each of these names; `waltz.client` defines the rest of ``__all__``."""
 
 
 def __getattr__(name: str) -> object:
-    """Import the package that defines ``name`` when a program first uses the name (PEP 562).
+    """Import the module that defines ``name`` when a program first uses the name (PEP 562).
 
-    Every process of Waltz imports this package before its own. Without this function each of them
-    would import the whole client, which takes longer than starting Python.
+    Python imports ``waltz`` before any package in it, so every process of Waltz imports this
+    module. Without this function each of them would import the whole client, which takes longer
+    than starting Python.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_PACKAGES.get(name, "waltz.client")), name)
-    globals()[name] = value  # the next use finds the name without this function
+    value: object = getattr(import_module(_DEFINED_IN.get(name, "waltz.client")), name)
+    globals()[name] = value  # The next use finds the name without this function.
     return value
 
 
 def __dir__() -> list[str]:
-    """Return all names of the package, also the public names that nothing has imported yet."""
+    """Return all names of the package, including public names that are not imported yet."""
     return sorted({*globals(), *__all__})

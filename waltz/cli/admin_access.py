@@ -1,4 +1,8 @@
-"""Connect verbs to the admin ports of storages. Touches ZooKeeper and the network."""
+"""Connect verbs to the admin ports of storages. Touches ZooKeeper and the network.
+
+A storage has two ports: servers append and read through one, and commands and the operator manage
+replicas through the other, the admin port.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import TCP, Network, TlsConfig
 
 STORAGE_ANSWER_SECONDS = 10.0
-"""The time limit for one exchange with a storage: a connection, a query, or a step of a change."""
+"""The time limit for one action at a storage: a connection, a query, or a step of a change."""
 
 
 async def open_admin(
@@ -25,10 +29,12 @@ async def open_admin(
     *,
     network: Network = TCP,
 ) -> StorageAdmin:
-    """Connect to the admin port of a storage of the cluster.
+    """Connect to the admin port of ``storage``; ``maps`` are the storages of ``cluster``.
 
-    Raises ChangeRefused if the storage is not in the cluster, and Failed if it does not answer
-    within ``seconds``; also DialFailed, RemoteFailure, and the errors of reading the cluster.
+    Raises ChangeRefused if the storage is not in ``maps``, Failed if it does not answer within
+    ``seconds``, DialFailed if there is no connection, and RemoteFailure if the storage belongs to
+    another cluster. Raises StoreError, NoCluster or MalformedMetadata if the key of the cluster
+    cannot be read from ZooKeeper.
     """
     port = maps.connections.admin_ports.get(storage)
     if port is None:
@@ -46,7 +52,7 @@ async def open_admin(
 
 
 def check_held(storage: str, wanted: Iterable[int], held: Collection[int]) -> None:
-    """Raise Failed unless ``storage`` holds all ``wanted`` partitions."""
+    """Raise Failed if a ``wanted`` partition is not in ``held``, those that ``storage`` holds."""
     if missing := sorted(set(wanted) - set(held)):
         raise Failed(
             f"storage {storage} does not hold {partitions_text(missing)}; it holds "

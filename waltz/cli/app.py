@@ -1,6 +1,7 @@
-"""Assemble the command ``waltz``. Imports the folder of a noun when the noun is typed.
+"""Assemble the command ``waltz``. Imports the folder of a noun only when the noun is typed.
 
-A process uses one noun. With the imports of all nouns, the process would start noticeably later.
+A process runs one command. If it imported the folders of all nouns, it would start noticeably
+later.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from waltz.runtime.extras import import_quickly, needs_extra
 from waltz.runtime.one_line import OneLineGroup
 from waltz.runtime.service import Version
 
-_GROUPS = (
+_NOUNS = (
     "local",
     "cluster",
     "server",
@@ -29,13 +30,13 @@ _GROUPS = (
     "debug",
     "profile",
 )
-_SINGLE_VERBS = ("top", "console", "doctor")
-_NAMES = _GROUPS + _SINGLE_VERBS
+_VERBS_WITHOUT_NOUN = ("top", "console", "doctor")
+_NAMES = _NOUNS + _VERBS_WITHOUT_NOUN
 """The words that can follow ``waltz``, in the order of the help; each has a folder."""
 
 
 class _Commands(Mapping[str, Any]):
-    """The command of each name, which is imported when it is looked up."""
+    """The command for each of `_NAMES`. A command is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in _NAMES:
@@ -55,14 +56,15 @@ def _command(name: str) -> Any:
     with needs_extra("waltz: the command", "cli"):
         commands = import_quickly(f"waltz.cli.{name}.commands")
     parent = typer.Typer(add_completion=False)
-    # Without a name, typer adds the verbs of an app to the parent itself: ``waltz top``.
-    parent.add_typer(commands.app, name=name if name in _GROUPS else None)
+    # An app with a name becomes a group: ``waltz log read``. The verbs of an app without a name
+    # become commands of the parent itself: ``waltz top``.
+    parent.add_typer(commands.app, name=name if name in _NOUNS else None)
     group: Any = typer.main.get_command(parent)
     return group.commands[name]
 
 
 class _Waltz(OneLineGroup):
-    """The group ``waltz``, whose commands are imported when they are used."""
+    """The group ``waltz``. Its commands are imported when they are used."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -20,16 +20,16 @@ class Outcome(StrEnum):
     PLANNED = "planned"
     """A dry run, which changes nothing."""
     FAILED = "failed"
-    """A part of the change failed; ``steps`` has the steps that were begun."""
+    """A part of the change failed; `Change.steps` has the steps that were begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a verb changed, or would change in a dry run.
 
-    ``action`` names the verb, such as ``storage add``, and ``object`` what it changed, such as the
-    address of a storage. ``partitions`` are those that the command line names, in order. ``steps``
-    are texts for people: what was done, or would be done, in order.
+    ``action`` names the verb, such as ``storage add``. ``object`` names what the verb changed, such
+    as the address of a storage. ``partitions`` are the partitions that the command line names, in
+    order. ``steps`` are texts for people: what was done, or would be done, in order.
     """
 
     action: str
@@ -49,7 +49,7 @@ class FailedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryChange(Change):
-    """The recovery of several partitions; ``failures`` are those that failed."""
+    """The recovery of several partitions; ``failures`` has those whose recovery failed."""
 
     failures: Annotated[tuple[FailedPartition, ...], nested(FailedPartition)]
 
@@ -62,7 +62,10 @@ def change(
     partitions: Sequence[int] = (),
     dry_run: bool = False,
 ) -> Change:
-    """Return the change that ``steps`` made, or would make in a dry run."""
+    """Return the change that ``steps`` made, or would make in a dry run.
+
+    The other arguments are the fields of `Change`.
+    """
     outcome = Outcome.CHANGED if steps else Outcome.UNCHANGED
     if dry_run:
         outcome = Outcome.PLANNED
@@ -70,29 +73,31 @@ def change(
 
 
 def recovery_change(made: Change, failures: Mapping[int, str]) -> RecoveryChange:
-    """Return a recovery that made the change ``made``.
+    """Return ``made``, the change that a recovery made, together with its failures.
 
-    ``failures`` has why the recovery of a partition failed, by partition.
+    ``failures`` maps each partition whose recovery failed to the reason.
     """
     outcome = Outcome.FAILED if failures else made.outcome
-    failed = tuple(FailedPartition(partition, why) for partition, why in failures.items())
+    failed_partitions = tuple(
+        FailedPartition(partition, reason) for partition, reason in failures.items()
+    )
     return RecoveryChange(
-        made.action, made.object, made.partitions, outcome, made.steps, failures=failed
+        made.action, made.object, made.partitions, outcome, made.steps, failures=failed_partitions
     )
 
 
 def check_change_template(output: OutputFormat) -> None:
     """Raise typer.BadParameter if ``output`` is a template that does not fit a `Change`.
 
-    A verb calls this before it begins, if an error at its end would undo the change.
+    A verb calls this before it begins if an error while it prints its result would undo the change.
     """
     check_template(output, as_value(change("", "", [])))
 
 
 def show_change(output: OutputFormat, changed: Change, sentence: str) -> None:
-    """Print a change: ``sentence`` on standard error for people, or the fields for scripts.
+    """Print a change: ``sentence`` for people on standard error, or the fields for scripts.
 
-    An empty sentence prints nothing.
+    People who already know the result get an empty ``sentence``; then nothing is printed for them.
     """
     if output is not Format.TABLE:
         show(output, record("", changed))

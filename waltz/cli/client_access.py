@@ -1,4 +1,7 @@
-"""Open log clients for verbs, with a time limit for each wait. Touches network and ZooKeeper."""
+"""Open clients of the log for verbs, and limit each wait for servers by a time.
+
+Touches the network and ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from waltz.client.opening import Opening
 from waltz.protocol.notation import format_partitions
 
 ANSWER_SECONDS = 30.0
-"""The time limit of an append, and the default of other limits for answers of servers."""
+"""The time limit of an append, and the default time limit of all other answers of servers."""
 
 
 def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
-    """Open a client whose appends fail after `ANSWER_SECONDS`."""
+    """Open a client whose appends fail after `ANSWER_SECONDS`.
+
+    At most ``max_in_flight`` appends of a partition are in flight at once; more appends wait.
+    """
     return connect(
         where.zookeeper,
         root=where.root,
@@ -31,10 +37,11 @@ def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
 async def high_water_marks(
     client: Client, partitions: Iterable[int] | None, seconds: float = ANSWER_SECONDS
 ) -> dict[int, int]:
-    """Return the high-water marks of ``partitions`` (None: of all partitions).
+    """Return the high-water marks of ``partitions`` (None: of all partitions), by partition.
 
-    Raises Failed if a mark does not arrive within ``seconds``, and WaltzError, such as for a
-    partition that the cluster does not have.
+    A high-water mark is the id of the last committed transaction, -1 for an empty log. Raises
+    Failed if not all marks arrive within ``seconds``. Raises WaltzError for other failures, such as
+    a partition that the cluster does not have.
     """
     wanted = range(client.num_partitions) if partitions is None else list(partitions)
     try:
@@ -51,9 +58,9 @@ async def high_water_marks(
 async def batches_within(
     stream: LogStream, seconds: float | None
 ) -> AsyncGenerator[list[Transaction], None]:
-    """Yield the batches of ``stream``; raise Failed if the next one takes longer than ``seconds``.
+    """Yield the batches of ``stream``.
 
-    With ``seconds`` None there is no limit.
+    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
     batches = stream.batches()
     while True:

@@ -1,7 +1,7 @@
 """The options that name a cluster, declared once for all verbs. Reads settings files.
 
-A verb of the class `ClusterCommand` accepts them in addition to its own options. It gets the
-cluster from `target`::
+A verb of the class `ClusterCommand` accepts these options in addition to its own. The function of
+the verb gets the cluster from `target`::
 
     @app.command("show", cls=ClusterCommand)
     def show_command(context: typer.Context) -> None:
@@ -133,21 +133,24 @@ class ClusterNotNamed(typer.BadParameter):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster that a verb works on: its ZooKeeper, its znode, and the ways to connect."""
+    """The cluster that a verb works on: its ZooKeeper, its znode, and the ways to connect.
+
+    Two targets are equal if verbs would connect to the same cluster in the same way.
+    """
 
     zookeeper: str
     root: str
     tls: TlsConfig | None
-    """None if nothing says whether to use TLS; then `waltz.cli.running.tls_of` gets it from the
-    servers' declaration in ZooKeeper."""
+    """None if no option, file or profile says whether to use TLS. Then `waltz.cli.running.tls_of`
+    follows the servers' declaration in ZooKeeper."""
     zookeeper_access: ZooKeeperAccess = OPEN_ACCESS
     access: Access = "inside"
     """Which addresses of servers and storages are dialed. `waltz.cli.running.network_of` returns
     the network that dials them."""
     local_directory: Path | None = field(default=None, compare=False)
-    """The directory of the local cluster whose ``cluster.json`` names the cluster."""
+    """The directory of the local cluster, None for other clusters."""
     typed_options: tuple[str, ...] = field(default=(), compare=False)
-    """The options of the command line that name the cluster, for commands that are suggested."""
+    """The words of the command line that name the cluster, for commands that messages suggest."""
 
 
 def named_cluster(
@@ -160,12 +163,12 @@ def named_cluster(
 ) -> Target:
     """Return the cluster that the options name. Raises ClusterNotNamed.
 
-    The first of these names it: ``cluster``, ``profile``, ``zookeeper``, the file of a local
-    cluster in this directory, the profile in use. Together with ``cluster`` or a profile, the
-    options ``zookeeper``, ``root``, ``tls`` and ``access`` override the values in the file or
-    profile.
+    The first of these that exists names the cluster: the file ``cluster``, the profile ``profile``,
+    the address ``zookeeper``, the file of a local cluster in this directory, the profile in use.
+    Beside a file or a profile, the options ``zookeeper``, ``root``, ``tls`` and ``access`` override
+    its values.
 
-    This function does not know which values are from environment variables. `ClusterCommand` first
+    This function cannot see which values are from environment variables. So `ClusterCommand` first
     removes those that the command line overrides (`_drop_overridden`).
     """
     return _named(zookeeper, root, cluster, tls, profile, access, os.environ)
@@ -174,8 +177,8 @@ def named_cluster(
 def _check_texts(texts: Mapping[str, str | None]) -> None:
     """Raise ClusterNotNamed if an option of ``texts`` is empty."""
     for option, text in texts.items():
-        # A script passes an empty text for "$NAME" if it has no such variable. The default value
-        # would be another cluster.
+        # A script passes an empty text for "$NAME" if the variable NAME is not set. With the
+        # default value instead, the verb would work on another cluster.
         if text is not None and not text.strip():
             raise ClusterNotNamed(f"{option} is empty: give it a value, or leave it out")
 
@@ -189,7 +192,7 @@ def _named(
     access: str | None,
     environment: Mapping[str, str],
 ) -> Target:
-    """Return what `named_cluster` returns. ``environment`` overrides a settings file."""
+    """Return what `named_cluster` returns; ``environment`` overrides values of a settings file."""
     _check_texts(
         {
             "--zookeeper": zookeeper,
@@ -203,6 +206,7 @@ def _named(
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
+        # A settings file of the tools of Waltz 0.13.2.
         try:
             settings = read_cli_settings(cluster, environment)
         except ConfigError as problem:
@@ -224,7 +228,7 @@ def _named(
             root or description.root,
             tls_from_option(tls) or (TlsConfig() if description.tls else PLAINTEXT),
             access=access_override or "inside",
-            # Another ZooKeeper may have another cluster than the local one.
+            # With another ZooKeeper, the cluster may be another one than the local cluster.
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:
@@ -259,16 +263,17 @@ def _cluster_options() -> tuple[Any, ...]:
 
 
 class ClusterCommand(TyperCommand):
-    """A verb that works on a cluster: it has the options of `named_cluster` besides its own."""
+    """A verb that works on a cluster: it has its own options and those of `named_cluster`."""
 
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
         self._cluster_options = _cluster_options()
         super().__init__(name, params=[*(params or ()), *self._cluster_options], **rest)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line; a negative number is a value, although it looks like an option.
+        """Parse the command line; take a negative number as a value, although it begins with -.
 
-        So the error says which values the argument accepts, and not that there is no such option.
+        Otherwise the error for ``-1`` would be that there is no such option, and not which values
+        the argument accepts.
         """
         try:
             return super().parse_args(ctx, list(args))
@@ -281,7 +286,8 @@ class ClusterCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Store the named cluster for `target`, then run the verb.
 
-        The function of the verb has no parameters for these options, so they are removed.
+        The function of the verb has no parameters for the options that name a cluster. So these
+        options are removed from ``ctx.params``.
         """
         values = {option.name: ctx.params.pop(option.name) for option in self._cluster_options}
         typed_options: list[str] = []
@@ -304,20 +310,20 @@ class ClusterCommand(TyperCommand):
 
 def _is_typed(ctx: Any, name: str) -> bool:
     """Whether an option is on the command line, and not from the environment or a default."""
-    # By name: the class of the value is that of click, or of typer's copy of it.
+    # Compared by name: the class of ``source`` is in click, or in the copy of click in typer.
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def _drop_overridden(ctx: Any, values: dict[str, Any]) -> None:
-    """Remove the values from environment variables that are not about the cluster that is typed.
+    """Set to None those of ``values`` from environment variables that the command line overrides.
 
     A typed ``cluster`` or ``profile`` describes the whole cluster: no address, root, TLS or access
-    from the environment may replace a part of it. A typed ``zookeeper`` takes the place of a
-    cluster file or profile from the environment.
+    from the environment may replace a part of the description. A typed ``zookeeper`` takes the
+    place of a cluster file or profile from the environment.
 
-    Raises ClusterNotNamed if ``cluster`` and ``profile`` are both left: both were typed, or both
-    are from the environment.
+    Raises ClusterNotNamed if both ``cluster`` and ``profile`` remain: both were typed, or both are
+    from the environment.
     """
     typed = {name for name in values if _is_typed(ctx, name)}
     if typed & {"cluster", "profile"}:
@@ -339,9 +345,10 @@ def _drop_overridden(ctx: Any, values: dict[str, Any]) -> None:
 
 
 def _settings_environment(ctx: Any) -> Mapping[str, str]:
-    """Return the environment variables that override the settings file that ``cluster`` names.
+    """Return the environment variables that override values of a settings file.
 
-    If ``cluster`` is typed, the variables of the options in this module are not among them.
+    A typed file describes the whole cluster, as in `_drop_overridden`: then the variables of the
+    options in this module are left out.
     """
     if not _is_typed(ctx, "cluster"):
         return os.environ

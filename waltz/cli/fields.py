@@ -1,8 +1,8 @@
-"""The fields of the JSON that a verb prints, declared at the verb. Touches nothing.
+"""Declare at each verb the fields of the JSON that it prints. Touches nothing.
 
 `prints` declares the class of a verb's result: a dataclass that `waltz.cli.rows` renders, or a
-TypedDict. `docs.reference` writes the fields into `docs/commands.md`, and a test compares them with
-a recorded list, because scripts use their names.
+TypedDict. `docs.reference` writes the fields into `docs/commands.md`. Scripts use the names of the
+fields, so a test compares them with a recorded list.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from waltz.cli.rows import json_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KINDS: Mapping[Any, str] = {
+_KIND_OF_TYPE: Mapping[Any, str] = {
     bool: "true or false",
     int: "integer",
     float: "number",
@@ -37,12 +37,14 @@ _KINDS: Mapping[Any, str] = {
 
 
 class ResultForm(StrEnum):
-    """How many results a verb prints."""
+    """How a verb prints its result in JSON."""
 
     OBJECT = "object"
+    """One object."""
     LIST = "list"
+    """One list of objects."""
     LINES = "lines"
-    """One object after the other: in JSON, one in each line."""
+    """Any number of objects, one in each line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,11 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its name in templates, with dots before nested fields, and its kind."""
+    """One field of a JSON value.
+
+    ``name`` is the name that templates use: for a nested field, the names of the fields above it
+    come first, separated by dots. ``kind`` describes its values, such as ``list of integers``.
+    """
 
     name: str
     kind: str
@@ -72,15 +78,15 @@ def prints(row_class: type, form: ResultForm = ResultForm.OBJECT) -> Callable[[F
 
 
 def printed_by(command: Any) -> Printed | None:
-    """Return what a command of ``waltz`` prints, None if that is not declared."""
-    found = getattr(command.callback, "printed", None)
-    return found if isinstance(found, Printed) else None
+    """Return what `prints` has declared for a command of ``waltz``, None if it declared nothing."""
+    declared = getattr(command.callback, "printed", None)
+    return declared if isinstance(declared, Printed) else None
 
 
 def fields_of(row_class: type, prefix: str = "") -> Iterator[Field]:
     """Yield the fields of the JSON value of ``row_class``, each before the fields nested in it.
 
-    In a field's name, NAME stands for each key of a mapping.
+    All names begin with ``prefix``. In a name, NAME stands for each key of a mapping.
     """
     for name, hint in _hints(row_class):
         path = f"{prefix}{name}"
@@ -100,9 +106,10 @@ def _hints(row_class: type) -> list[tuple[str, Any]]:
 
 
 def _nested(hint: Any) -> tuple[type, bool] | None:
-    """Return the class of the objects in a field, and whether a mapping from names holds them.
+    """Return the class of the objects in a field with the annotation ``hint``.
 
-    None if the field has no objects with declared fields.
+    The second value is whether the objects are the values of a mapping. None: the field has no
+    objects with declared fields.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and (is_dataclass(hint) or is_typeddict(hint)):
@@ -116,7 +123,7 @@ def _nested(hint: Any) -> tuple[type, bool] | None:
 
 
 def _kind(hint: Any) -> str:
-    """Return the kind of a field's value in JSON."""
+    """Return `Field.kind` of a field with the annotation ``hint``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated or getattr(origin, "__name__", "") in ("Required", "NotRequired"):
         return _kind(arguments[0])
@@ -132,15 +139,17 @@ def _kind(hint: Any) -> str:
     if isinstance(hint, type) and (is_dataclass(hint) or is_typeddict(hint)):
         return "object"
     # The remaining types, such as UUID, are texts in JSON.
-    return _KINDS.get(hint, "text")
+    return _KIND_OF_TYPE.get(hint, "text")
 
 
 def _kinds(hint: Any) -> str:
-    """Return the plural of `_kind`."""
+    """Return the plural of the kind of ``hint``, such as ``integers`` or ``lists of texts``."""
     kind = _kind(hint)
-    inner = kind.removeprefix("list of ")
-    return f"{kind}s" if inner == kind else f"lists of {inner}"
+    if kind.startswith("list of "):
+        return kind.replace("list", "lists", 1)
+    return f"{kind}s"
 
 
 def _is_mapping(origin: Any) -> bool:
+    """Whether ``origin``, the `get_origin` of an annotation, is a class of mappings."""
     return isinstance(origin, type) and issubclass(origin, Mapping)

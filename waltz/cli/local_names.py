@@ -1,6 +1,7 @@
-"""How ``waltz local`` names the processes of a cluster. Touches ``cluster.json``, ZooKeeper.
+"""The names that ``waltz local`` gives to the processes of a cluster, such as ``server/0``.
 
-A server's id in ZooKeeper is not the number in its name: a server is found by its address.
+Touches ``cluster.json`` and ZooKeeper. The number in the name of a server is not its id in
+ZooKeeper. So the name of a process is found by the process's address.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from waltz.runtime.cluster_file import local_command
 
 @dataclass(frozen=True, slots=True)
 class LocalNames:
-    """The names of a local cluster's processes by address, and the cluster's directory.
+    """The processes of the local cluster in ``directory``.
 
-    For other clusters there are no names, and the directory is None. A name is the kind of the
-    process and a number, such as ``storage/1``, or ``zookeeper``. ``ended`` are the names of
-    processes that do not run, each with the time at which the process ended, in seconds since 1970.
-    The time is None if it is unknown, or if the process has never run.
+    ``names`` has the name of each process, by address. A name is the kind of the process and a
+    number, such as ``storage/1``, or it is ``zookeeper``. ``ended`` has the processes that do not
+    run: by name, the time at which the process ended, in seconds since 1970. The time is None if it
+    is unknown, or if the process has never run.
+
+    If the cluster is not a local one, ``directory`` is None, and there are no names.
     """
 
     directory: Path | None = None
@@ -41,16 +44,18 @@ class LocalNames:
     def start_command(self, address: str | None) -> str | None:
         """Return the command that starts the process at ``address``.
 
-        None if it is not local, or runs: a start changes nothing then.
+        None if there is no local process at ``address``, or if the process runs: its start would
+        change nothing.
         """
         name = None if address is None else self.names.get(address)
         return self._command("start", name) if name in self.ended else None
 
-    def restart_of_hanging(self, address: str | None) -> tuple[str, str] | None:
-        """Return what helps if the process at ``address`` runs, but does not answer.
+    def remedy_if_hanging(self, address: str | None) -> tuple[str, str] | None:
+        """Return the remedy for the process at ``address``, which does not answer, if it runs.
 
-        A sentence on the restart, and the command that shows the log, which the sentence
-        announces. None if the process is not local, or does not run.
+        The remedy is a sentence that names the commands of a restart, and the command that shows
+        the log of the process. The sentence ends with words that introduce this last command. None
+        if there is no local process at ``address``, or if the process does not run.
         """
         name = None if address is None else self.names.get(address)
         if name is None or name in self.ended:
@@ -61,9 +66,9 @@ class LocalNames:
         return f"{name} runs. Restart it with {kill} and {start}. To see its log before", logs
 
     def start_missing_command(self, kind: ProcessKind | None) -> str | None:
-        """Return the command that starts one process of ``kind`` that does not run.
+        """Return the command that starts a process of ``kind`` that does not run.
 
-        None if ``kind`` is None, or no process in ``ended`` is of this kind.
+        None if ``kind`` is None, or if all processes of this kind run.
         """
         if kind is None:
             return None
@@ -71,32 +76,37 @@ class LocalNames:
         return None if name is None else self._command("start", name)
 
     def ended_at(self, address: str) -> float | None:
-        """Return when the process at ``address`` ended, None if it runs or that is unknown."""
+        """Return when the process at ``address`` ended; None if it runs, or the time is unknown."""
         return self.ended.get(self.names.get(address, ""))
 
     def missing_since(self, kind: ProcessKind) -> float | None:
-        """Return since when too few processes of ``kind`` run, None if that is unknown.
+        """Return the time since which too few processes of ``kind`` run.
 
-        One server is enough. Of the storages a majority is needed, because each storage of a local
-        cluster has a replica of each partition.
+        None if enough of them run, or if the time is unknown. One server is enough. Of the storages
+        a majority is needed, because each storage of a local cluster has a replica of each
+        partition.
         """
         num_processes = sum(name.startswith(f"{kind}/") for name in self.names.values())
         end_times = [at for name, at in self.ended.items() if name.startswith(f"{kind}/")]
         known_times = sorted(at for at in end_times if at is not None)
         if len(known_times) < len(end_times):
-            return None  # A process whose end is unknown may have been missing before the others.
-        # The smallest number of ended processes that leaves no server, or no majority of storages.
-        too_many = num_processes
-        if kind is not ProcessKind.SERVER:
-            too_many = num_processes - num_processes // 2
-        return known_times[too_many - 1] if 0 < too_many <= len(known_times) else None
+            return None  # A process whose end is unknown may have ended before all others.
+        # The smallest number of ended processes with which too few processes are left.
+        if kind is ProcessKind.SERVER:
+            num_too_many = num_processes
+        else:
+            num_too_many = num_processes - num_processes // 2
+        if num_too_many == 0 or len(known_times) < num_too_many:
+            return None
+        return known_times[num_too_many - 1]
 
     def name_processes(
         self, rendering: Rendering, members: Mapping[int, ServerDescriptor]
     ) -> Rendering:
-        """Return the rendering with the names beside addresses and server ids in its tables.
+        """Return ``rendering`` with the name of a process after its address or id in all tables.
 
-        ``members`` are the servers by their ids. The value for scripts is unchanged.
+        An id is in a cell as ``server 3``. ``members`` has the servers by their ids. The value for
+        scripts is unchanged.
         """
         if not self.names:
             return rendering
@@ -105,15 +115,15 @@ class LocalNames:
             for server, member in members.items()
             if member.address in self.names
         }
-        known = {**self.names, **server_names}
-        alternatives = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        # An address or id is not matched within a longer one.
-        mentioned = re.compile(rf"(?<![\w.:])(?:{alternatives})(?!\w)")
+        name_of_text = {**self.names, **server_names}
+        alternatives = "|".join(map(re.escape, sorted(name_of_text, key=len, reverse=True)))
+        # An address or id that is a part of a longer one does not match.
+        address_or_id = re.compile(rf"(?<![\w.:])(?:{alternatives})(?!\w)")
 
         def add_names(cell: object) -> object:
             if not isinstance(cell, str):
                 return cell
-            return mentioned.sub(lambda match: f"{match[0]} ({known[match[0]]})", cell)
+            return address_or_id.sub(lambda match: f"{match[0]} ({name_of_text[match[0]]})", cell)
 
         tables = tuple(
             Rows(rows.title, rows.columns, [tuple(map(add_names, row)) for row in rows.cells])
@@ -122,7 +132,10 @@ class LocalNames:
         return replace(rendering, tables=tables)
 
     def _command(self, verb: str, name: str | None) -> str | None:
-        """Return the command ``waltz local VERB`` for a process, None for other clusters."""
+        """Return the command ``waltz local VERB`` for the process ``name``.
+
+        None if ``name`` is None, or if the cluster is not a local one.
+        """
         if self.directory is None or name is None:
             return None
         return local_command(self.directory, verb, name)
@@ -134,12 +147,15 @@ NO_NAMES = LocalNames()
 _BAD_DESCRIPTION = (NotRunning, ValueError, KeyError, TypeError, AttributeError)
 """Errors of a ``cluster.json`` that is missing, or that another version of Waltz has written.
 
-A verb works without what it would read there, so these errors are ignored.
+These errors are ignored: verbs also work without the names.
 """
 
 
 def local_names(where: Target) -> LocalNames:
-    """Return how ``waltz local`` names the processes; `NO_NAMES` for other clusters."""
+    """Return the names of the processes of a local cluster; `NO_NAMES` for other clusters.
+
+    If its ``cluster.json`` cannot be used, a local cluster has no names.
+    """
     if where.local_directory is None:
         return NO_NAMES
     with contextlib.suppress(*_BAD_DESCRIPTION):
@@ -155,7 +171,10 @@ def local_names(where: Target) -> LocalNames:
 
 
 def local_http_addresses(where: Target) -> list[str]:
-    """Return the HTTP addresses of the processes of a local cluster, none for other clusters."""
+    """Return the HTTP addresses of the processes of a local cluster.
+
+    There are none for other clusters, and if ``cluster.json`` cannot be used.
+    """
     if where.local_directory is None:
         return []
     with contextlib.suppress(*_BAD_DESCRIPTION):
@@ -169,9 +188,10 @@ def local_http_addresses(where: Target) -> list[str]:
 
 
 async def server_ids(directory: Path, seconds: float) -> dict[str, int]:
-    """Return the ids of the servers by address, none if ZooKeeper does not answer in time.
+    """Return the ids of the servers of the local cluster in ``directory``, by address.
 
-    The session may take ``seconds``, and session and query together twice as long.
+    There are none if ZooKeeper does not answer in time, or has no readable cluster. The session
+    with ZooKeeper may take ``seconds``; session and query together may take twice as long.
     """
     with contextlib.suppress(StoreError, NoCluster, MalformedMetadata, TimeoutError):
         where = named_cluster(cluster=directory)

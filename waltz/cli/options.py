@@ -19,8 +19,8 @@ from waltz.protocol.notation import parse_partitions
 T = TypeVar("T")
 
 _TYPER_VERSION = tuple(int(number) for number in typer.__version__.split(".")[:2])
-# typer 0.28 and later keep lines and empty lines in the end of a help text. Earlier versions join
-# the lines of a paragraph, and show paragraphs without an empty line between them.
+# In the text that ends a help text, typer 0.28 and later keep lines and empty lines. Earlier
+# versions join the lines of a paragraph, and show no empty line between paragraphs.
 _LINE_BREAK = "\n" if _TYPER_VERSION >= (0, 28) else "\n\n"
 
 Partition = Annotated[
@@ -45,7 +45,7 @@ MinDiskFree = Annotated[
         metavar="PERCENT",
         min=0,
         max=100,
-        help="A storage's disk with less free space is a problem; 0: no disk is.",
+        help="Report the disk of a storage as a problem if it has less free space; 0: never.",
     ),
 ]
 
@@ -72,15 +72,18 @@ def parse_argument(parse: Callable[[str], T], text: str) -> T:
 
 
 def partitions_of(text: str | None) -> tuple[int, ...] | None:
-    """Return the partitions that an argument `AnyPartitions` names, None for all partitions.
+    """Return the partitions that an argument `AnyPartitions` names, in ascending order.
 
-    A bad range is a usage error.
+    None means all partitions. A malformed range is a usage error.
     """
     return None if text is None else parse_argument(parse_partitions, text)
 
 
 def check_finite(values: Mapping[str, object]) -> None:
-    """Raise a usage error for a number that is not finite, such as a time limit of ``inf``."""
+    """Raise a usage error if a value is not finite, such as a time limit of ``inf``.
+
+    ``values`` are the values of options by parameter name.
+    """
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             option = f"--{name.replace('_', '-')}"
@@ -88,18 +91,18 @@ def check_finite(values: Mapping[str, object]) -> None:
 
 
 def examples(*lines: str) -> str:
-    """Return the text that ends a help text: the command lines ``lines``, as examples."""
+    """Return the text that ends the help of a verb: the command lines ``lines``, as examples."""
     return _LINE_BREAK.join(("Examples:", *lines))
 
 
 def example_lines(epilog: str | None) -> list[str]:
-    """Return the command lines in a text that `examples` returned, none for None."""
+    """Return the command lines from which `examples` made ``epilog``; none if it is None."""
     return [line for line in (epilog or "").split("\n")[1:] if line]
 
 
 def confirm(what: str, *, yes: bool) -> None:
     """Unless ``yes``, ask the user to confirm ``what``; end the verb if the user does not."""
     if not yes:
-        # With err=True alone, the end of the question goes to standard output.
+        # With ``err=True`` alone, click prints the end of the question to standard output.
         with contextlib.redirect_stdout(sys.stderr):
             typer.confirm(f"{what}. Continue?", abort=True, err=True)

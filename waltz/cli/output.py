@@ -1,4 +1,4 @@
-"""Print results: tables for people; JSON, YAML or templates for scripts.
+"""Print results: tables for people; JSON, YAML or lines of a template for scripts.
 
 Writes to the standard streams.
 """
@@ -39,13 +39,14 @@ class Format(StrEnum):
 class _TemplateDoesNotFit(typer.BadParameter):
     """The template of ``--output`` does not fit the result.
 
-    The status is 1, unlike that of a wrong command line: the verb may have changed something.
+    The exit status is 1. It is not that of a wrong command line, because the verb has run and may
+    have changed something.
     """
 
     exit_code = 1
 
     def format_message(self) -> str:
-        """Return the message without the words about an invalid value."""
+        """Return the message; click's own method would call the value of ``--output`` invalid."""
         return f"cannot fill the template: {self.message}"
 
 
@@ -65,11 +66,11 @@ def parse_output(text: str) -> Format | Template:
 
 
 def _complete_output(incomplete: str) -> list[str]:
-    """Return the values that a shell may complete."""
+    """Return the values of ``--output`` that begin with ``incomplete``, for a shell."""
     return [value for value in (*Format, _TEMPLATE) if value.startswith(incomplete)]
 
 
-# typer refuses a union, and does not look into a named alias.
+# typer refuses an option whose type is a union. It does not look into a named alias.
 OutputFormat = TypeAliasType("OutputFormat", Format | Template)
 """How results are printed."""
 
@@ -95,7 +96,7 @@ def show(output: OutputFormat, rendering: Rendering) -> None:
         case Format.YAML:
             print(as_yaml(rendering.value), end="")  # noqa: T201
         case Format.TABLE:
-            # The output of a pipe must not be wrapped.
+            # Without a terminal and a width, rich would wrap lines at a narrow default width.
             console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
             console.print(tables(rendering))
         case Template():
@@ -103,7 +104,7 @@ def show(output: OutputFormat, rendering: Rendering) -> None:
 
 
 def show_line(output: OutputFormat, value: Mapping[str, Any], line: str) -> None:
-    """Print one of many results: ``line`` for a table, else ``value``.
+    """Print one of many results: ``line`` for `Format.TABLE`, ``value`` for all other formats.
 
     The value is printed as a line of JSON, as a YAML document, or as lines of a template.
     """
@@ -130,7 +131,7 @@ def tables(rendering: Rendering) -> Group:
 
 def say(message: str) -> None:
     """Print a message to standard error, because standard output has only results."""
-    # As a `Text`, because rich would take brackets in a plain text for styles.
+    # As a `Text`: in a plain text, rich would read words in brackets as styles.
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message))
 
 
@@ -147,7 +148,10 @@ def check_template(output: OutputFormat, example: Mapping[str, Any]) -> None:
 
 
 def _print_filled(template: Template, value: Any) -> None:
-    """Print the lines of a template; raises _TemplateDoesNotFit before the first line."""
+    """Print the lines of ``template`` for ``value``.
+
+    Raises _TemplateDoesNotFit before the first line is printed.
+    """
     try:
         lines = template.lines(value)
     except BadTemplate as problem:
@@ -157,7 +161,7 @@ def _print_filled(template: Template, value: Any) -> None:
 
 
 def _table(rows: Rows) -> Table:
-    """Return a table to print; it has no row of titles if all titles are empty."""
+    """Return a table to print; if all titles are empty, it has no row of titles."""
     table = Table(
         title=rows.title,
         title_justify="left",

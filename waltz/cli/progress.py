@@ -23,10 +23,10 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_towards(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of ``what``; yield a function to report it.
+    """Show the progress of ``what``; yield a function that reports the progress.
 
-    The arguments of the function are the completed and the total number. If standard error is not a
-    terminal, nothing is shown.
+    The arguments of the function are the number of completed items and the total number of items.
+    If standard error is not a terminal, nothing is shown.
     """
     with _bar(_with_total(what)) as bar:
         task = bar.add_task(what, total=None)
@@ -35,10 +35,10 @@ def progress_towards(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Advance]:
-    """Show how many items of ``total`` are complete; yield a function that adds to that number.
+    """Show how many items of ``total`` are complete; yield a function that adds completed items.
 
-    If ``total`` is None, only the number is shown. If standard error is not a terminal, nothing is
-    shown.
+    If ``total`` is None, the total is unknown, and only the number of completed items is shown. If
+    standard error is not a terminal, nothing is shown.
     """
     if total is None:
         counting = TextColumn("{task.completed}")
@@ -57,5 +57,6 @@ def _with_total(what: str) -> list[ProgressColumn]:
 
 
 def _bar(columns: list[ProgressColumn]) -> Progress:
+    """Return a bar on standard error that disappears when it ends."""
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -2,7 +2,7 @@
 
 A result is a frozen dataclass. Its fields are the keys of the JSON value. Scripts use these keys,
 so they must not change. `column` declares how a field is shown in a table. `nested` declares a
-field with rows, which become a separate table::
+field whose value is a tuple of other results, which can be shown in a table of their own::
 
     @dataclass(frozen=True, slots=True)
     class ServerRow:
@@ -50,16 +50,16 @@ class _Column:
     in_table: bool = True
     in_json: bool = True
     row_class: type | None = None
-    """The class of nested rows; None if the field is not declared by `nested`."""
+    """The class of the nested results; None if the field is not declared by `nested`."""
     table: str | None = None
-    """The title of the separate table of nested rows; None if there is no such table."""
+    """The title of the separate table of the nested results; None: they have no such table."""
 
 
 _PLAIN = _Column()
-"""A field without a declaration is shown like this."""
+"""The declaration of a field whose annotation has none."""
 
 _Columns = list[tuple[str, _Column]]
-"""Fields of a result class, by name, each with its declaration."""
+"""The names of fields of a result class, each with its declaration."""
 
 
 def column(
@@ -71,9 +71,9 @@ def column(
 ) -> _Column:
     """Declare how a field is shown.
 
-    ``title`` is the title of its column (None: the field's name), ``show`` turns a value into a
-    cell (None: `as_cell` does). ``in_table`` is whether tables show the field; ``in_json`` is
-    whether it is in the value that `as_value` returns for JSON and YAML.
+    ``title`` is the title of its column (None: the field's name). ``show`` turns the field's value
+    into a cell (None: `as_cell` does). ``in_table`` is whether the field has a column in tables;
+    ``in_json`` is whether the field is in the value that `as_value` returns for JSON and YAML.
     """
     return _Column(title, show, in_table, in_json)
 
@@ -85,27 +85,27 @@ def nested(
     title: str | None = None,
     show: Callable[[Any], object] | None = None,
 ) -> _Column:
-    """Declare a field that is a tuple of objects of the class ``row_class``.
+    """Declare a field whose value is a tuple of nested results of the class ``row_class``.
 
-    ``table`` is the title of a separate table of these objects; None: there is no such table.
-    ``show`` turns the tuple into a cell; None: the field has no column in the table of its own
-    class. ``title`` is the title of that column (None: the field's name).
+    ``table`` is the title of a separate table of the nested results; None: they have no such table.
+    ``show`` turns the tuple into a cell of the table that shows the outer result; None: that table
+    has no column for the field. ``title`` is the title of this column (None: the field's name).
     """
     return _Column(title, show, in_table=show is not None, row_class=row_class, table=table)
 
 
 def record(title: str, result: Any) -> Rendering:
-    """Render one result: a table of its names and values, then the tables of its nested rows."""
+    """Render one result: a table of its fields and values, then the tables of nested results."""
     return Rendering(as_value(result), (*_names_and_values(title, result), *nested_tables(result)))
 
 
 def listing(title: str, row_class: type, items: Sequence[Any]) -> Rendering:
-    """Render results of one class: one table, then the tables of their nested rows."""
+    """Render results of one class: one table, then the tables of their nested results."""
     return Rendering([as_value(item) for item in items], tuple(_tables(title, row_class, items)))
 
 
 def nested_tables(result: Any) -> tuple[Rows, ...]:
-    """Return the tables of the nested rows of one result."""
+    """Return the tables of the nested results of one result."""
     return tuple(
         table
         for name, declared in _columns(type(result))
@@ -115,7 +115,7 @@ def nested_tables(result: Any) -> tuple[Rows, ...]:
 
 
 def pairs(title: str, value: Mapping[str, object]) -> Rows:
-    """Return a table of names and values."""
+    """Return a table of the names and values in ``value``."""
     cells = [(name.replace("_", " "), as_cell(content)) for name, content in value.items()]
     return Rows(title, ("", ""), cells)
 
@@ -158,10 +158,11 @@ def blank(value: object) -> object:
 
 
 def as_cell(value: object) -> object:
-    """Return ``value`` as a cell of a table shows it; the default of ``show`` of `column`.
+    """Return ``value`` as a cell of a table shows it, if its column has no ``show``.
 
-    A bool is yes or no, a member of an Enum its value. The texts of a tuple are joined by spaces; a
-    tuple of numbers becomes ranges of partitions. None and an empty tuple are a dash.
+    A bool is yes or no, a member of an Enum is its value. The texts of a tuple or list are joined
+    by spaces; numbers in it become ranges of partitions, such as 0-6,7. None and an empty tuple are
+    a dash.
     """
     match value:
         case bool():
@@ -176,28 +177,29 @@ def as_cell(value: object) -> object:
 
 
 def _names_and_values(title: str, result: Any) -> Iterator[Rows]:
-    """Yield the table of a result's names and values; none if no field is shown in tables."""
+    """Yield the table of a result's fields and values; none if no field is shown in tables."""
     columns = _shown_columns(type(result))
-    shown = list(zip(_titles(columns), _cells(columns, result), strict=True))
-    if shown:
-        yield Rows(title, ("", ""), shown)
+    titled_values = list(zip(_titles(columns), _cells(columns, result), strict=True))
+    if titled_values:
+        yield Rows(title, ("", ""), titled_values)
 
 
 def _tables(title: str, row_class: type, items: Sequence[Any]) -> Iterator[Rows]:
-    """Yield the table of ``items``, then the tables of their nested rows."""
+    """Yield the table of ``items``, then the tables of their nested results."""
     columns = _shown_columns(row_class)
     yield Rows(title, _titles(columns), [_cells(columns, item) for item in items])
-    first, first_column = columns[0]
+    # A nested table begins with the first column of ``items``, which shows to which item each of
+    # its rows belongs.
+    first_column = columns[:1]
     for name, declared in _columns(row_class):
         if declared.row_class is None or declared.table is None:
             continue
         nested_columns = _shown_columns(declared.row_class)
-        # The first column of a nested table shows to which item each row belongs.
-        titles = (_title(first, first_column), *_titles(nested_columns))
+        titles = _titles(first_column) + _titles(nested_columns)
         cells = [
-            (_cell(first_column, getattr(item, first)), *_cells(nested_columns, nested_row))
+            _cells(first_column, item) + _cells(nested_columns, nested_result)
             for item in items
-            for nested_row in getattr(item, name)
+            for nested_result in getattr(item, name)
         ]
         yield Rows(declared.table, titles, cells)
 
@@ -210,7 +212,7 @@ def _columns(row_class: type[Any]) -> _Columns:
 
 def _hints(row_class: type[Any]) -> dict[str, Any]:
     """Return the annotations of a result class, evaluated in the namespace of its module."""
-    # Without ``localns``, the fields of the class would hide names of the module.
+    # Without ``localns``, a field of the class would hide a type with the same name.
     return get_type_hints(row_class, localns={}, include_extras=True)
 
 
@@ -228,6 +230,7 @@ def _shown_columns(row_class: type[Any]) -> _Columns:
 
 
 def _titles(columns: _Columns) -> tuple[str, ...]:
+    """Return the titles of ``columns``."""
     return tuple(_title(name, declared) for name, declared in columns)
 
 
@@ -237,6 +240,7 @@ def _cells(columns: _Columns, item: Any) -> tuple[object, ...]:
 
 
 def _title(name: str, declared: _Column) -> str:
+    """Return the title of the column of the field ``name``."""
     return name.replace("_", " ") if declared.title is None else declared.title
 
 

@@ -1,4 +1,7 @@
-"""Run a verb: event loop, time limit, connection to ZooKeeper, exit status. Touches ZooKeeper."""
+"""Run the work of a verb: event loop, time limit, connection to ZooKeeper, exit status.
+
+Touches ZooKeeper and standard error.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ CONNECT_SECONDS = 10.0
 USUAL_SECONDS = 60.0
 """The default time limit of a verb."""
 SERVER_WAITS = 4
-"""How often a query of servers may wait for its timeout: in the handshake and in three requests."""
+"""How often a query of a server may wait for the timeout of an answer.
+
+It waits in the handshake and in each of three requests.
+"""
 
 
 class Failed(Exception):
@@ -94,11 +100,11 @@ _EXPECTED = (
 def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> T:
     """Run ``work`` on an event loop and return its result.
 
-    An expected error is printed as one line, and ends the program with status 1. If ``work`` takes
-    longer than ``seconds`` (None: no limit), that is such an error.
+    ``work`` fails if it takes longer than ``seconds`` (None: no limit). This and other expected
+    errors are printed as one line, and end the program with status 1 (`exit_on_expected_error`).
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    # The errors of the verb describe lost connections better than these logs.
+    # These loggers report lost connections, which the errors of the verb describe better.
     for name in ("kazoo", "waltz.metadata.kazoo_log"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with exit_on_expected_error():
@@ -107,9 +113,10 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
 
 @contextlib.contextmanager
 def exit_on_expected_error() -> Iterator[None]:
-    """Print an error of `_EXPECTED`, or an OSError about a file, as one line; end with status 1.
+    """If the block raises an expected error, print it as one line, and end with status 1.
 
-    All other errors pass.
+    Expected errors are those of `_EXPECTED`, and an OSError that names a file. All other errors are
+    raised unchanged.
     """
     try:
         yield
@@ -124,10 +131,10 @@ def exit_on_expected_error() -> Iterator[None]:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of an expected error.
+    """Return the text that the command line shows for an expected error.
 
-    The text for an append in doubt names commands, unlike `str`, which names Python calls. Commands
-    have the options that name the cluster.
+    A command in the text has the options that name the cluster. The text of an append in doubt
+    tells the user which commands to type. Its ``str`` names methods of the client library instead.
     """
     if not isinstance(error, AppendUncertain):
         return complete(str(error))
@@ -142,7 +149,12 @@ def error_text(error: BaseException) -> str:
 async def open_cluster(
     target: Target, connect_seconds: float = CONNECT_SECONDS
 ) -> AsyncIterator[Cluster]:
-    """Connect to the ZooKeeper of ``target`` while the context is open; yield its cluster."""
+    """Connect to the ZooKeeper of ``target`` while the context is open; yield its cluster.
+
+    Raises StoreError if there is no session with ZooKeeper after ``connect_seconds``, or if the
+    credentials for ZooKeeper cannot be used; TlsConfigError for unusable TLS files. Whether the
+    cluster exists is not checked.
+    """
     store = await KazooStore.connect(
         target.zookeeper,
         _SESSION_TIMEOUT_MS,
@@ -158,8 +170,9 @@ async def open_cluster(
 async def tls_of(target: Target, cluster: Cluster) -> TlsConfig:
     """Return the TLS settings for the ports of ``cluster``, the cluster of ``target``.
 
-    Servers use the same settings for clients and for storages, so the storages' ports follow the
-    servers' declaration, too. Raises MalformedMetadata, OperationTimedOut.
+    If ``target`` does not say whether to use TLS, the servers' declaration in ZooKeeper decides. It
+    is valid for the ports of storages, too, because a server uses the same settings for its clients
+    and for storages. Raises MalformedMetadata, and OperationTimedOut if ZooKeeper does not answer.
     """
     async with answered_within(CONNECT_SECONDS):
         return await tls_of_cluster(cluster, target.tls)
@@ -176,7 +189,7 @@ async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
     def late_error() -> Failed:
         return Failed(f"the command did not finish within {seconds:g} s and was stopped")
 
-    # With `asyncio.timeout`, a TimeoutError that ``work`` raises for another reason would look as
-    # if this limit had passed.
+    # Not `asyncio.timeout`: it raises TimeoutError, which ``work`` may also raise for another
+    # reason, before this limit has passed.
     async with TimeLimit(seconds, late_error):
         return await work

@@ -1,6 +1,7 @@
-"""The settings file of the command line tools of Waltz 0.13.2 (spec/behaviour.md section 14).
+"""Read the settings file of the command line tools of Waltz 0.13.2 (spec/behaviour.md section 14).
 
-Reads that file and the environment.
+Reads this file and the environment. The option ``--cluster`` accepts such a file, so users of
+0.13.2 can keep theirs.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from waltz.runtime.configuration.cluster import CLUSTER_ROOT, ZOOKEEPER
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
 _OWN_TIMES = "each verb has its own time limit; some have an option for it"
-"""Why two settings of times have no effect."""
+"""Why the two settings of times have no effect."""
 _OF_CLIENTS = "the settings of clients have no effect on a verb; some have an option for it"
-"""Why the settings that two of the tools of 0.13.2 read as clients have no effect.
+"""Why the settings of clients have no effect.
 
-The tools of 0.13.2 share one file, in which ``client-cli`` and ``performance-cli`` read these."""
+In 0.13.2 all tools share one settings file. The tools ``client-cli`` and ``performance-cli`` use a
+client, and read the settings of clients from this file."""
 
 _WITHOUT_EFFECT = {
     "zookeeper.sessionTimeout": _OWN_TIMES,
@@ -64,7 +66,10 @@ class CliSettings(ZooKeeperSettings):
     tls_settings: TlsSettings = group("tls", TlsSettings())
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each combination of values that cannot be used."""
+        """Yield a sentence for each combination of values that cannot be used.
+
+        ``ignored`` has the settings of `without_effect` that are set, with their values.
+        """
         yield from super().problems(ignored)
         yield from self.tls_settings.tls_problems("", ignored, "client.")
 

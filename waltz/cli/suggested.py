@@ -1,7 +1,8 @@
 """Complete the commands that messages suggest with the options that name the cluster.
 
-A message ends with its command: ``…; find the cause with: waltz doctor``. The user may have named
-the cluster by options, so that the command without them would reach another cluster.
+A message that suggests a command ends with it: ``…; find the cause with: waltz doctor``. If the
+user has named the cluster by options, the suggested command needs the same options: without them it
+would work on another cluster.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("options", default=())
-"""The options of the running verb that name the cluster, as words of the command line."""
+"""The options on the command line of the running verb that name the cluster, word by word."""
 _COMMAND_AT_END = re.compile(
     r"\bwith: waltz (access|bench|cluster|doctor|log|server|storage|top)\b([^,;()]|,(?! ))*$"
 )
-"""The command at the end of a message, with one of the nouns and verbs that messages suggest.
+"""Matches a command at the end of a message, if it begins with one of these nouns and verbs.
 
-A semicolon, a parenthesis, or a comma and a blank would end the command before the message's end. A
-comma without a blank belongs to ranges, such as 0-3,7.
+They are those of the suggested commands that work on a cluster. The message must end with the
+command: a semicolon, a parenthesis, or a comma with a blank after it shows that more words follow.
+A comma without a blank is part of the command, such as in the ranges 0-3,7.
 """
 
 
 @contextmanager
 def options_given(options: Sequence[str]) -> Iterator[None]:
-    """Let `suggested` add ``options`` while the context is open."""
+    """Let `suggested` and `complete` add ``options`` while the context is open."""
     token = _OPTIONS.set(tuple(options))
     try:
         yield
@@ -35,14 +37,14 @@ def options_given(options: Sequence[str]) -> Iterator[None]:
 
 
 def suggested(command: str, options: Sequence[str] | None = None) -> str:
-    """Return ``command`` with ``options``, by default those of the running verb."""
+    """Return ``command`` followed by ``options``, by default those of the running verb."""
     if options is None:
         options = _OPTIONS.get()
     return " ".join([command, *map(shlex.quote, options)])
 
 
 def complete(message: str) -> str:
-    """Return ``message``; if a command ends it, with the options of the running verb.
+    """Return ``message``; if it ends with a command, the options of the running verb are added.
 
     This is for messages of `waltz.admin`, which does not know the command line.
     """

@@ -1,7 +1,8 @@
 """Fill a template with the fields of a result: ``-o template='{name} {id}'``. Touches nothing.
 
-The fields are the keys of the result's JSON value. The syntax is that of ``str.format``, but the
-fields are only looked up in that value: a template cannot reach the attributes of objects.
+The fields are the keys of the result's JSON value. The syntax is that of ``str.format``. Unlike
+``str.format``, a field is only looked up in the JSON value: a template cannot read attributes of
+Python objects.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ class BadTemplate(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template of one line.
+    """A template of one line, as a sequence of parts.
 
-    Each part is a text and the path of the field after the text; None: no field follows it.
+    Each part is a text and the path of the field that follows the text. The path is None if no
+    field follows.
     """
 
     parts: tuple[tuple[str, _Path | None], ...]
@@ -41,7 +43,7 @@ class Template:
                     )
                 parts.append((literal, None if name is None else tuple(name.split("."))))
         except BadTemplate:
-            raise
+            raise  # It is a ValueError, too, and has its complete text already.
         except ValueError as problem:
             raise BadTemplate(
                 f"{problem}: write a field as {{name}}, and a brace as {{{{ or }}}}"
@@ -53,8 +55,9 @@ class Template:
     def lines(self, value: Any) -> list[str]:
         """Return one line for each row of a result's JSON value. Raises BadTemplate.
 
-        A result that is a list has one row for each item, any other result has one row. If a field
-        is inside a list within a row, each item of that list is a row instead.
+        A result that is a list has one row for each item, any other result has one row. If the
+        template names a field of the items of a list within a row, there is one row for each of
+        these items instead.
         """
         paths = tuple(path for _, path in self.parts if path is not None)
         results = value if isinstance(value, list) else [value]
@@ -68,6 +71,7 @@ class Template:
             ) from None
 
     def _line(self, row: Any) -> str:
+        """Return the line for ``row``. Raises LookupError."""
         return "".join(
             literal if path is None else literal + _text(_at(row, path))
             for literal, path in self.parts
@@ -75,12 +79,15 @@ class Template:
 
 
 def _rows(value: Any, paths: Sequence[_Path]) -> Iterator[Any]:
-    """Yield ``value`` once for each item of the list that has fields of ``paths``.
+    """Yield the rows of ``value`` for a template whose fields have the ``paths``.
 
-    The item takes the place of the list. Without such a list, yield ``value`` itself. Raises
-    BadTemplate if two lists have fields of ``paths``, LookupError if a path leads to no field.
+    If a path leads through a list, yield a copy of ``value`` for each item of the list; in the copy
+    the item takes the place of the list. If no path leads through a list, yield ``value`` itself.
+    Raises BadTemplate if paths lead through separate lists, LookupError if a path leads to no
+    field.
     """
     list_paths_or_none = (_first_list_path(value, path) for path in paths)
+    # `dict.fromkeys` drops repeated paths and keeps their order.
     list_paths = list(dict.fromkeys(path for path in list_paths_or_none if path is not None))
     if not list_paths:
         yield value
@@ -89,18 +96,24 @@ def _rows(value: Any, paths: Sequence[_Path]) -> Iterator[Any]:
         names = " and ".join(".".join(path) for path in list_paths)
         raise BadTemplate(f"{names} are separate lists: use the fields of one list in a template")
     for item in _at(value, list_paths[0]):
-        # The item may have another list, whose items are then the rows.
+        # A path may lead through another list in the item. Its items are then the rows.
         yield from _rows(_replaced(value, list_paths[0], item), paths)
 
 
 def _first_list_path(value: Any, path: _Path) -> _Path | None:
-    """Return the path of the first list above the field, None if there is none."""
+    """Return the path of the outermost list that contains the field at ``path``.
+
+    None if no list contains the field. Raises LookupError.
+    """
     paths_above = (path[:length] for length in range(1, len(path)))
     return next((above for above in paths_above if isinstance(_at(value, above), list)), None)
 
 
 def _at(value: Any, path: _Path) -> Any:
-    """Return the field at ``path``; None if it is a field of None. Raises LookupError."""
+    """Return the field at ``path``.
+
+    None if a value above the field is None. Raises LookupError if there is no such field.
+    """
     for key in path:
         if value is None:
             return None
@@ -112,12 +125,17 @@ def _at(value: Any, path: _Path) -> Any:
 
 def _replaced(value: Mapping[str, Any], path: _Path, item: Any) -> dict[str, Any]:
     """Return a copy of ``value`` that has ``item`` at ``path``."""
-    key, *inner = path
-    return {**value, key: _replaced(value[key], tuple(inner), item) if inner else item}
+    key, *inner_path = path
+    content = _replaced(value[key], tuple(inner_path), item) if inner_path else item
+    return {**value, key: content}
 
 
 def _fields(value: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the names of the fields of a result, those of nested results with dots."""
+    """Yield the names of the fields of ``value``, as templates have them.
+
+    The name of a nested field has the names of the fields above it before it, separated by dots.
+    ``prefix`` is the name of ``value`` itself. A name may occur more than once.
+    """
     match value:
         case Mapping():
             for key, content in value.items():

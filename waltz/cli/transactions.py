@@ -9,7 +9,7 @@ from waltz.client import Transaction
 
 
 class TransactionValue(TypedDict):
-    """The JSON value of a transaction; ``data`` is None if it is not text."""
+    """The JSON value of a transaction; ``data`` is None if the data is not UTF-8 text."""
 
     partition: int
     id: int
@@ -22,7 +22,7 @@ class TransactionValue(TypedDict):
 
 
 def as_value(transaction: Transaction) -> TransactionValue:
-    """Return the JSON value; ``data`` is None if it is not text, ``data_base64`` is always set."""
+    """Return the JSON value of ``transaction``."""
     data: bytes = transaction.data
     return {
         "partition": transaction.partition,
@@ -37,7 +37,10 @@ def as_value(transaction: Transaction) -> TransactionValue:
 
 
 def as_line(transaction: Transaction) -> str:
-    """Return one line for people: partition and id, client id, header, data."""
+    """Return one line for people: partition and id, client id, header, data.
+
+    For example ``0/17         client 3      0  hello``.
+    """
     data: bytes = transaction.data
     shown = _printable(data)
     place = f"{transaction.partition}/{transaction.id}"
@@ -45,7 +48,11 @@ def as_line(transaction: Transaction) -> str:
 
 
 def _printable(data: bytes) -> str:
-    """Return ``data`` as text if it is printable, else its Python literal."""
+    """Return the text that shows ``data`` in one line.
+
+    Printable UTF-8 text is shown as it is. Other text, and data that is not text, is shown as a
+    Python literal, because control characters would change the terminal.
+    """
     text = _text(data)
     if text is None:
         return repr(data)

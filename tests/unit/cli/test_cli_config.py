@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from waltz.cli.cluster_options import Target, named_cluster
-from waltz.cli.config.commands import Process, _model, app
+from waltz.cli.config.commands import Process, _settings_class, app
 from waltz.cli.settings import read_cli_settings
 from waltz.client.settings import read_client_settings
 from waltz.metadata.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 def test_explain_without_file_shows_every_setting(process: Process) -> None:
     ended = explain(process.value)
     assert ended.exit_code == 0, ended.output
-    for key in keys(_model(process)):
+    for key in keys(_settings_class(process)):
         line = next(line for line in ended.stdout.splitlines() if line.split()[:1] == [key.name])
         assert key.meaning in line
         assert key.kind in line

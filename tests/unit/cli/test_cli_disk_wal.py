@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,18 @@ from typer.testing import CliRunner
 
 from waltz.cli.app import app
 from waltz.cli.disk import flatten as disk_flatten
+from waltz.cli.disk.wal import render_log
 from waltz.protocol import Record, RecordBatch, ReqId
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.core.wal.catalogue import CATALOGUE_REGION
+from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES
+from waltz_storage.core.wal.operations import Address, WriteData
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
 from waltz_storage.core.wal.wal_header import HEADER_BLOCKS
+from waltz_storage.inspect.wal_reading import read_wal
 from waltz_storage.shell.flattening import FlattenResult, RefusedPartition
 from waltz_storage.shell.posix_disk import PosixDisk
 from waltz_storage.shell.wal_engine import WalEngine, WalOptions
@@ -118,6 +122,16 @@ def test_wal_with_more_transactions_than_the_limit_shows_the_first(crashed: Path
     assert {each["transaction"] for each in shown["operations"]} == {
         whole["operations"][0]["transaction"]
     }
+
+
+def test_wal_with_an_invalid_row_of_the_catalogue_shows_why(crashed: Path) -> None:
+    """A start refuses such a log; the verb must show what is in it."""
+    content = read_wal(crashed, 1)
+    invalid_row = WriteData(Address(CATALOGUE_REGION, 5 * ROW_BYTES), b"?" * ROW_BYTES)
+    transaction = replace(content.transactions[0], operations=(invalid_row,))
+    rendering = render_log(replace(content, transactions=(transaction,)))
+    (operation,) = rendering.value["operations"]
+    assert operation["row"] == "row 5 of the catalogue fails its checksum"
 
 
 def test_disk_wal_help_names_the_directory_of_the_log() -> None:

@@ -43,7 +43,7 @@ async def test_load_whose_second_client_fails_to_open_leaves_no_client_open(
     monkeypatch.setattr(load, "open_client", clients.open_client)
     plan = load.LoadPlan(partitions=[0], clients=3, transactions=1)
     with pytest.raises(ClusterUnreachable, match="no session"):
-        await load.produce(cast(Target, None), plan, load.writing(b""), lambda _: None)
+        await load.produce(cast(Target, None), plan, load.unlocked_write(b""), lambda _: None)
     await asyncio.sleep(0.05)
     assert clients.number == 3
     assert clients.open == 0

@@ -1,4 +1,8 @@
-"""``waltz access``: which client may read, append to and administer what. Touches ZooKeeper."""
+"""``waltz access``: change and show which client may do what with which partitions.
+
+Touches ZooKeeper. The access rules are a list of grants; a cluster without them allows every
+request. `waltz.metadata.core.access_rules` has the rules.
+"""
 
 from __future__ import annotations
 
@@ -184,10 +188,10 @@ def disable_command(
         async with open_cluster(where) as cluster:
             await cluster.params()  # Raises if there is no cluster at this root.
             if dry_run:
-                has_rules = await read_access_rules(cluster) is not None
+                had_rules = await read_access_rules(cluster) is not None
             else:
-                has_rules = await delete_access_rules(cluster)
-        if not has_rules:
+                had_rules = await delete_access_rules(cluster)
+        if not had_rules:
             raise Failed("the cluster has no access rules; nothing was changed")
 
     if not dry_run:
@@ -216,21 +220,29 @@ def _grants(
 ) -> list[Grant]:
     """Return one grant for each right and each range of consecutive partitions.
 
-    ``partitions`` are ranges as on the command line, None for all partitions. Raises Failed if the
-    cluster lacks one of them, or the name of the client is empty.
+    ``partitions`` are ranges as on the command line, None for all partitions. Malformed ranges are
+    a usage error. Raises Failed if the cluster does not have one of the partitions, or if the name
+    of the client is empty.
     """
     if not client.strip():
         raise Failed("the name of the client is empty; use a name in its certificate")
-    ids = partitions_of(partitions)  # In ascending order.
-    if ids is None:
-        ids = tuple(range(num_partitions))
-    if ids[-1] >= num_partitions:
-        raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {num_partitions - 1}")
-    return [Grant(client, right, first, last) for right in rights for first, last in _ranges(ids)]
+    wanted = partitions_of(partitions)  # In ascending order.
+    if wanted is None:
+        wanted = tuple(range(num_partitions))
+    last_wanted = wanted[-1]
+    if last_wanted >= num_partitions:
+        raise Failed(
+            f"there is no partition {last_wanted}: the cluster has 0 to {num_partitions - 1}"
+        )
+    ranges = _ranges(wanted)
+    return [Grant(client, right, first, last) for right in rights for first, last in ranges]
 
 
 def _ranges(partitions: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the first and the last partition of each run of consecutive partitions."""
+    """Return the first and the last partition of each range of consecutive partitions.
+
+    ``partitions`` are in ascending order.
+    """
     ranges: list[tuple[int, int]] = []
     for partition in partitions:
         if ranges and ranges[-1][1] == partition - 1:
@@ -263,7 +275,7 @@ def _say_change(
     dry_run: bool,
 ) -> None:
     """Print what was changed, or would be changed; ``verb`` is ``granted`` or ``revoked``."""
-    ids = partitions_of(partitions)
-    shown = "all partitions" if ids is None else f"partitions {format_partitions(ids)}"
-    what = f"{', '.join(right.value for right in rights)} on {shown}"
-    say(f"{'would be ' if dry_run else ''}{verb}: {what} for {client}")
+    wanted = partitions_of(partitions)
+    shown = "all partitions" if wanted is None else f"partitions {format_partitions(wanted)}"
+    what = ", ".join(right.value for right in rights)
+    say(f"{'would be ' if dry_run else ''}{verb}: {what} on {shown} for {client}")

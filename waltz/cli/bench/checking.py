@@ -1,4 +1,7 @@
-"""Verbs of ``waltz bench`` that check order and locks. Touches ZooKeeper and the network."""
+"""Verbs of ``waltz bench`` that check the order of a log and its locks.
+
+Touches ZooKeeper and the network. `waltz.cli.bench.validation` has the check.
+"""
 
 from __future__ import annotations
 
@@ -58,19 +61,21 @@ def validate_command(
     fails. Other clients may use the partitions at the same time, but not append 8 bytes of data:
     such a transaction would count as a checked one.
     """
-    where, ids = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(ids, clients=clients, transactions=transactions, interval_ms=interval)
-    confirm_writing(where, ids, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
+    where, chosen = target(context), parse_argument(parse_partitions, partitions)
+    plan = LoadPlan(chosen, clients=clients, transactions=transactions, interval_ms=interval)
+    confirm_writing(where, chosen, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
+
+    def ignore_append(_count: int) -> None:
+        """Show no progress: only a checked transaction counts, not an appended one."""
 
     async def work() -> Rendering:
         async with open_client(where) as reader:
-            marks = await high_water_marks(reader, ids, timeout)
+            marks = await high_water_marks(reader, chosen, timeout)
             begun = time.perf_counter()
             with progress("validated", plan.total) as advance:
                 validations, _ = await asyncio.gather(
                     validate(reader, marks, plan.total, timeout, advance),
-                    # Only the checks count as progress, not the appends.
-                    produce(where, plan, write_checked, lambda _: None),
+                    produce(where, plan, write_checked, ignore_append),
                 )
             return load_rows.render_validation(validations, time.perf_counter() - begun)
 
@@ -92,9 +97,9 @@ def produce_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions that waltz bench consume, also on another machine, can check."""
-    where, ids = target(context), parse_argument(parse_partitions, partitions)
-    plan = LoadPlan(ids, clients=1, transactions=transactions, interval_ms=interval)
-    confirm_writing(where, ids, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
+    where, chosen = target(context), parse_argument(parse_partitions, partitions)
+    plan = LoadPlan(chosen, clients=1, transactions=transactions, interval_ms=interval)
+    confirm_writing(where, chosen, plan.total, f"{CHECKED_BYTES} bytes under one lock", yes=yes)
     produce_and_show(where, plan, write_checked, CHECKED_BYTES, output)
 
 
@@ -123,16 +128,17 @@ def consume_command(
 
     The exit status is 1 if a check fails.
     """
-    where, ids = target(context), parse_argument(parse_partitions, partitions)
+    where, chosen = target(context), parse_argument(parse_partitions, partitions)
 
     async def work() -> Rendering:
         async with open_client(where) as client:
-            marks = dict.fromkeys(ids, NO_TRANSACTION)
-            if not from_start:
-                marks = await high_water_marks(client, ids, timeout)
+            if from_start:
+                after = dict.fromkeys(chosen, NO_TRANSACTION)
+            else:
+                after = await high_water_marks(client, chosen, timeout)
             begun = time.perf_counter()
             with progress("checked", transactions) as advance:
-                validations = await validate(client, marks, transactions, timeout, advance)
+                validations = await validate(client, after, transactions, timeout, advance)
             return load_rows.render_validation(validations, time.perf_counter() - begun)
 
     _show_validation(run(work(), seconds=None), output)

@@ -18,10 +18,10 @@ from waltz.cli.bench import rows as load_rows
 from waltz.cli.bench.load import (
     LoadPlan,
     Write,
+    locked_write,
     produce,
     read_all,
-    writing,
-    writing_locked,
+    unlocked_write,
 )
 from waltz.cli.bench.options import Clients, Interval, LoadPartitions, Transactions, confirm_writing
 from waltz.cli.bench.producing import produce_and_show
@@ -50,8 +50,12 @@ app = typer.Typer(
 app.add_typer(checking.app)
 
 _FILLING_IN_FLIGHT = 100
-"""Number of concurrent appends while the test data are written; this phase is not measured."""
+"""How many appends ``waltz bench consumers`` has in flight while it appends what it will read.
+
+Many, because this phase is not measured.
+"""
 _LOCK_NAME = "perf-lock"
+"""The name of the locks of ``waltz bench producers``."""
 
 Size = Annotated[
     int,
@@ -94,16 +98,16 @@ def producers_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and show their rate and latencies."""
-    where, ids = target(context), parse_argument(parse_partitions, partitions)
+    where, chosen = target(context), parse_argument(parse_partitions, partitions)
     plan = LoadPlan(
-        ids,
+        chosen,
         clients=clients,
         transactions=transactions,
         in_flight=in_flight,
         interval_ms=interval,
     )
-    confirm_writing(where, ids, plan.total, f"{size} random bytes", yes=yes)
-    produce_and_show(where, plan, _writing_random(size, locks), size, output)
+    confirm_writing(where, chosen, plan.total, f"{size} random bytes", yes=yes)
+    produce_and_show(where, plan, _random_write(size, locks), size, output)
 
 
 @app.command(
@@ -138,44 +142,51 @@ def consumers_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, read them with their data, and show the rate of reading."""
-    where, ids = target(context), parse_argument(parse_partitions, partitions)
-    per_partition = math.ceil(transactions / len(ids))
+    where, chosen = target(context), parse_argument(parse_partitions, partitions)
+    per_partition = math.ceil(transactions / len(chosen))
     if not existing:
-        confirm_writing(where, ids, per_partition * len(ids), f"{size} random bytes", yes=yes)
+        confirm_writing(where, chosen, per_partition * len(chosen), f"{size} random bytes", yes=yes)
 
     async def work() -> Rendering:
+        # The ids of the transactions to read: by partition, those after ``after`` up to ``until``.
         async with open_client(where) as client:
             if existing:
-                until = await high_water_marks(client, ids, timeout)
+                until = await high_water_marks(client, chosen, timeout)
                 # A partition with fewer transactions is read from its start.
                 after = {
                     partition: max(NO_TRANSACTION, mark - per_partition)
                     for partition, mark in until.items()
                 }
             else:
-                after = await high_water_marks(client, ids, timeout)
-                await _fill(where, ids, per_partition, size)
+                after = await high_water_marks(client, chosen, timeout)
+                await _append_to_each(where, chosen, per_partition, size)
                 until = {partition: mark + per_partition for partition, mark in after.items()}
             return await _read(client, after, until, timeout)
 
     show(output, run(work(), seconds=None))
 
 
-async def _fill(where: Target, ids: tuple[int, ...], per_partition: int, size: int) -> None:
-    """Append ``per_partition`` transactions to each partition in ``ids``."""
+async def _append_to_each(
+    where: Target, partitions: tuple[int, ...], per_partition: int, size: int
+) -> None:
+    """Append ``per_partition`` transactions with ``size`` bytes of data to each partition."""
     plan = LoadPlan(
-        ids, clients=1, transactions=per_partition * len(ids), in_flight=_FILLING_IN_FLIGHT
+        partitions,
+        clients=1,
+        transactions=per_partition * len(partitions),
+        in_flight=_FILLING_IN_FLIGHT,
     )
     with progress("appended", plan.total) as advance:
-        await produce(where, plan, _writing_random(size, locks=0), advance)
+        await produce(where, plan, _random_write(size, locks=0), advance)
 
 
 async def _read(
     client: Client, after: dict[int, int], until: dict[int, int], timeout_seconds: float
 ) -> Rendering:
-    """Read the transactions after the ids in ``after`` up to those in ``until``, by partition.
+    """Read each partition's transactions after the id in ``after`` up to the id in ``until``.
 
-    Return the rendering of the rate. Raises Failed if there are no such transactions.
+    Return the rendering of the rate. Raises Failed if there are no such transactions, or if a batch
+    takes longer than ``timeout_seconds``.
     """
     total = sum(until[partition] - after[partition] for partition in after)
     if total == 0:  # Only with --existing: without it, the command has appended transactions.
@@ -190,16 +201,16 @@ async def _read(
     return load_rows.render_reads(count, num_bytes, time.perf_counter() - begun)
 
 
-def _writing_random(size: int, locks: int) -> Write:
-    """Return a function that appends ``size`` random bytes, the same in each append.
+def _random_write(size: int, locks: int) -> Write:
+    """Return a function that appends ``size`` random bytes, the same bytes in each call.
 
-    Each append takes a random one of ``locks`` locks; no lock if ``locks`` is 0.
+    Each append takes a random one of ``locks`` locks. If ``locks`` is 0, it takes no lock.
     """
     data = random.randbytes(size)
     if locks == 0:
-        return writing(data)
+        return unlocked_write(data)
 
     def build(attempt: Attempt) -> Draft:
         return Draft(data, write_locks=[Lock(_LOCK_NAME, random.randrange(locks))])
 
-    return writing_locked(build)
+    return locked_write(build)

@@ -1,7 +1,8 @@
 """Append to partitions without end, and record each acknowledgement. Touches the network.
 
-Tests use it while a cluster changes or fails. Every producer has one append in flight, so each
-pause of a partition shows as a gap between acknowledgements.
+Tests and benchmarks append in this way while a cluster changes or fails. Every producer waits for
+its append before it begins the next one. So a gap between acknowledgements shows how long a
+partition took no appends.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from waltz.client import Client
 from waltz.protocol import Lock
 
 _POLL_SECONDS = 0.01
+"""The time between two checks of the progress."""
 
 Content = Callable[[int, int, int], bytes]
-"""Called with a partition, a producer's number, and an append's number at this producer.
+"""Returns the data of an append.
 
-Returns the data of the append.
+Called with the partition, the number of the producer in the partition, and the number of the append
+at the producer. Both numbers begin at 0.
 """
 
 OnAcknowledged = Callable[[int, int, int], None]
@@ -30,9 +33,9 @@ OnAcknowledged = Callable[[int, int, int], None]
 class ContinuousAppends:
     """Runs producers that append without end, while the async context is open.
 
-    Each partition has ``producers`` producers, which are distributed over ``clients``. A producer
-    pauses ``pause_seconds`` between two appends. With ``locks``, each producer takes an append lock
-    of its own.
+    Each partition has ``producers`` producers. They are distributed over ``clients``. A producer
+    pauses ``pause_seconds`` between two appends. With ``locks``, all appends of a producer take one
+    append lock, which belongs to this producer only.
     """
 
     def __init__(
@@ -72,9 +75,10 @@ class ContinuousAppends:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def finish(self, seconds: float) -> None:
-        """Begin no more appends; wait at most ``seconds`` until those in flight are acknowledged.
+        """Begin no more appends; wait until all appends in flight are acknowledged.
 
-        Raises TimeoutError if they take longer, and the error of a producer that has failed.
+        Raises TimeoutError if this takes longer than ``seconds``, and the error of a producer that
+        has failed.
         """
         self._stopping = True
         async with asyncio.timeout(seconds):
@@ -87,7 +91,10 @@ class ContinuousAppends:
         """
         wanted = {partition: len(times) + appends for partition, times in self.times.items()}
         deadline = time.monotonic() + seconds
-        while behind := [p for p, count in wanted.items() if len(self.times[p]) < count]:
+        while True:
+            behind = [p for p, num_wanted in wanted.items() if len(self.times[p]) < num_wanted]
+            if not behind:
+                return
             self.check_running()
             assert time.monotonic() < deadline, (
                 f"partitions {behind} acknowledged fewer than {appends} appends in {seconds} s"
@@ -103,22 +110,23 @@ class ContinuousAppends:
     def longest_pause(self, partition: int, since: float) -> float:
         """Return the longest time between acknowledgements after ``since``, in seconds.
 
-        ``since``, a moment of the monotonic clock, counts as an acknowledgement. The time after the
-        last acknowledgement is not included.
+        ``since`` is a time of the monotonic clock. The pauses are measured from ``since`` to the
+        first acknowledgement after it, and then from one acknowledgement to the next. The time
+        after the last acknowledgement is not included.
         """
         moments = [since, *(moment for moment in self.times[partition] if moment >= since)]
         pauses = (after - before for before, after in itertools.pairwise(moments))
         return max(pauses, default=0.0)
 
-    async def _produce(self, client: Client, partition: int, number: int) -> None:
-        """Append one transaction after the other, as the producer ``number`` of ``partition``."""
-        locks = [Lock("producer", number)] if self._locks else []
-        for count in itertools.count():
+    async def _produce(self, client: Client, partition: int, producer: int) -> None:
+        """Append one transaction after the other, as the producer with the number ``producer``."""
+        locks = [Lock("producer", producer)] if self._locks else []
+        for append_number in itertools.count():
             if self._stopping:
                 return
-            data = self._content(partition, number, count)
+            data = self._content(partition, producer, append_number)
             transaction_id = await client.append(partition, data, append_locks=locks)
             self.acknowledged[partition, transaction_id] = data
             self.times[partition].append(time.monotonic())
-            self._on_acknowledged(partition, count, transaction_id)
+            self._on_acknowledged(partition, append_number, transaction_id)
             await asyncio.sleep(self._pause_seconds)

@@ -1,4 +1,8 @@
-"""Put load on a cluster: append, and read streams. Touches ZooKeeper and the network."""
+"""Put load on a cluster: append a planned number of transactions, and read them.
+
+Touches ZooKeeper and the network. The verbs of ``waltz bench`` measure and check with these
+functions.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,19 @@ from waltz.cli.running import Failed
 from waltz.client import Attempt, Client, Draft, Transaction
 
 Write = Callable[[Client, int], Awaitable[int]]
-"""Appends one transaction to a partition; returns how many attempts it took."""
+"""Appends one transaction to a partition; returns the number of attempts.
+
+More than one attempt is needed if another append has taken the lock first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The load of ``clients`` clients on ``partitions``.
+    """The appends of ``clients`` clients to ``partitions``.
 
-    Each client appends ``transactions`` transactions, ``in_flight`` at once. The pauses before
-    appends are exponentially distributed with the mean ``interval_ms``.
+    Each client appends ``transactions`` transactions, and has ``in_flight`` of them in flight at
+    once. The pauses before appends are exponentially distributed with the mean ``interval_ms``, in
+    milliseconds.
     """
 
     partitions: Sequence[int]
@@ -44,8 +52,8 @@ class LoadPlan:
 class Measurements:
     """The measurements of a load.
 
-    ``durations`` has the seconds from the call of each append to its result, ``attempts`` the sum
-    of their attempts. The whole load took ``seconds``.
+    ``durations`` has the seconds from the call of each append to its result. ``attempts`` is the
+    sum of the attempts of all appends. The whole load took ``seconds``.
     """
 
     durations: list[float] = field(default_factory=list)
@@ -63,7 +71,7 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
         clients = await _open_clients(where, plan, stack)
         num_partitions = clients[0].num_partitions
         if (last := max(plan.partitions)) >= num_partitions:
-            # Checked before the first append: appends to other partitions could not be removed.
+            # Checked before the first append, because appended transactions cannot be removed.
             raise Failed(
                 f"there is no partition {last}: the cluster has partitions 0 to "
                 f"{num_partitions - 1}"
@@ -87,8 +95,8 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
 async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) -> list[Client]:
     """Open the clients of ``plan``, which ``stack`` closes. Raises WaltzError."""
     try:
-        # A failure cancels the other openings and waits for their ends. An opening that outlives
-        # the stack would leave its client open.
+        # After a failure, the group cancels the other openings and waits for their ends: an opening
+        # that ended after ``stack`` would leave its client open.
         async with asyncio.TaskGroup() as tasks:
             opening_tasks = [
                 tasks.create_task(
@@ -97,6 +105,7 @@ async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) ->
                 for _ in range(plan.clients)
             ]
     except ExceptionGroup as failures:
+        # As in `produce`, the first failure is the cause.
         raise failures.exceptions[0] from None
     return [task.result() for task in opening_tasks]
 
@@ -108,11 +117,14 @@ async def read_all(
 
     Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
-    ends = {partition: last for partition, last in until.items() if last > after[partition]}
-    starts = {partition: after[partition] for partition in ends}
-    if starts:
-        async for batch in batches_within(client.stream(starts, until=ends, data=True), seconds):
-            yield batch
+    # A partition that has no transactions between the two ids is left out.
+    last_ids = {partition: last for partition, last in until.items() if last > after[partition]}
+    start_after = {partition: after[partition] for partition in last_ids}
+    if not last_ids:
+        return
+    stream = client.stream(start_after, until=last_ids, data=True)
+    async for batch in batches_within(stream, seconds):
+        yield batch
 
 
 async def validate(
@@ -124,8 +136,9 @@ async def validate(
 ) -> dict[int, Validation]:
     """Read until ``num_wanted`` checked transactions have arrived; return the checks, by partition.
 
-    The partitions to check are the keys of ``after``. Each is read after its id in ``after``.
-    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
+    The keys of ``after`` are the partitions to check. Each partition is read after its id in
+    ``after``. ``advance`` is called with the number of checked transactions of each batch. Raises
+    Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
     validations = {partition: Validation() for partition in after}
     num_missing = num_wanted
@@ -142,12 +155,12 @@ async def validate(
 
 
 async def write_checked(client: Client, partition: int) -> int:
-    """Append a transaction that `Validation` checks."""
+    """Append a transaction that `Validation` checks; return the number of attempts."""
     return await _submit(client, partition, checked_draft)
 
 
-def writing(data: bytes) -> Write:
-    """Return a function that appends ``data``, without locks."""
+def unlocked_write(data: bytes) -> Write:
+    """Return a function that appends ``data`` without locks."""
 
     async def write(client: Client, partition: int) -> int:
         await client.append(partition, data)
@@ -156,8 +169,11 @@ def writing(data: bytes) -> Write:
     return write
 
 
-def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
-    """Return a function that appends a draft of ``build``, and a new draft after each conflict."""
+def locked_write(build: Callable[[Attempt], Draft]) -> Write:
+    """Return a function that appends a draft of ``build``, which has locks.
+
+    If an append is refused because of a lock, the function appends a new draft of ``build``.
+    """
 
     async def write(client: Client, partition: int) -> int:
         return await _submit(client, partition, build)
@@ -166,7 +182,11 @@ def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
 
 
 async def _submit(client: Client, partition: int, build: Callable[[Attempt], Draft]) -> int:
-    """Append a draft of ``build``, a new one after each conflict; return the number of attempts."""
+    """Append a draft of ``build``; return the number of attempts.
+
+    The client calls ``build`` for each attempt. It makes another attempt if the append is refused
+    because of a lock.
+    """
     attempts = 0
 
     def build_and_count(attempt: Attempt) -> Draft:
@@ -186,9 +206,10 @@ async def _producer(
     measured: Measurements,
     advance: Advance,
 ) -> None:
-    """Append until ``turns``, which the producers of a client share, has no next number.
+    """Append one transaction for each number that this producer takes from ``turns``.
 
-    The number of a turn decides the partition: a client appends to the partitions in rotation.
+    The producers of a client share ``turns``. The number decides the partition, so a client appends
+    to the partitions in rotation.
     """
     for turn in turns:
         if plan.interval_ms > 0:

@@ -1,4 +1,4 @@
-"""Options of the verbs that put load on a cluster, and their confirmation."""
+"""The options that several verbs of ``waltz bench`` share, and the confirmation before appends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ LoadPartitions = Annotated[
 def confirm_writing(
     where: Target, partitions: tuple[int, ...], transactions: int, content: str, *, yes: bool
 ) -> None:
-    """Unless ``yes``, say what will be appended to which log, and ask for confirmation."""
+    """Unless ``yes``, say what will be appended to which partitions, and ask for confirmation.
+
+    ``transactions`` is their number; ``content`` says what data each of them has.
+    """
     noun = "partition" if len(partitions) == 1 else "partitions"
     confirm(
         f"{transactions} transactions of {content} will be appended to {noun} "

@@ -1,4 +1,4 @@
-"""Append the transactions of a plan, and show how fast that was. Touches the network."""
+"""Append the transactions of a plan, and show their rate and durations. Touches the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def produce_and_show(
 ) -> None:
     """Append the transactions of ``plan`` by ``write``; show the progress, then the measurements.
 
-    The data of each transaction have ``size`` bytes.
+    ``size`` is the number of bytes of data that ``write`` appends in each transaction.
     """
 
     async def work() -> Measurements:

@@ -1,4 +1,4 @@
-"""How the results of the verbs that put load on a cluster are shown."""
+"""How the results of ``waltz bench`` are shown."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 from waltz.cli.bench.validation import Validation
 from waltz.cli.rows import Rendering, Rows, column, record
 
-_MOST_PROBLEMS = 100
-"""How many problems the table has at most."""
+_MAX_SHOWN_PROBLEMS = 100
+"""How many problems the table of problems has at most; the value for scripts has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,10 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class AppendThroughput(Throughput):
-    """The throughput of appends, and how long an append took."""
+    """The throughput of appends, and how many milliseconds an append took.
+
+    A retry is a new attempt after an append was refused because of a lock.
+    """
 
     retries_per_transaction: float
     mean_ms: float
@@ -37,9 +40,10 @@ class AppendThroughput(Throughput):
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The outcome of checking order and locks.
+    """The outcome of the check that `waltz.cli.bench.validation` describes.
 
-    ``transactions`` counts the checked transactions, ``others`` those of other producers.
+    ``transactions`` counts the checked transactions, ``others`` the transactions of other
+    producers.
     """
 
     passed: bool
@@ -67,16 +71,17 @@ def _throughput_fields(
 def render_appends(
     num_bytes: int, seconds: float, durations: Sequence[float], attempts: int
 ) -> Rendering:
-    """Return the rendering of appends.
+    """Return the rendering of appends with ``num_bytes`` bytes of data together.
 
-    ``durations`` has the seconds of each append, ``attempts`` is the sum of their attempts. The
-    whole load took ``seconds``.
+    ``durations`` has the seconds of each append. ``attempts`` is the sum of the attempts of all
+    appends. The whole load took ``seconds``.
     """
     ordered = sorted(durations)
     count = len(ordered)
+    num_retries = attempts - count
     appended = AppendThroughput(
         *_throughput_fields(count, num_bytes, seconds),
-        round((attempts - count) / count, 3) if count else 0.0,
+        round(num_retries / count, 3) if count else 0.0,
         _ms(sum(ordered) / count if count else 0.0),
         _ms(_quantile(ordered, 0.5)),
         _ms(_quantile(ordered, 0.99)),
@@ -106,7 +111,7 @@ def render_validation(validations: Mapping[int, Validation], seconds: float) -> 
     if not problems:
         return rendering
     # The text of a problem begins with the partition and id of its transaction, such as 0/17.
-    cells = [problem.split(" ", 1) for problem in problems[:_MOST_PROBLEMS]]
+    cells = [problem.split(" ", 1) for problem in problems[:_MAX_SHOWN_PROBLEMS]]
     return Rendering(
         rendering.value, (*rendering.tables, Rows("Problems", ("transaction", "what"), cells))
     )
@@ -114,9 +119,12 @@ def render_validation(validations: Mapping[int, Validation], seconds: float) -> 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:
     """Return the value below which the share ``q`` of the ``ordered`` values lies; 0 if empty."""
-    return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+    if not ordered:
+        return 0.0
+    index = min(int(q * len(ordered)), len(ordered) - 1)
+    return ordered[index]
 
 
 def _ms(seconds: float) -> float:
-    """Return milliseconds, rounded to microseconds."""
+    """Return ``seconds`` in milliseconds, rounded to microseconds."""
     return round(1000 * seconds, 3)

@@ -1,10 +1,11 @@
-"""Check order and locks by transactions that contain the mark of their producer.
+"""Check the order and the locks of a log by transactions that contain the mark of their producer.
 
-The producer's mark is the last transaction that the producer knew to be in the log when it began
-the append. The data of a checked transaction is this mark plus one. All checked transactions take
-the same lock. So between the mark in a checked transaction and the transaction itself, the log must
-have no other checked transaction. Transactions of other producers may lie anywhere; they are only
-counted.
+The producer's mark is the id of the last transaction that the producer knew to be in the log when
+it began the append. The data of a checked transaction is this mark plus one. All checked
+transactions take the same lock, so the server must refuse one if another has been appended after
+its mark. In the log, there must be no other checked transaction between the mark in a checked
+transaction and the transaction itself. Transactions of other producers may be anywhere; they are
+only counted.
 
 Example: a producer that knows transactions up to 16 appends the data 17, and the append becomes
 transaction 20. Then none of the transactions 17 to 19 may be a checked one: the server should have
@@ -19,14 +20,14 @@ from waltz.client import Attempt, Draft, Transaction
 from waltz.protocol import Lock
 
 LOCK = Lock("validate-lock", 0)
-"""The lock that Waltz 0.13.2 uses: its producers and consumers can take part in a check."""
+"""The lock of the same check in Waltz 0.13.2: its producers and consumers can take part in it."""
 
 CHECKED_BYTES = 8
 """The size of the data of a checked transaction. Data of another size are not checked."""
 
 
 def checked_draft(attempt: Attempt) -> Draft:
-    """Return the transaction to append: its data is the id that follows the producer's mark."""
+    """Return the draft of a checked transaction: its data is the producer's mark plus one."""
     following_id = attempt.mark + 1
     return Draft(following_id.to_bytes(CHECKED_BYTES, "big", signed=True), write_locks=[LOCK])
 
@@ -76,5 +77,5 @@ class Validation:
         return True
 
     def _report(self, transaction: Transaction, what: str) -> None:
-        """Note a problem; ``what`` continues a text that begins with the transaction's id."""
+        """Add a problem: its text is the partition and id of ``transaction``, then ``what``."""
         self.problems.append(f"{transaction.partition}/{transaction.id} {what}")

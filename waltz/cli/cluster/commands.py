@@ -1,6 +1,6 @@
-"""``waltz cluster``: create, show, verify, delete clusters. Touches ZooKeeper, the network.
+"""``waltz cluster``: create, show, verify and delete a cluster. Touches ZooKeeper and the network.
 
-The verbs for lost metadata are in `rescue` and `metadata`, those for outside addresses in
+The verbs for lost metadata are in `rescue` and `metadata`, the verbs for outside addresses in
 `outside`.
 """
 
@@ -47,6 +47,7 @@ app.add_typer(cluster_metadata.app, name="metadata")
 app.add_typer(cluster_outside.app, name="outside")
 
 _CHECK_AGAIN_SECONDS = 0.5
+"""The pause between two repetitions of the checks of ``waltz cluster verify``."""
 
 Timeout = Annotated[
     float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
@@ -95,13 +96,14 @@ def create_command(
 
     async def create() -> None:
         async with open_cluster(where) as cluster:
-            if not dry_run:
-                await create_cluster(cluster.store, where.root, name, partitions, key=cluster_key)
-            elif await cluster.store.get(where.root) is not None:
-                raise Failed(f"the znode {where.root} exists already; choose another root")
+            if dry_run:
+                if await cluster.store.get(where.root) is not None:
+                    raise Failed(f"the znode {where.root} exists already; choose another root")
+                return
+            await create_cluster(cluster.store, where.root, name, partitions, key=cluster_key)
 
     run(create())
-    # A dry run shows no key: it may be a new one, and the real run generates another.
+    # A dry run shows no key: if the key is generated, the real run will generate another one.
     created_key = None if dry_run else cluster_key
     show(output, cluster_rows.render_created(name, where.root, created_key, partitions))
 
@@ -138,7 +140,7 @@ def delete_command(
 
     async def delete() -> None:
         async with open_cluster(where) as cluster:
-            running = [] if ignore_servers else await _servers_of(cluster)
+            running = [] if ignore_servers else await _registered_servers(cluster)
             if running:
                 raise Failed(
                     f"servers {', '.join(running)} of the cluster are running; stop them first, or "
@@ -238,10 +240,10 @@ def verify_command(
     """
     where = target(context)
 
-    # The servers of all repetitions, by their ids: a finding may name one that has ended since.
+    # By their ids, the servers of all repetitions: findings may name a server that has ended since.
     members: dict[int, ServerDescriptor] = {}
 
-    async def check() -> list[Finding]:
+    async def check_until_passed() -> list[Finding]:
         deadline = asyncio.get_running_loop().time() + wait
         async with open_cluster(where) as cluster:
             while True:
@@ -262,7 +264,8 @@ def verify_command(
             )
         return verify(state, partition)
 
-    findings = run(check(), seconds=USUAL_SECONDS + wait + SERVER_WAITS * timeout)
+    limit_seconds = USUAL_SECONDS + wait + SERVER_WAITS * timeout
+    findings = run(check_until_passed(), seconds=limit_seconds)
     rendering = cluster_rows.render_checks(findings)
     show(output, local_names(where).name_processes(rendering, members))
     if any(finding.problem is not None for finding in findings):
@@ -299,11 +302,11 @@ def check_connectivity_command(
         raise typer.Exit(1)
 
 
-async def _servers_of(cluster: Cluster) -> list[str]:
-    """Return the endpoints of the registered servers.
+async def _registered_servers(cluster: Cluster) -> list[str]:
+    """Return the addresses of the registered servers.
 
-    The list is empty if there is no cluster, or if its membership cannot be decoded, as after an
-    interrupted creation.
+    There are none if the cluster does not exist, or if its membership cannot be decoded, as after
+    an interrupted creation: such a cluster can be deleted, too.
     """
     try:
         members = (await cluster.membership()).servers()

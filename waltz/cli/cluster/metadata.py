@@ -1,6 +1,7 @@
-"""``waltz cluster metadata``: back up and restore what ZooKeeper has of a cluster.
+"""``waltz cluster metadata``: back up what ZooKeeper has of a cluster, and restore it.
 
-Touches ZooKeeper, the network and disk.
+Touches ZooKeeper, the network and disk. A restore creates the cluster from the backup, and then
+rebuilds the metadata of its partitions like ``waltz cluster rescue``.
 """
 
 from __future__ import annotations
@@ -106,17 +107,17 @@ def restore_command(
     the cluster is in ZooKeeper, only partitions whose metadata are empty change. Servers open the
     partitions afterwards. The exit status is 1 if a partition stays closed.
 
-    The preferred partitions of servers are not restored. The commands that set those of the backup
-    are printed at the end.
+    The preferred partitions of servers are not restored. The commands that set them as in the
+    backup are printed at the end.
     """
     backup = _read_backup(file)
     rebuild_metadata(target(context), backup, timeout, output, dry_run=dry_run, yes=yes)
 
 
 def _write_file(file: Path, backup: ClusterBackup) -> None:
-    """Write or replace ``file``; a backup that was in it stays until the new one is complete.
+    """Write or replace ``file``; an earlier backup in it stays until the new one is complete.
 
-    Raises Failed. After an error, ``file`` is unchanged or the complete new backup.
+    Raises Failed. After an error, ``file`` is unchanged or is the complete new backup.
     """
     with written_durably(file, f"{file.name}.partial") as partial:
         partial.write_text(encode_backup(backup))

@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 
 SERVER, STORAGE, ADMIN_PORT = "server", "storage", "admin port"
+"""What uses a registered address: a server, or one of the two ports of a storage."""
 
 Pairs = Annotated[
     list[str],
@@ -125,16 +126,16 @@ def set_command(
                 _refuse_shared(changed, wanted, used)
                 return changed
 
-            # The steps below need ``after``. A dry run refuses here what a real run would refuse.
+            # Also in a dry run, because this raises Failed if the real run would be refused.
             after = with_wanted(before)
             if not dry_run:
                 await change_outside_addresses(cluster, with_wanted)
         for address in sorted(wanted.keys() - used.keys()):
             say(f"note: no server or storage has registered {address} now")
         return [
-            f"set the outside address of {inside} to {outside}"
-            for inside, outside in wanted.items()
-            if before.outside_of(inside) != after.outside_of(inside)
+            f"set the outside address of {registered} to {outside}"
+            for registered, outside in wanted.items()
+            if before.outside_of(registered) != after.outside_of(registered)
         ]
 
     _show_steps("cluster outside set", where.root, run(change_addresses()), output, dry_run=dry_run)
@@ -173,10 +174,9 @@ def remove_command(
     async def remove_all() -> list[str]:
         async with open_cluster(where) as cluster:
             await cluster.params()  # Raises if there is no cluster at this root.
-            path = cluster.paths.outside
-            # The addresses are not decoded: --all also removes malformed ones.
+            # The addresses are not decoded, so --all also removes malformed ones.
             if dry_run:
-                existed = await cluster.store.get(path) is not None
+                existed = await cluster.store.get(cluster.paths.outside) is not None
             else:
                 existed = await delete_outside_addresses(cluster)
         return ["remove all outside addresses"] if existed else []
@@ -202,7 +202,10 @@ def remove_command(
 
 
 async def _registered(cluster: Cluster) -> Mapping[str, str]:
-    """Return what uses each registered address; the servers come first, then the storages."""
+    """Return, by registered address, what uses it: `SERVER`, `STORAGE` or `ADMIN_PORT`.
+
+    The addresses of servers come first, then those of each storage.
+    """
     servers = (await cluster.membership()).servers().values()
     maps = await cluster.storage_maps()
     used = {server.address: SERVER for server in servers}
@@ -217,9 +220,11 @@ async def _registered(cluster: Cluster) -> Mapping[str, str]:
 def _refuse_shared(
     addresses: OutsideAddresses, wanted: Iterable[str], used: Mapping[str, str]
 ) -> None:
-    """Raise Failed if a registered address in ``wanted`` and another one share an outside address.
+    """Raise Failed if one of ``wanted`` would have the outside address of another address.
 
-    Only addresses in ``used`` count: the address of a process that is gone may remain.
+    ``wanted`` are the registered addresses that get outside addresses; ``addresses`` has all
+    outside addresses afterwards. Only registered addresses that are in ``used`` are compared,
+    because the outside address of a process that has ended may remain for a while.
     """
     for registered in wanted:
         others = [each for each in addresses.sharing(registered) if each in used]
@@ -232,14 +237,17 @@ def _refuse_shared(
 
 
 def _pairs(texts: Iterable[str]) -> dict[str, str]:
-    """Return the outside addresses by registered address; a malformed text is a usage error."""
+    """Return the outside addresses in ``texts``, by registered address.
+
+    A malformed text, and a second outside address for one registered address, is a usage error.
+    """
     pairs: dict[str, str] = {}
     for text in texts:
-        inside, separator, outside = text.partition("=")
+        registered, separator, outside = text.partition("=")
         if not separator:
             raise typer.BadParameter(f"{text!r} is not REGISTERED=OUTSIDE, such as a:55180=b:31000")
-        if pairs.setdefault(inside, outside) != outside:
-            raise typer.BadParameter(f"{inside} has two outside addresses: give one")
+        if pairs.setdefault(registered, outside) != outside:
+            raise typer.BadParameter(f"{registered} has two outside addresses: give one")
     return pairs
 
 

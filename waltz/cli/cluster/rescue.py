@@ -1,9 +1,13 @@
 """``waltz cluster rescue``: rebuild lost metadata. Touches ZooKeeper and the network.
 
-A rescue plans, shows the plan, asks, and writes. The plan has a decision for each partition: the
-metadata that follow from the reports of its storages, or why nothing is written. `rebuild` in
-`waltz.admin.core.rescue` decides. ``waltz cluster metadata restore`` calls `rebuild_metadata`, too:
-with a backup, from which a lost cluster is created first.
+ZooKeeper has *metadata* of each partition: its store session (spec/README.md has the terms), and
+the state of each of its replicas. A rescue plans, shows the plan, asks for confirmation, and
+writes. The plan has a decision for each partition: the metadata that follow from the reports of its
+storages, or why no metadata are written. `rebuild` in `waltz.admin.core.rescue` makes the
+decisions.
+
+``waltz cluster metadata restore`` uses `rebuild_metadata`, too. It has a backup, from which it
+first creates a lost cluster.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ from waltz.protocol.notation import format_partitions
 app = typer.Typer()
 
 _RESCUE_SECONDS = 600.0
-"""The time limit of the plan. The writing after it has the same limit again."""
+"""The time limit of planning, and again of writing."""
 _WITHOUT_CLUSTER = (
     "there is no cluster at {root} in ZooKeeper; restore its backup with waltz cluster metadata "
     "restore FILE, or make it by waltz cluster create NAME --partitions N --key UUID (waltz disk "
@@ -62,9 +66,10 @@ AnswerSeconds = Annotated[
 class _RescuePlan:
     """What a rescue would write to ZooKeeper.
 
-    ``create_from`` is the backup to create the cluster from; None: the cluster is in ZooKeeper.
-    ``assignments`` are partitions to assign to each storage, because ZooKeeper assigns none.
-    ``outside`` are the outside addresses of the backup, if the cluster is in ZooKeeper without any.
+    ``partitions`` has the decision for each partition. ``create_from`` is the backup to create the
+    cluster from; None: the cluster is in ZooKeeper. ``assignments`` are the partitions to assign to
+    each storage, if ZooKeeper assigns no partition at all; otherwise it is empty. ``outside`` are
+    the outside addresses of the backup, if the cluster is in ZooKeeper without any; otherwise None.
     """
 
     partitions: list[PartitionRescue]
@@ -80,33 +85,34 @@ class _RescuePlan:
     @property
     def is_empty(self) -> bool:
         """Whether nothing would be written."""
-        return not (
-            self.num_changed_partitions or self.create_from or self.assignments or self.outside
-        )
+        return self.num_changed_partitions == 0 and not self._before_metadata
 
     @property
     def contents(self) -> str:
-        """What would be written, in the order of `_write`."""
+        """What would be written, as a text, in the order of `_write`."""
         metadata = f"the metadata of {self.num_changed_partitions} partitions"
-        before = ", ".join(self._before_metadata)
-        return f"{before} and {metadata}" if before else metadata
+        before_metadata = ", ".join(self._before_metadata)
+        return f"{before_metadata} and {metadata}" if before_metadata else metadata
 
     @property
-    def written_before_metadata(self) -> str:
-        """What is in ZooKeeper if writing the metadata of partitions fails."""
+    def contents_without_metadata(self) -> str:
+        """What was written if the metadata of partitions could not be written, as a text."""
         written = self._before_metadata
         if not written:
             return "nothing was written to ZooKeeper"
         return f"ZooKeeper now has {' and '.join(written)}, but not the metadata of partitions"
 
     @property
-    def _before_metadata(self) -> tuple[str, ...]:
-        """What `_write` writes before the metadata of partitions."""
-        return (
-            *(("the cluster of the backup",) if self.create_from is not None else ()),
-            *(("the outside addresses of the backup",) if self.outside is not None else ()),
-            *(("the assignment of partitions",) if self.assignments else ()),
-        )
+    def _before_metadata(self) -> list[str]:
+        """What `_write` writes before the metadata of partitions, as texts."""
+        texts = []
+        if self.create_from is not None:
+            texts.append("the cluster of the backup")
+        if self.outside is not None:
+            texts.append("the outside addresses of the backup")
+        if self.assignments:
+            texts.append("the assignment of partitions")
+        return texts
 
 
 @app.command(
@@ -146,10 +152,10 @@ def rebuild_metadata(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Show what would be written, ask, and write it.
+    """Show what would be written, ask for confirmation, and write it.
 
-    With ``backup``, a lost cluster is created, too. A storage has ``timeout`` seconds for its
-    answer. The exit status is 1 if a partition stays closed.
+    With ``backup``, a cluster that is not in ZooKeeper is created, too. Each storage has
+    ``timeout`` seconds for an answer. The exit status is 1 if a partition stays closed.
     """
     plan = run(_plan(where, backup, timeout), seconds=_RESCUE_SECONDS)
     show(output, rescue_rows.render_rescue(plan.partitions))
@@ -170,7 +176,7 @@ def rebuild_metadata(
 def _say_preferences(backup: ClusterBackup) -> None:
     """Print the commands that set the preferred partitions of the servers in ``backup``.
 
-    Only a running server can be given preferred partitions, so a rescue does not restore them.
+    Preferred partitions can be given only to a server that runs, so a restore cannot restore them.
     """
     if not any(backup.preferred.values()):
         return
@@ -185,7 +191,7 @@ def _say_preferences(backup: ClusterBackup) -> None:
 
 
 async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> _RescuePlan:
-    """Decide what to write; change nothing. A storage has ``seconds`` for its answer."""
+    """Decide what to write; change nothing. Each storage has ``seconds`` for an answer."""
     async with open_cluster(where) as cluster:
         create_from = await _backup_to_create_from(cluster, where, backup)
         if create_from is None:
@@ -198,7 +204,7 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
         outside = await _missing_outside(cluster, backup) if create_from is None else None
         assignments = await _missing_assignments(maps, params, tls, network, seconds)
         if assignments:
-            # The decisions are made for the assignment that the rescue will write.
+            # The decisions need the assignment that the rescue will write.
             all_assignments = {**maps.assignments.partitions, **assignments}
             maps = replace(maps, assignments=ReplicaAssignments(all_assignments))
         partitions = await plan_rescue(
@@ -216,9 +222,10 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
 async def _write(
     where: Target, plan: _RescuePlan, backup: ClusterBackup | None, seconds: float
 ) -> None:
-    """Write what ``plan`` has, the metadata of partitions last.
+    """Write the contents of ``plan``, the metadata of partitions last.
 
-    Raises Failed if the metadata cannot be written; the rest of the plan is in ZooKeeper then.
+    Raises Failed if the metadata cannot be written. All other contents of the plan are in ZooKeeper
+    then.
     """
     async with open_cluster(where) as cluster:
         if plan.create_from is not None:
@@ -237,11 +244,12 @@ async def _write_metadata(
     backup: ClusterBackup | None,
     seconds: float,
 ) -> None:
-    """Write the metadata of the plan that the user has seen, unless a decision has changed since.
+    """Write the metadata of ``shown_plan``, the plan that the user has seen.
 
-    A server with a session from before the loss may commit transactions until the storages refuse
-    its session. So the storages are fenced first, and then the decisions are made again. Raises
-    Failed if a storage is not fenced, or a decision has changed.
+    A server may still have a session from before the loss. It may commit transactions, which the
+    plan does not take into account, until the storages are *fenced*: until they refuse its session.
+    So the storages are fenced first, and then the decisions are made again. Raises Failed if a
+    storage cannot be fenced, or if a decision has changed.
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
     tls = await _tls(cluster, where, shown_plan.create_from)
@@ -252,8 +260,8 @@ async def _write_metadata(
         )
     except FencingFailed as problem:
         raise Failed(
-            f"{problem}; {shown_plan.written_before_metadata}; when the storage answers, type the "
-            "command again"
+            f"{problem}; {shown_plan.contents_without_metadata}; when the storage answers, type "
+            "the command again"
         ) from problem
     rescues = await plan_rescue(
         cluster, maps, params, tls, backup, timeout_seconds=seconds, network=network
@@ -264,9 +272,10 @@ async def _write_metadata(
         if now.decision != before.decision
     ]
     if changed:
-        # Nothing is written for any partition: the user has not seen the present decisions.
+        # The user has not confirmed the present decisions, so no metadata are written at all.
         consequence = "no metadata are written"
     else:
+        # Returns the partitions whose metadata have changed since ``rescues`` were decided.
         changed = await write_rescue(cluster, rescues)
         consequence = "their metadata are not written"
     if changed:
@@ -280,10 +289,10 @@ async def _write_metadata(
 async def _backup_to_create_from(
     cluster: Cluster, where: Target, backup: ClusterBackup | None
 ) -> ClusterBackup | None:
-    """Return the backup to create the cluster from, None if the cluster is in ZooKeeper.
+    """Return ``backup`` if the cluster must be created from it, None if it is in ZooKeeper.
 
-    Raises Failed if there is neither a cluster nor a backup, or if both have different keys or
-    numbers of partitions.
+    Raises Failed if there is neither a cluster nor a backup, or if their keys or their numbers of
+    partitions differ.
     """
     if await cluster.store.get(where.root) is None:
         if backup is None:
@@ -304,7 +313,8 @@ async def _backup_to_create_from(
 async def _tls(cluster: Cluster, where: Target, create_from: ClusterBackup | None) -> TlsConfig:
     """Return the TLS settings for storages.
 
-    The backup ``create_from`` has the servers' declaration, which a lost cluster has not.
+    If the cluster must be created from a backup, ZooKeeper does not have the servers' declaration
+    yet. It is in the backup ``create_from``.
     """
     declared = None if create_from is None else create_from.transport
     if where.tls is None and declared is not None:
@@ -315,7 +325,7 @@ async def _tls(cluster: Cluster, where: Target, create_from: ClusterBackup | Non
 def _network(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> Network:
     """Return the network that reaches the storages.
 
-    The outside addresses of ``backup`` are used if ZooKeeper has none.
+    If ZooKeeper has no outside addresses, the network uses those of ``backup``.
     """
     if backup is None:
         return network_for(cluster, where.access)
@@ -326,7 +336,7 @@ def _network(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> N
 async def _missing_outside(
     cluster: Cluster, backup: ClusterBackup | None
 ) -> OutsideAddresses | None:
-    """Return the outside addresses of ``backup`` if the cluster in ZooKeeper has none.
+    """Return the outside addresses of ``backup`` if the cluster in ZooKeeper has none, else None.
 
     A restore that was interrupted may have created the cluster without them.
     """
@@ -341,7 +351,7 @@ async def _missing_assignments(
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the partitions that each storage holds, if ``maps`` assign no partition at all.
 
-    Otherwise the assignment in ``maps`` stays, and the result is empty.
+    If they assign any partition, the assignment in ``maps`` stays, and the result is empty.
     """
     if any(maps.assignments.partitions.values()):
         return {}

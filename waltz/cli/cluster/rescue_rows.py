@@ -1,4 +1,7 @@
-"""How the result of ``waltz cluster rescue`` is shown."""
+"""How the result of ``waltz cluster rescue`` is shown.
+
+`waltz.admin.core.rescue` explains the terms: session, mark, closing mark, vote.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
 
 @dataclass(frozen=True, slots=True)
 class RescuedReplica:
-    """What a storage reports of its replica; None where it reports nothing.
+    """What a storage reports of its replica; None where it reports no value.
 
-    ``becomes`` is what the rescue makes of the replica (see `_becomes`), None if the metadata of
-    the partition are not written. ``problem`` is why the replica may have held more than
-    it shows now.
+    ``becomes`` is what the replica becomes by the rescue (see `_becomes`); None if the metadata to
+    write do not have the replica, or no metadata are written. ``problem`` is why the replica may
+    have held more than the storage reports, None if there is no such reason.
     """
 
     storage: str
@@ -33,7 +36,7 @@ class RescuedReplica:
 class RescuedPartition:
     """The decision for one partition: the verdict on its ``metadata``, and the reason ``why``.
 
-    ``session`` is the session in the metadata to write, None if none are written.
+    ``session`` is the session in the metadata to write, None if no metadata are written.
     """
 
     partition: int
@@ -66,7 +69,11 @@ def _partition(plan: PartitionRescue) -> RescuedPartition:
 def _replica(
     report: ReplicaReport, state: ReplicaState | None, session: int | None
 ) -> RescuedReplica:
-    """Return the row of a replica; ``state`` and ``session`` are in the metadata to write."""
+    """Return the row of a replica.
+
+    ``state`` is the replica's state in the metadata to write, and ``session`` their session; each
+    is None if there is none.
+    """
     held = report.held
     return RescuedReplica(
         report.storage,
@@ -79,13 +86,15 @@ def _replica(
 
 
 def _becomes(state: ReplicaState | None, session: int | None) -> str | None:
-    """Return what a replica becomes in the recovery of the next session.
+    """Return what a replica becomes in the recovery of the next session, None if ``state`` is None.
 
-    `waltz.admin.core.rescue` has the reasons. A replica with a closing mark is cut at that mark,
-    and does not vote. If the report of a replica is missing or unusable, the metadata say that the
-    replica took part in ``session``, a new id that no disk has. So the recovery treats the disk as
-    emptied, and counts the replica as absent. Any other replica has the session on its disk in the
-    metadata, and votes.
+    * A replica with a closing mark is cut at this mark, and does not vote.
+    * If the report of a replica is missing or unusable, the metadata say that the replica took part
+      in ``session``, a new id that no disk has. So the recovery takes the disk for emptied, and
+      counts the replica as absent.
+    * Any other replica votes. The metadata have the session that is on its disk.
+
+    `waltz.admin.core.rescue` has the reasons.
     """
     if state is None:
         return None

@@ -1,4 +1,7 @@
-"""How the results of ``waltz cluster`` are shown."""
+"""How the results of ``waltz cluster`` are shown, and some of ``waltz local`` and ``waltz log``.
+
+The terms, such as store session and generation, are in spec/README.md.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ class StorageReached:
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """A running server, and the partitions that ZooKeeper assigns to it."""
+    """A registered server, the partitions that ZooKeeper assigns to it, and those it prefers."""
 
     id: int
     endpoint: str
@@ -86,10 +89,12 @@ class KnownServer:
 
 @dataclass(frozen=True, slots=True)
 class SessionReplica:
-    """One replica of a partition; ``session`` is None if the metadata do not have the replica.
+    """The state of one replica in the metadata of its partition.
 
-    ``closing_mark`` is None if the metadata have none for the replica. ``current`` is whether the
-    replica takes part in the present session of the partition.
+    ``session`` is the last store session of the replica. ``closing_mark`` is the id at which the
+    next session cuts the replica; None if the replica has not left its session. Both are None if
+    the metadata do not have the replica. ``current`` is whether the replica takes part in the
+    present session of the partition.
     """
 
     storage: str
@@ -100,7 +105,12 @@ class SessionReplica:
 
 @dataclass(frozen=True, slots=True)
 class KnownPartition:
-    """The state of one partition in ZooKeeper."""
+    """The state of one partition in ZooKeeper.
+
+    ``server`` is the id of the server that ZooKeeper assigns the partition to. ``generation`` grows
+    whenever the partition changes servers. Both are None if no server has the partition.
+    ``session`` is the present store session, None if ZooKeeper has no metadata of the partition.
+    """
 
     partition: int
     server: int | None
@@ -148,7 +158,12 @@ class Verification(TypedDict):
 
 
 class LocalProcess(TypedDict, total=False):
-    """One process in ``cluster.json``. Some fields are only there for servers or storages."""
+    """One process in ``cluster.json``.
+
+    A field that does not apply to a process is absent, such as the admin port of a server. ``pid``
+    is None if the process does not run. ``ended_at`` is then the time of its end, in seconds since
+    1970, None if this time is unknown.
+    """
 
     address: str
     port: int
@@ -162,7 +177,11 @@ class LocalProcess(TypedDict, total=False):
 
 
 class LocalStatus(TypedDict):
-    """The contents of ``cluster.json``."""
+    """The contents of ``cluster.json``.
+
+    ``supervisor`` is the pid of the supervisor, and ``control`` the path of the socket by which it
+    takes commands.
+    """
 
     zookeeper: str
     root: str
@@ -182,7 +201,7 @@ class LogLine(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class HighWaterMark:
-    """The end of a partition."""
+    """The id of the last transaction of a partition, -1 for an empty log."""
 
     partition: int
     high_water_mark: Annotated[int, column("high-water mark")]
@@ -204,8 +223,8 @@ def render_connectivity(
 ) -> Rendering:
     """Return the rendering of the connections of every server to storages.
 
-    ``members`` and ``reports`` have the same server ids. A server that did not answer has one entry
-    without a storage.
+    ``members`` and ``reports`` have the same servers, by their ids. A server that did not answer
+    has one row without a storage.
     """
     rows: list[StorageReached] = []
     for server, member in sorted(members.items()):
@@ -226,14 +245,13 @@ def render_cluster(
     maps: StorageMaps,
     partitions: Mapping[int, PartitionMetadata],
 ) -> Rendering:
-    """Return the rendering of a cluster."""
+    """Return the rendering of a cluster; ``partitions`` has the metadata by partition."""
+    assignment = membership.assignment.servers
     servers = tuple(
         KnownServer(
             server,
             descriptor.address,
-            tuple(
-                sorted(owned.partition for owned in membership.assignment.servers.get(server, ()))
-            ),
+            tuple(sorted(owned.partition for owned in assignment.get(server, ()))),
             tuple(sorted(descriptor.preferred)),
         )
         for server, descriptor in sorted(membership.servers().items())
@@ -283,8 +301,8 @@ def render_high_water_marks(high_water_marks: Mapping[int, int]) -> Rendering:
 def render_local_processes(description: Mapping[str, Any]) -> Rendering:
     """Return the rendering of a local cluster, whose value for scripts is ``description``.
 
-    ``description`` has the contents of ``cluster.json``, and for each server its ``server_id``: its
-    id in ZooKeeper, None if that is unknown.
+    ``description`` has the contents of ``cluster.json``. Each server in it also has its
+    ``server_id``: its id in ZooKeeper, None if the id is unknown.
     """
     head = {name: description[name] for name in ("zookeeper", "root", "tls", "partitions")}
     columns = ("process", "pid", "server id", "address", "log")
@@ -324,9 +342,9 @@ def _partition(
 
 
 def _owner(partition: int, membership: Membership) -> tuple[int | None, int | None]:
-    """Return the server that ZooKeeper assigns ``partition`` to, and the generation.
+    """Return the server that ZooKeeper assigns ``partition`` to, and the partition's generation.
 
-    Both are None if there is no such server.
+    Both are None if ZooKeeper assigns the partition to no server.
     """
     for server, partitions in membership.assignment.servers.items():
         for owned in partitions:

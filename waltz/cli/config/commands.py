@@ -1,4 +1,7 @@
-"""``waltz config``: all settings, their values and origins. Reads settings files."""
+"""``waltz config``: show all settings of a process, their values and origins.
+
+Reads a settings file and the environment.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli import settings as cli
+from waltz.cli import settings as cli_settings
 from waltz.cli.config.rows import ProcessSettings, render_settings
 from waltz.cli.fields import prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed, exit_on_expected_error
-from waltz.client import settings as client
+from waltz.client import settings as client_settings
 from waltz.runtime.configuration import ConfigError, Settings, settings_report
 
 app = typer.Typer(no_args_is_help=True, help="Show settings and their values.")
@@ -23,7 +26,7 @@ app = typer.Typer(no_args_is_help=True, help="Show settings and their values.")
 
 @app.callback()
 def _noun() -> None:
-    """Keep ``explain`` a verb: without a callback, typer makes the only command the noun itself."""
+    """Keep ``explain`` a verb: without a callback, typer takes a single command for the noun."""
 
 
 class Process(StrEnum):
@@ -64,7 +67,7 @@ def explain_command(
     """
     with exit_on_expected_error():
         try:
-            report = settings_report(_model(process), file, os.environ)
+            report = settings_report(_settings_class(process), file, os.environ)
         except ConfigError as problem:
             raise Failed(str(problem)) from problem
     show(output, render_settings(process.value, file, report))
@@ -72,19 +75,19 @@ def explain_command(
         raise typer.Exit(1)
 
 
-def _model(process: Process) -> type[Settings]:
+def _settings_class(process: Process) -> type[Settings]:
     """Return the class that declares the settings of a process."""
-    # Imported only here: other verbs do not need the services.
+    # The services are imported only here, because the other processes do not need them.
     match process:
         case Process.SERVER:
-            from waltz_server.shell import config as server
+            from waltz_server.shell import config as server_settings
 
-            return server.ServerConfig
+            return server_settings.ServerConfig
         case Process.STORAGE:
-            from waltz_storage.shell import config as storage
+            from waltz_storage.shell import config as storage_settings
 
-            return storage.StorageConfig
+            return storage_settings.StorageConfig
         case Process.CLIENT:
-            return client.ClientSettings
+            return client_settings.ClientSettings
         case Process.CLI:
-            return cli.CliSettings
+            return cli_settings.CliSettings

@@ -12,18 +12,20 @@ from waltz.runtime.core.setting_names import environment_variable
 
 
 def _shown_value(value: Any) -> str:
-    """Return a value as a settings file has it."""
+    """Return a value as a settings file has it; a dash for None."""
     if value is None:
         return "-"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedSetting:
     """One setting and its value; ``variable`` is the environment variable that sets it.
 
-    ``origin`` says where the value comes from. ``source`` is the same text for tables, except that
-    it is "nowhere" for a setting that must be set and is not set.
+    ``origin`` says where the value comes from, such as the file. ``source`` is the text for this in
+    the table: it is the origin, or "nowhere" for a setting that must be set and is not set.
     """
 
     name: Annotated[str, column("setting")]
@@ -41,8 +43,8 @@ class ExplainedSetting:
 class ProcessSettings(TypedDict):
     """The settings of a process.
 
-    ``problems`` are why the process would reject its settings. ``warnings`` name settings that have
-    no effect.
+    ``file`` is the settings file, None if none was given. ``problems`` are the reasons for which
+    the process would reject its settings. ``warnings`` name settings that have no effect.
     """
 
     process: str
@@ -53,7 +55,7 @@ class ProcessSettings(TypedDict):
 
 
 def render_settings(process: str, file: Path | None, report: SettingsReport[Any]) -> Rendering:
-    """Return the rendering of the settings of a process: all settings, problems, warnings."""
+    """Return the rendering of ``report``: all settings of a process, problems, and warnings."""
     remarks = [
         *(("problem", problem) for problem in report.problems),
         *(("no effect", warning) for warning in report.warnings),
@@ -73,12 +75,15 @@ def render_settings(process: str, file: Path | None, report: SettingsReport[Any]
 
 
 def _explained_setting(setting: Setting) -> ExplainedSetting:
+    """Return the row of a setting."""
     key = setting.key
+    # A required setting has no default: the origin says only that no other place sets it.
+    is_absent = key.required and setting.origin == DEFAULT
     return ExplainedSetting(
         key.name,
         _plain(setting.value),
         setting.origin,
-        "nowhere" if key.required and setting.origin == DEFAULT else setting.origin,
+        "nowhere" if is_absent else setting.origin,
         key.kind,
         key.required,
         _plain(key.default),

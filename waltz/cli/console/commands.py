@@ -31,7 +31,11 @@ DEFAULT_PORT = 8321
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """Where the page is served, under which ``names`` besides the address, and with which TLS."""
+    """Where and how the page is served.
+
+    ``host`` is the address to listen on. ``port`` 0 means any free port. ``names`` are names of the
+    host that browsers may use besides the address.
+    """
 
     host: str
     port: int
@@ -39,12 +43,12 @@ class _Endpoint:
     tls: TlsConfig
 
     def url(self, bound_port: int) -> str:
-        """Return the address of the page; ``port`` may be 0, ``bound_port`` is the one in use."""
+        """Return the URL of the page; ``bound_port`` is the port that is in use."""
         scheme = "https" if self.tls.enabled else "http"
-        return f"{scheme}://{self.shown_host()}:{bound_port}/"
+        return f"{scheme}://{self.host_in_url()}:{bound_port}/"
 
-    def shown_host(self) -> str:
-        """Return the host as the address of a page has it: IPv6 in brackets."""
+    def host_in_url(self) -> str:
+        """Return the host as a URL has it: an IPv6 address is in brackets."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
@@ -125,13 +129,13 @@ def console_command(
         min_disk_free=min_disk_free,
         access=where.access,
     )
-    # Ctrl-C raises this error before `_serve` handles the signal.
+    # Ctrl-C raises KeyboardInterrupt until `_serve` handles the signal.
     with contextlib.suppress(KeyboardInterrupt):
         run(_serve(where, endpoint, console_target), seconds=None)
 
 
 def _check_name(option: str, name: str) -> None:
-    """Raise BadParameter if the value of an option cannot be the name of a host."""
+    """Raise BadParameter if ``name``, a value of ``option``, is neither an address nor a name."""
     if not is_host_name(name):
         raise typer.BadParameter(
             f"{option} is {name!r}: it must be an address or a name, without http:// or a port"
@@ -143,12 +147,12 @@ async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarg
     # Imported only here: the module needs aiohttp, which only the extra `console` installs.
     from waltz.console.shell.http import serve_console
 
-    # An unusable path or TLS file is an error here, not at every sample.
+    # An unusable path or TLS file is an error here. Otherwise each sample would fail.
     Paths(where.root)
     if where.tls is not None:
         where.tls.dialing_context()
-    # To open a client takes several answers of ZooKeeper, so it may take longer than one answer.
-    # The added second makes a short timeout long enough, too.
+    # A client needs several answers of ZooKeeper before it is open. So the limit is longer than
+    # that of one answer, and at least a second.
     connect_seconds = console_target.timeout_seconds * 2 + 1
 
     def open_client() -> Opening[Client[bytes]]:
@@ -169,8 +173,8 @@ async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarg
             async with serve_console(
                 endpoint.host, endpoint.port, allowed, poller, reader, endpoint.tls
             ) as bound_port:
-                # The first process of a container gets SIGTERM only if the process handles the
-                # signal.
+                # SIGTERM does not end the first process of a container unless the process handles
+                # the signal.
                 stop = stop_signal()
                 say(
                     f"the console of {where.root} is at {endpoint.url(bound_port)} (Ctrl-C ends it)"
@@ -178,7 +182,7 @@ async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarg
                 if not is_loopback(endpoint.host):
                     say(
                         "warning: every host that reaches "
-                        f"{endpoint.shown_host()}:{bound_port} can read the log, because the "
+                        f"{endpoint.host_in_url()}:{bound_port} can read the log, because the "
                         "console has no login"
                     )
                 await stop.wait()

@@ -1,7 +1,7 @@
-"""``waltz debug``: write a bundle for the analysis of a fault. Touches files and all ports.
+"""``waltz debug``: write a bundle, an archive for the analysis of a fault.
 
-`waltz.admin.debug_bundle` collects the state of the cluster. This module adds files of this
-machine.
+Touches files, ZooKeeper, and the ports of servers and storages. `waltz.admin.debug_bundle` collects
+the state of the cluster. This module adds logs, settings files and versions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _MAX_FILE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class WrittenBundle:
-    """An archive that was written: the files in it, and why parts are missing."""
+    """A bundle that was written to ``file``.
+
+    ``files`` are the names of the files in it, ``missing`` the reasons for which parts are missing.
+    """
 
     file: str
     files: tuple[str, ...]
@@ -91,15 +94,16 @@ def bundle_command(
 
     Works with dead processes, and without ZooKeeper: errors.txt in the archive names what is
     missing. Passwords, tokens and private keys are removed, and records of the log are never
-    collected. Logs, settings and versions of servers are those of the local cluster, and those that
-    the options name.
+    collected. Logs, settings and versions of servers are collected from a local cluster, and from
+    the files and ports that the options name.
     """
     where = target(context)
     path = file or Path(f"waltz-debug-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
     _check_input(path, http or [])
     if where.tls is not None:
         with exit_on_expected_error():
-            where.tls.dialing_context()  # An unusable file is an error here, not in each part.
+            # An unusable file is an error here. Otherwise each part of the bundle would be missing.
+            where.tls.dialing_context()
     logs, settings_files = _files_to_add(where, log or [], settings or [])
     collector = _collector(where, timeout)
     run(collector.collect(), seconds=None)
@@ -111,17 +115,19 @@ def bundle_command(
             except OSError as problem:
                 errors.append(f"{source}: {problem.strerror}")
     http_addresses = [*local_http_addresses(where), *(http or [])]
-    processes = run(
+    queried_versions = run(
         query_versions(where.zookeeper, http_addresses, timeout_seconds=timeout), seconds=None
     )
-    reported = json.loads(files.get("storage-metrics.json", b"{}"))  # Absent without ZooKeeper.
-    files["versions.json"] = _versions(where, {**storage_versions(reported), **processes})
+    # The collector has no metrics of storages if ZooKeeper does not answer.
+    storage_metrics = json.loads(files.get("storage-metrics.json", b"{}"))
+    versions = {**storage_versions(storage_metrics), **queried_versions}
+    files["versions.json"] = _versions_file(where, versions)
     if errors:
         files["errors.txt"] = "".join(f"{error}\n" for error in errors).encode()
     with exit_on_expected_error():
         _write(path, files)
-    missing = f"; {len(errors)} parts are missing, see errors.txt in it" if errors else ""
     if output is Format.TABLE:
+        missing = f"; {len(errors)} parts are missing, see errors.txt in it" if errors else ""
         say(f"{path} has {len(files)} files{missing}")
     else:
         show(output, record("", WrittenBundle(str(path), tuple(sorted(files)), tuple(errors))))
@@ -129,7 +135,8 @@ def bundle_command(
 
 def _collector(where: Target, timeout: float) -> BundleCollector:
     """Return the collector of a bundle; a process has ``timeout`` seconds for each answer."""
-    # As in ``waltz doctor``: a session with ZooKeeper takes several answers.
+    # A session with ZooKeeper needs several answers. So its limit is longer than that of one
+    # answer, and at least a second (as in ``waltz doctor``).
     return BundleCollector(
         partial(open_cluster, where, connect_seconds=timeout * 2 + 1),
         where.zookeeper,
@@ -140,9 +147,9 @@ def _collector(where: Target, timeout: float) -> BundleCollector:
 
 
 def _check_input(path: Path, http: list[str]) -> None:
-    """Raise a usage error if the archive cannot be at ``path``, or an address is malformed.
+    """Raise a usage error if the archive cannot be written to ``path``, or ``http`` is malformed.
 
-    This is called first, because collecting may take a while.
+    Checked before anything is collected, because collecting may take a while.
     """
     if path.exists():
         raise typer.BadParameter(f"{path} exists already: name another file")
@@ -161,15 +168,15 @@ def _files_to_add(
     """Return the logs and the settings files to add, by the names that they get in the archive."""
     if where.local_directory is not None:
         layout = ClusterLayout(where.local_directory.absolute())
-        # Only the folders of the paths are used: any name of a server or storage gives the same
-        # folder. The log of ZooKeeper is in another folder.
+        # Servers and storages have a common folder of logs, and one of settings. A path for any
+        # name, such as x, shows the folder. The log of ZooKeeper is in another folder.
         logs = [*sorted(layout.log("x").parent.glob("*.log")), layout.log("zookeeper"), *logs]
         settings = [*sorted(layout.config("x").parent.glob("*.yml")), *settings]
     return _by_name(logs), _by_name(settings)
 
 
 def _by_name(paths: list[Path]) -> dict[str, Path]:
-    """Return the files by their names; a name that occurs again gets a number, from 2 on."""
+    """Return the paths by file name; if a name occurs again, a number from 2 on is added to it."""
     by_name: dict[str, Path] = {}
     for path in paths:
         name, number = path.name, 1
@@ -181,18 +188,22 @@ def _by_name(paths: list[Path]) -> dict[str, Path]:
 
 
 def _end_of(path: Path) -> bytes:
-    """Return the end of a text file without secrets, beginning with a whole line."""
+    """Return the last `_MAX_FILE_BYTES` of a text file, from a whole line on, without secrets."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _MAX_FILE_BYTES))
         content = file.read(_MAX_FILE_BYTES)
     if size > _MAX_FILE_BYTES:
-        content = content.partition(b"\n")[2]  # Without the line whose beginning is missing.
+        content = content.partition(b"\n")[2]  # Drops the line whose beginning is missing.
     return without_secrets(content.decode(errors="replace")).encode()
 
 
-def _versions(where: Target, processes: Mapping[str, Version]) -> bytes:
-    """Return a JSON text: the versions of this program and of the cluster's processes."""
+def _versions_file(where: Target, processes: Mapping[str, Version]) -> bytes:
+    """Return a JSON text: the versions of this program and of the cluster's processes.
+
+    It also has the time, the cluster as the command line names it, and the environment variables of
+    Waltz without secrets.
+    """
     value = {
         "collected_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "waltz": build_version(),
@@ -209,23 +220,23 @@ def _versions(where: Target, processes: Mapping[str, Version]) -> bytes:
 
 
 def _write(path: Path, files: Bundle) -> None:
-    """Write the archive, whose files are in a directory of the archive's name. Raises Failed."""
+    """Write the archive; its files are in a directory that has its name. Raises Failed."""
     try:
-        # The archive shows the state of a cluster: only its owner may read it.
+        # The archive shows the state of a cluster, so only the user may read the file.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb") as raw:
             try:
                 _write_archive(raw, path.name.removesuffix(".gz").removesuffix(".tar"), files)
                 raw.flush()
             except BaseException:
-                path.unlink()  # So that the same command can be repeated.
+                path.unlink()  # Otherwise the same command would be refused: the file exists.
                 raise
     except OSError as problem:
         raise Failed(f"cannot write {path}: {problem.strerror}") from problem
 
 
 def _write_archive(raw: BinaryIO, directory: str, files: Bundle) -> None:
-    """Write an archive of ``files``, which are in ``directory`` there. Raises OSError."""
+    """Write an archive with ``files`` in the directory ``directory`` to ``raw``. Raises OSError."""
     with tarfile.open(fileobj=raw, mode="w:gz") as archive:
         for name, content in sorted(files.items()):
             entry = tarfile.TarInfo(f"{directory}/{name}")

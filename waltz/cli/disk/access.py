@@ -1,4 +1,7 @@
-"""Find the files that a path names, for all verbs of ``waltz disk``. Reads files."""
+"""Find the files of a stopped storage that a path names, for all verbs of ``waltz disk``.
+
+Reads files.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ Where = Annotated[
 
 @contextmanager
 def inspecting(path: Path) -> Iterator[Place]:
-    """Yield the files that ``path`` names.
+    """Yield the storage, partition or segment that ``path`` names.
 
-    While the context is open, an expected error is printed as one line and ends the verb with
-    status 1: a running storage uses the files, or they cannot be read.
+    If a running storage uses the files, the error is printed as one line, and the verb ends with
+    status 1. The same happens if the block cannot read a file, or raises another expected error.
     """
     with exit_on_expected_error():
         try:
@@ -36,6 +39,6 @@ def inspecting(path: Path) -> Iterator[Place]:
         except CannotInspect as problem:
             raise Failed(str(problem)) from problem
         except OSError as problem:
-            if problem.filename is None:  # Not about a file, such as a closed standard output.
+            if problem.filename is None:  # The error is not about a file.
                 raise
             raise Failed(f"cannot read {problem.filename}: {problem.strerror}") from problem

@@ -91,7 +91,8 @@ def verify_command(
         }
         outcomes = try_starts(place, meta)
     show(output, disk_rows.render_verification(reports, outcomes, ids, limit))
-    if not is_sound(reports.values()) or not all(outcome.sound for outcome in outcomes.values()):
+    would_serve_all = all(outcome.sound for outcome in outcomes.values())
+    if not is_sound(reports.values()) or not would_serve_all:
         raise typer.Exit(1)
 
 
@@ -161,17 +162,17 @@ def dump_command(
     # With neither option, and with both, both parts are shown.
     show_header = metadata or not records
     show_records = records or not metadata
-    all_ids = (0, None)
-    first_wanted, last_wanted = (
-        all_ids if transaction is None else parse_argument(parse_ids, transaction)
-    )
+    first_wanted = 0
+    last_wanted: int | None = None  # There is no last one.
+    if transaction is not None:
+        first_wanted, last_wanted = parse_argument(parse_ids, transaction)
     deserialize = None if serializer is None else parse_argument(find_deserializer, serializer)
     with inspecting(path) as place:
         check_complete(place.root)
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions
-        # Also without --metadata: this raises an error for a file that is not a segment.
+        # Also read if it is not shown, because this raises an error if the file is not a segment.
         header = read_segment_header(place.root, partition, place.first_id)
         shown_records: list[FileRecord] | None = None
         if show_records:
@@ -183,7 +184,7 @@ def dump_command(
             )
             shown_records = list(islice(wanted, limit))
     if data is disk_rows.DataForm.HEX and output is not Format.TABLE:
-        data = disk_rows.DataForm.NONE  # Scripts get the data in base64 instead.
+        data = disk_rows.DataForm.NONE  # The value for scripts has the data in base64 already.
     shown_header = header if show_header else None
     show(output, disk_rows.render_segment(shown_header, shown_records, data, deserialize))
 

@@ -1,6 +1,6 @@
 """``waltz disk export``: print the transactions of a stopped storage for an import. Reads files.
 
-One record at a time is in memory, so that any segment can be exported on any machine.
+Only one record at a time is in memory. So the size of a segment does not matter.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def export_command(
         chosen = [p for p in place.partitions if wanted is None or p in wanted]
         if wanted is not None and (absent := sorted(set(wanted) - set(chosen))):
             raise Failed(f"{path} has no files of partitions {format_partitions(absent)}")
-        with _printing(output) as write:
-            for number in chosen:
-                _export(place, number, write, skip_damaged=skip_damaged)
+        with _printing(output) as print_transaction:
+            for chosen_partition in chosen:
+                _export(place, chosen_partition, print_transaction, skip_damaged=skip_damaged)
 
 
 @contextmanager
 def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
-    """Yield a function that prints a transaction, at the latest when the context ends."""
+    """Yield a function that prints a transaction. The output is complete when the context ends."""
     if output is not Format.JSON:
 
         def print_line(transaction: Transaction) -> None:
@@ -78,42 +78,49 @@ def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
 
         yield print_line
         return
-    # The lines are flushed at the end: to flush each would make a large export slow.
+    # JSON is the usual format of an export. Its lines are flushed only once, at the end, because
+    # `show_line` flushes each line, which makes a large export slow.
     out = typer.get_binary_stream("stdout")
     try:
-        yield lambda transaction: _write_line(out, transaction)
+        yield lambda transaction: _write_json_line(out, transaction)
     finally:
         out.flush()
 
 
-def _write_line(out: BinaryIO, transaction: Transaction) -> None:
+def _write_json_line(out: BinaryIO, transaction: Transaction) -> None:
+    """Write one line of JSON, without flushing it."""
     out.write(as_json(transaction).encode() + b"\n")
 
 
 def _export(
-    place: Place, partition: int, write: Callable[[Transaction], None], *, skip_damaged: bool
+    place: Place,
+    partition: int,
+    print_transaction: Callable[[Transaction], None],
+    *,
+    skip_damaged: bool,
 ) -> None:
-    """Print the records of a partition by ``write``, then a summary to standard error.
+    """Print the records of a partition, then a summary to standard error.
 
-    A gap is where transactions are damaged or missing. With ``skip_damaged``, a message reports it;
-    otherwise Failed is raised.
+    A gap is where records are damaged or missing. Raises Failed at the first gap; with
+    ``skip_damaged``, prints a message instead and continues after the gap.
     """
     first_id: int | None = None
-    last_id = -1
-    for item in read_partition(place, partition):
-        if isinstance(item, Gap):
+    last_id: int | None = None
+    for record_or_gap in read_partition(place, partition):
+        if isinstance(record_or_gap, Gap):
+            gap = record_or_gap.text
             if not skip_damaged:
                 raise Failed(
-                    f"partition {partition}: {item.text}. Use another copy, or --skip-damaged: "
-                    "the transactions that follow then get other ids when they are imported"
+                    f"partition {partition}: {gap}. Use another copy, or --skip-damaged: the "
+                    "transactions that follow then get other ids when they are imported"
                 )
-            say(f"partition {partition}: {item.text}; skipped")
+            say(f"partition {partition}: {gap}; skipped")
             continue
-        record = item.record
+        record = record_or_gap.record
         last_id = record.transaction_id
         if first_id is None:
             first_id = record.transaction_id
-        write(
+        print_transaction(
             Transaction(partition, record.transaction_id, record.req_id, record.header, record.data)
         )
     exported = "nothing" if first_id is None else f"transactions {first_id} to {last_id}"

@@ -1,4 +1,8 @@
-"""``waltz disk flatten``: go back from the engine ``wal`` to plain segment files. Writes files."""
+"""``waltz disk flatten``: go back from the engine ``wal`` to plain segment files. Writes files.
+
+A storage with the engine ``wal`` writes to a write-ahead log first, and later to the segment files.
+Only with both are its records complete. The engine ``files`` and Waltz 0.13.2 know no such log.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,11 @@ app = typer.Typer()
 class Flattened:
     """The result for the storage in ``directory``.
 
-    ``transactions`` were in the log and are now in the segment files. ``interrupted``: the log
-    ended in a transaction that a crash had cut short. It was dropped; its appends had never been
-    answered. ``refused`` are the partitions that a start of the storage would not serve.
+    A transaction of the log is a list of changes to files. ``transactions`` is how many
+    transactions of the log were written to the segment files. ``interrupted`` is whether the log
+    ended with a transaction that a crash had interrupted. Such a transaction is dropped: its
+    appends were never answered. ``refused`` are the partitions that a start of the storage would
+    not serve.
     """
 
     directory: str

@@ -1,4 +1,4 @@
-"""The tables and JSON values that the verbs of ``waltz disk`` show. Computes only."""
+"""The tables and JSON values that the verbs of ``waltz disk`` show. Touches nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IdRange = tuple[int, int | None]
 Deserialize = Callable[[bytes], object]
 """Returns the object for the data of a record."""
 
-_ROW_BYTES = 16
+_DUMP_LINE_BYTES = 16
 """How many bytes a line of a hex dump shows."""
 
 
@@ -48,15 +48,15 @@ class DataForm(StrEnum):
 
 
 def _cell_or_blank(value: object) -> object:
-    """Return ``value`` as a cell shows it, but an empty cell for None."""
+    """Return ``value`` as `as_cell` does, but an empty cell for None."""
     return "" if value is None else as_cell(value)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """The records of one segment; ``end`` is the offset after them.
+    """The result of checking one segment; ``end`` is the offset after its last whole record.
 
-    ``tail`` says what the ``tail_bytes`` after that offset are. ``after`` has both, for the table.
+    ``tail`` says what the ``tail_bytes`` after this offset are. ``after`` has both, for the table.
     """
 
     partition: int
@@ -72,7 +72,7 @@ class CheckedSegment:
 
 @dataclass(frozen=True, slots=True)
 class FlawRow:
-    """A record or an index entry that is damaged."""
+    """A record or an index entry that is damaged; ``segment`` is the segment's first id."""
 
     partition: int
     segment: int
@@ -83,7 +83,10 @@ class FlawRow:
 
 @dataclass(frozen=True, slots=True)
 class DataSizes:
-    """Statistics of the data sizes in a segment, in bytes; ``partition`` None: in all segments."""
+    """Statistics of the sizes of the records' data in a segment, in bytes.
+
+    ``segment`` is its first id; it and ``partition`` are None in the row for all segments together.
+    """
 
     partition: Annotated[int | None, column(show=lambda p: "all" if p is None else p)]
     segment: int | None
@@ -108,9 +111,9 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """The control entry of one partition; ``problem`` is why it cannot be read.
+    """The control entry of one partition; `PartitionInfo`, beside `ControlEntry`, has the terms.
 
-    ``updates`` is how many times the entry was written.
+    ``updates`` is how many times it was written. ``problem`` is why it cannot be read.
     """
 
     partition: int
@@ -142,7 +145,8 @@ def render_verification(
 ) -> Rendering:
     """Return the rendering of checked segments, and of a start of the storage.
 
-    Only flaws of the transactions ``ids`` (None: all) are shown; the table has at most ``limit``.
+    ``reports`` has the segments by partition and first id. Only flaws of the transactions ``ids``
+    (None: all) are shown, and at most ``limit`` of them in the table.
     """
     segments = [_segment(partition, report) for (partition, _), report in reports.items()]
     starts = [_start(partition, outcome) for partition, outcome in outcomes.items()]
@@ -156,8 +160,8 @@ def render_verification(
     if flaws:
         more = f" (the first {limit} of {len(flaws)})" if len(flaws) > limit else ""
         tables += listing(f"Flaws{more}", FlawRow, flaws[:limit]).tables
-    lines = [(p, line) for p, outcome in outcomes.items() for line in _start_lines(outcome)]
-    tables.append(Rows("A start of the storage", ("partition", "would"), lines))
+    start_cells = [(p, line) for p, outcome in outcomes.items() for line in _start_lines(outcome)]
+    tables.append(Rows("A start of the storage", ("partition", "would"), start_cells))
     value = {"segments": as_value(segments), "flaws": as_value(flaws), "start": starts}
     return Rendering(value, tuple(tables))
 
@@ -182,23 +186,17 @@ def render_segment(
     data_form: DataForm,
     deserialize: Deserialize | None = None,
 ) -> Rendering:
-    """Return the rendering of a segment: its header and records, unless they are None.
+    """Return the rendering of a segment: its header and records, each only if it is not None.
 
     With ``deserialize``, the data of a record is shown as the text of the deserialized object.
     """
     value: dict[str, Any] = {}
     tables: list[Rows] = []
     if header is not None:
-        shown_header = record(
-            "Header",
-            SegmentHeader(
-                header.version,
-                _time(header.created_ms),
-                header.key,
-                header.partition,
-                header.first_id,
-            ),
+        segment_header = SegmentHeader(
+            header.version, _time(header.created_ms), header.key, header.partition, header.first_id
         )
+        shown_header = record("Header", segment_header)
         value["header"] = shown_header.value
         tables += shown_header.tables
     if records is not None:
@@ -210,9 +208,10 @@ def render_segment(
 def render_control_file(
     content: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
 ) -> Rendering:
-    """Return the rendering of a control file; ``partitions`` None: all partitions.
+    """Return the rendering of a control file with the entries of ``partitions`` (None: of all).
 
-    With ``only_assigned``, damaged entries are still shown: the assignment in them is unknown.
+    With ``only_assigned``, only assigned partitions are shown, and damaged entries: it is unknown
+    whether their partitions are assigned.
     """
     wanted = None if partitions is None else set(partitions)
     entries = tuple(
@@ -231,9 +230,9 @@ def render_control_file(
 def hex_dump(data: bytes) -> str:
     """Return one line per 16 bytes: the offset, the bytes in hexadecimal, the bytes as text."""
     lines = []
-    hex_width = 3 * _ROW_BYTES - 1  # Two digits for each byte, and a blank between two bytes.
-    for start in range(0, len(data), _ROW_BYTES):
-        row = data[start : start + _ROW_BYTES]
+    hex_width = 3 * _DUMP_LINE_BYTES - 1  # Two digits for each byte, and a blank between two bytes.
+    for start in range(0, len(data), _DUMP_LINE_BYTES):
+        row = data[start : start + _DUMP_LINE_BYTES]
         # Printable ASCII is from the blank to the tilde.
         text = "".join(chr(byte) if ord(" ") <= byte <= ord("~") else "." for byte in row)
         lines.append(f"{start:08x}  {row.hex(' '):<{hex_width}}  {text}")
@@ -243,7 +242,7 @@ def hex_dump(data: bytes) -> str:
 def _segment(partition: int, report: SegmentReport) -> CheckedSegment:
     """Return the row of a checked segment."""
     tail = report.tail.value
-    # ``end`` is at least the size of the header, and a damaged file may be shorter than that.
+    # ``end`` is at least the size of the header. A damaged file may be shorter than a header.
     tail_bytes = max(0, report.size - report.end)
     return CheckedSegment(
         partition,
@@ -278,7 +277,7 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
 
 
 def _start_lines(outcome: StartOutcome) -> list[str]:
-    """Return the cells of the column "would" for one partition."""
+    """Return the lines of the column "would" for one partition: changes, then how it is served."""
     changes = [f"{_change_text(change)} ({change.path})" for change in outcome.changes]
     return [*changes, outcome.service]
 
@@ -300,7 +299,7 @@ def _change_text(change: Change) -> str:
 
 
 def _data_sizes(partition: int | None, segment: int | None, sizes: Sequence[int]) -> DataSizes:
-    """Return the statistics of ``sizes``; most of them are None if there is no record."""
+    """Return the row of statistics of ``sizes``, the bytes of data of each record."""
     return DataSizes(
         partition,
         segment,
@@ -318,20 +317,20 @@ def _render_records(
 ) -> tuple[list[dict[str, Any]], Rows]:
     """Return records as values for scripts, and as a table.
 
-    A value has the data in base64; as text, too, if the form is text or there is a deserializer.
+    A value has the data in base64; also as text if the form is text or there is a deserializer.
     """
-    values = [_record_value(item) for item in records]
-    contents = [_content(item.record.data, data_form, deserialize) for item in records]
+    values = [_record_value(file_record) for file_record in records]
+    texts = [_data_text(file_record.record.data, data_form, deserialize) for file_record in records]
     if data_form is DataForm.TEXT or deserialize is not None:
-        for value, content in zip(values, contents, strict=True):
-            value["data"] = content
-    titles: tuple[str, ...]
-    titles = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
+        for value, text in zip(values, texts, strict=True):
+            value["data"] = text
     keys = ("id", "offset", "client_id", "generation", "seq", "header", "size", "checksum")
-    cells = [tuple(value[key] for key in keys) for value in values]
+    titles = ["id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum"]
+    cells = [[value[key] for key in keys] for value in values]
     if data_form is not DataForm.NONE or deserialize is not None:
-        titles = (*titles, "data")
-        cells = [(*row, content) for row, content in zip(cells, contents, strict=True)]
+        titles.append("data")
+        for row, text in zip(cells, texts, strict=True):
+            row.append(text)
     return values, Rows("Records", titles, cells)
 
 
@@ -352,8 +351,8 @@ def _record_value(file_record: FileRecord) -> dict[str, Any]:
     }
 
 
-def _content(data: bytes, form: DataForm, deserialize: Deserialize | None) -> str | None:
-    """Return the text that shows ``data``, None if the form is `DataForm.NONE`."""
+def _data_text(data: bytes, form: DataForm, deserialize: Deserialize | None) -> str | None:
+    """Return the text that shows ``data``, deserialized or in ``form``; None for the form NONE."""
     if deserialize is not None:
         try:
             return str(deserialize(data))
@@ -370,7 +369,7 @@ def _content(data: bytes, form: DataForm, deserialize: Deserialize | None) -> st
 
 
 def _entry(partition: int, entry: ControlEntry | str) -> PartitionEntry:
-    """Return the row of a control entry; a text is why the entry cannot be read."""
+    """Return the row of a control entry; an ``entry`` that is a text says why it is unreadable."""
     if isinstance(entry, str):
         return PartitionEntry(partition, None, None, None, None, None, None, problem=entry)
     info = entry.info
@@ -395,5 +394,6 @@ def _time(milliseconds: int) -> str:
 
 
 def _within(transaction_id: int, ids: IdRange) -> bool:
+    """Whether ``transaction_id`` is in the range ``ids``."""
     first, last = ids
     return first <= transaction_id and (last is None or transaction_id <= last)

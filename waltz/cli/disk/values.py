@@ -1,4 +1,4 @@
-"""The JSON values of ``waltz disk`` that are not rows of tables. Declares types only."""
+"""The types of those JSON values of ``waltz disk`` that no class of a table's rows declares."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from waltz.cli.disk.rows import CheckedSegment, FlawRow, SegmentHeader
 class FileChange(TypedDict):
     """What a start of the storage would do to a file.
 
-    ``would`` completes "a start would ...", such as "cut off 12 bytes, at byte 340". A size is in
-    bytes, or None if the file does not exist then.
+    ``would`` completes "a start would ...", such as "cut off 12 bytes, at byte 340". The sizes
+    before and after the start are in bytes; None if the file does not exist at that time.
     """
 
     file: str
@@ -23,9 +23,9 @@ class FileChange(TypedDict):
 class Start(TypedDict):
     """What a start of the storage would do to a partition.
 
-    If the storage would serve it, the next record gets ``next_id``, and ``damaged`` has the ranges
-    of damaged records that a start would find and not serve. Otherwise ``next_id`` is None, and
-    ``refused`` is the reason.
+    If the storage would serve the partition, its next record would get the id ``next_id``, and
+    ``damaged`` has the ranges of the damaged records, which are not served. If the storage would
+    refuse the partition, ``refused`` is the reason, and ``next_id`` is None.
     """
 
     partition: int
@@ -44,7 +44,7 @@ class VerifiedFiles(TypedDict):
 
 
 class DumpedRecord(TypedDict):
-    """One record of a segment. It has ``data`` if the options asked for text or a serializer."""
+    """One record of a segment; it has ``data`` only with ``--data text`` or ``--serializer``."""
 
     id: int
     offset: int
@@ -60,7 +60,7 @@ class DumpedRecord(TypedDict):
 
 
 class DumpedSegment(TypedDict):
-    """The result of ``waltz disk dump``; the options choose its parts."""
+    """The result of ``waltz disk dump``; --metadata and --records choose its parts."""
 
     header: NotRequired[SegmentHeader]
     records: NotRequired[list[DumpedRecord]]

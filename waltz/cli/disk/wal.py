@@ -1,4 +1,8 @@
-"""``waltz disk wal``: show the write-ahead log of a stopped storage. Reads files, writes none."""
+"""``waltz disk wal``: show the write-ahead log of a stopped storage. Reads files, writes none.
+
+A transaction in this module is one of the write-ahead log: a list of operations on files that are
+done together. It is not a transaction of a client.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,12 @@ from waltz.cli.fields import prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.rows import Rendering, column, nested, record
-from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES, decode_row
+from waltz_storage.core.wal.catalogue import (
+    CATALOGUE_REGION,
+    ROW_BYTES,
+    CatalogueDamaged,
+    decode_row,
+)
 from waltz_storage.core.wal.operations import Check, Move, Operation, WriteData, Zero
 from waltz_storage.core.wal.ring import BLOCK_BYTES, TransactionId
 from waltz_storage.core.wal.wal_scan import LogEnd
@@ -35,10 +44,10 @@ LogWhere = Annotated[
 class LoggedOperation:
     """One operation of a transaction in the log.
 
-    The id of the transaction is ``transaction``, which consists of ``sequence`` and ``block``. The
-    operation writes or checks ``length`` bytes from ``offset`` on in ``region``, which is the
-    number of a file. Region 0 is the catalogue, whose rows name the files of all regions. ``row``
-    is the content of the row that the operation writes there; None if it writes none.
+    ``transaction`` is the id of the transaction: a number that consists of ``sequence`` and
+    ``block``. The operation writes or checks ``length`` bytes from ``offset`` on in the file with
+    the number ``region``. Region 0 is the catalogue: its rows name the files of all regions.
+    ``row`` describes the row of the catalogue that the operation writes, None if it writes none.
     """
 
     transaction: int
@@ -55,10 +64,11 @@ class LoggedOperation:
 class LogSummary:
     """The header of the log, its operations, and its end.
 
-    ``bytes`` is the size of the file, ``checksum`` the name of its checksum, ``checkpoint`` the id
-    of the first transaction to replay. ``transactions`` is how many transactions are shown,
-    ``total_transactions`` how many the log has before its end, or before the damage.
-    ``damaged`` is whether a durable transaction is damaged, or the file is too short.
+    ``bytes`` is the size of the file. ``checksum`` is the name of the kind of checksum.
+    ``checkpoint`` is the id of the first transaction to replay. ``total_transactions`` is how many
+    transactions the log has from there to its end, or to the damage; ``transactions`` is how many
+    of them are shown. ``end`` says where the log ends, or how it is damaged. ``damaged`` is whether
+    a durable transaction is damaged, or the file is too short.
     """
 
     key: UUID
@@ -93,7 +103,7 @@ def wal_command(
     with inspecting(path) as place:
         content = read_wal(place.root, limit)
     show(output, render_log(content))
-    if isinstance(content.end, str):  # A text means that the log is damaged.
+    if _is_damaged(content):
         raise typer.Exit(1)
 
 
@@ -113,10 +123,15 @@ def render_log(content: WalContent) -> Rendering:
         len(content.transactions),
         content.num_transactions,
         _end_text(content.end),
-        isinstance(content.end, str),
+        _is_damaged(content),
         tuple(operations),
     )
     return record("Write-ahead log", log)
+
+
+def _is_damaged(content: WalContent) -> bool:
+    """Whether the log is damaged: then a text takes the place of its end."""
+    return isinstance(content.end, str)
 
 
 def _end_text(end: LogEnd | str) -> str:
@@ -128,6 +143,7 @@ def _end_text(end: LogEnd | str) -> str:
 
 
 def _operation(transaction: TransactionId, operation: Operation) -> LoggedOperation:
+    """Return the row of an operation."""
     operation_type, length = _type_and_length(operation)
     address = operation.address
     return LoggedOperation(
@@ -143,12 +159,19 @@ def _operation(transaction: TransactionId, operation: Operation) -> LoggedOperat
 
 
 def _catalogue_row(operation: Operation) -> str | None:
-    """Return the text for the catalogue row that ``operation`` writes, None if it writes none."""
+    """Return the text for the row of the catalogue that ``operation`` writes.
+
+    None if the operation writes to another file, or marks the row as unused. If the operation does
+    not write a valid row, the text says why.
+    """
     address = operation.address
     if address.region != CATALOGUE_REGION or not isinstance(operation, WriteData):
         return None
     region = address.offset // ROW_BYTES  # A row describes the region with the row's number.
-    row = decode_row(operation.data, region)
+    try:
+        row = decode_row(operation.data, region)
+    except CatalogueDamaged as damaged:
+        return str(damaged)
     if row is None:
         return None
     file = row.file

@@ -45,8 +45,8 @@ def doctor_command(
     is 1 if something is wrong.
     """
     where = target(context)
-    # A session with ZooKeeper takes several answers, so it may take longer than one answer. With
-    # the added second, a short timeout is still long enough for a session.
+    # A session with ZooKeeper needs several answers. So its limit is longer than that of one
+    # answer, and at least a second.
     health = run(
         diagnose(
             partial(open_cluster, where, connect_seconds=timeout * 2 + 1),
@@ -68,6 +68,7 @@ def doctor_command(
 
 
 def _print(result: Diagnosis) -> None:
-    # Not a table: a command that is wrapped in a cell cannot be copied.
+    """Print the result for people."""
+    # Not as a table: a command that is wrapped in a cell cannot be copied.
     for line in text_lines(result):
         print(line)  # noqa: T201

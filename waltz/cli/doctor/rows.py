@@ -1,4 +1,8 @@
-"""The result of ``waltz doctor``: its fields, and its lines."""
+"""The result of ``waltz doctor``: its fields for scripts, and its lines for people.
+
+`waltz.admin.core.health` finds the problems. This module adds what only the command line knows: the
+options that name the cluster, and the processes of a local cluster.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ from waltz.cli.suggested import suggested
 class Problem:
     """One thing that is wrong.
 
-    ``since`` is a time in UTC at which the problem existed already, ``after`` one at which it did
-    not exist yet; each is None if no such time is known. ``command`` is the command to type next,
-    None if there is none.
+    ``since`` is a time in UTC at which the problem existed already, ``after`` an earlier one at
+    which it did not exist yet; each is None if no such time is known. ``remedy`` is what to do.
+    ``command`` is the command to type next, None if there is none.
     """
 
     severity: Severity
@@ -38,13 +42,17 @@ class Diagnosis:
 
 
 def diagnosis(health: Health, local: LocalNames, typed_options: Sequence[str]) -> Diagnosis:
-    """Return the result for ``health``; its commands repeat ``typed_options``."""
+    """Return the result for ``health``.
+
+    ``local`` has the processes if the cluster is a local one. ``typed_options``, which name the
+    cluster on the command line, are added to suggested commands.
+    """
     problems = tuple(_problem(statement, local, typed_options) for statement in health.statements)
     return Diagnosis(health.state, health.headline, problems)
 
 
 def text_lines(result: Diagnosis) -> Iterator[str]:
-    """Yield the lines for a terminal."""
+    """Yield the lines that are printed for people."""
     yield result.headline
     for problem in result.problems:
         yield ""
@@ -56,44 +64,59 @@ def text_lines(result: Diagnosis) -> Iterator[str]:
 
 
 def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[str]) -> Problem:
-    """Return the problem of ``statement``, with a command that can be typed as it is.
-
-    If a process of a local cluster must be started, the command is ``waltz local start``. If it
-    runs, but does not answer, the command shows its log, and the remedy names its restart.
-    """
+    """Return the problem of ``statement``, with a command that can be typed as it is."""
     since = _local_end(statement, local) or statement.period.since
     after = statement.period.after
-    # If both contradict each other, ``since`` is the end of a local process. It is right, because
-    # the supervisor saw this end, so ``after`` is wrong.
     if since is not None and after is not None and after >= since:
+        # Within a period, ``after`` is earlier than ``since``. So ``since`` is the end of a local
+        # process here. The supervisor saw this end: ``after`` must be wrong.
         after = None
-    remedy = statement.remedy
-    command = local.start_command(statement.process)
-    if (hanging := local.restart_of_hanging(statement.process)) is not None:
-        remedy, command = hanging
-    if command is None:
-        command = local.start_missing_command(statement.missing)
-        if command is not None:
-            # The other sentences announce the command of ``statement``, which is not shown.
-            remedy = remedy.partition(". ")[0]
-    if command is None and statement.command is not None:
-        command = suggested(statement.command, typed_options)
+    remedy, command = _remedy_and_command(statement, local, typed_options)
     return Problem(statement.severity, statement.text, _utc(since), remedy, command, _utc(after))
 
 
+def _remedy_and_command(
+    statement: Statement, local: LocalNames, typed_options: Sequence[str]
+) -> tuple[str, str | None]:
+    """Return the remedy and the command for ``statement``.
+
+    If the remedy is to start or restart a process of a local cluster, they name the commands of
+    ``waltz local``. Otherwise they are those of ``statement``.
+    """
+    hanging = local.remedy_if_hanging(statement.process)
+    if hanging is not None:
+        return hanging
+    command = local.start_command(statement.process)
+    if command is not None:
+        return statement.remedy, command
+    command = local.start_missing_command(statement.missing)
+    if command is not None:
+        # Only the first sentence: the others introduce the command of ``statement``.
+        return statement.remedy.partition(". ")[0], command
+    if statement.command is not None:
+        command = suggested(statement.command, typed_options)
+    return statement.remedy, command
+
+
 def _local_end(statement: Statement, local: LocalNames) -> float | None:
-    """Return when the local process whose end is the problem ended, None if that is unknown."""
+    """Return when the problem began by the end of a process of a local cluster.
+
+    In seconds since 1970; None if the problem has another cause, or the time is unknown.
+    """
     if statement.process is not None:
         return local.ended_at(statement.process)
-    return None if statement.missing is None else local.missing_since(statement.missing)
+    if statement.missing is not None:
+        return local.missing_since(statement.missing)
+    return None
 
 
 def _utc(time: float | None) -> str | None:
+    """Return a time, given in seconds since 1970, as text; None for None."""
     return None if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
 
 
 def _since_text(problem: Problem) -> str:
-    """Return what is known of the beginning of a problem."""
+    """Return what is known of the beginning of a problem, as text."""
     match problem.since, problem.after:
         case None, None:
             return "since: unknown"

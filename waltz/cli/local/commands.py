@@ -1,4 +1,8 @@
-"""``waltz local``: a whole cluster on this machine. Touches disk, processes and the network."""
+"""``waltz local``: a whole cluster on this machine. Touches disk, processes and the network.
+
+The command that starts a cluster stays its *supervisor*: it runs the processes until it is stopped.
+The other verbs send requests to the supervisor (`waltz.local`).
+"""
 
 from __future__ import annotations
 
@@ -51,11 +55,11 @@ app = typer.Typer(
 )
 
 _UP_SECONDS = 180.0
-"""How long a cluster in the background may need to start."""
+"""How long the start of a cluster in the background may take."""
 _POLL_SECONDS = 0.05
 """The time between two checks whether the cluster has started."""
 _STATUS_SECONDS = 3.0
-"""How long ``waltz local status`` waits for ZooKeeper, which has the ids of the servers."""
+"""How long ``waltz local status`` waits for a session with ZooKeeper, which has the server ids."""
 
 Dir = Annotated[
     Path, typer.Option("--dir", "-d", help="The directory of all files of the cluster.")
@@ -63,7 +67,10 @@ Dir = Annotated[
 
 
 def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the cluster's processes that begin with ``incomplete``, for a shell."""
+    """Return the names of processes that begin with ``incomplete``, for the completion in a shell.
+
+    There are none if the directory has no cluster.
+    """
     directory = context.params.get("directory") or LOCAL_DIRECTORY
     try:
         names = local_logs(Path(directory), None)
@@ -93,7 +100,7 @@ Name = Annotated[
 def up(
     directory: Dir = LOCAL_DIRECTORY,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Number of logs. Default: 4.")
+        int | None, typer.Option(min=1, help="Number of partitions. Default: 4.")
     ] = None,
     storages: Annotated[
         int | None, typer.Option(min=1, help="Number of storages and replicas. Default: 3.")
@@ -108,7 +115,7 @@ def up(
         str | None,
         typer.Option(
             help="The IPv4 address of this machine, or its name, on which all processes listen. "
-            "Who reaches it can change the cluster. Default: 127.0.0.1."
+            "Every host that reaches it can change the cluster. Default: 127.0.0.1."
         ),
     ] = None,
     session_timeout: Annotated[
@@ -127,7 +134,8 @@ def up(
     If the directory has a cluster already, that cluster starts again with its data, its ports and
     its numbers of processes.
     """
-    # A template that does not fit would be found only when the cluster is up, and would stop it.
+    # Checked first: a template that does not fit would be an error of `show_started`, and would
+    # stop the cluster.
     check_change_template(output)
     counts = {"partitions": partitions, "storages": storages, "servers": servers}
     options = {**counts, "tls": tls, "host": host}
@@ -139,8 +147,8 @@ def up(
         shape = wanted_shape(directory, typed)
         if detach:
             _up_in_background(directory, shape, session_timeout)
-            # Without a sentence: the progress of the start is on the terminal already.
-            show_change(output, _started(directory), "")
+            # An empty sentence, because people have seen the progress of the start already.
+            show_change(output, _change_by_start(directory), "")
             return
         say_progress = _progress_printer()
         cluster = LocalCluster(
@@ -148,8 +156,8 @@ def up(
         )
 
     def show_started() -> None:
-        show_change(output, _started(directory), "")
-        # This process goes on; a script that reads its output must get the result now.
+        show_change(output, _change_by_start(directory), "")
+        # A script that reads the output needs the result now, and this process does not end yet.
         sys.stdout.flush()
 
     run(supervise(cluster, say_progress, show_started), seconds=None)
@@ -160,9 +168,10 @@ def up(
 def down(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
     """Stop a cluster; its data stay."""
     with exit_on_expected_error():
-        if request_stop(directory) and wait_until_down(directory):
+        is_stopped_by_supervisor = request_stop(directory) and wait_until_down(directory)
+        if is_stopped_by_supervisor:
             steps, sentence = ["stop all processes"], "stopped"
-        else:  # The supervisor is dead, or died while it stopped the cluster.
+        else:  # The supervisor had died before the request, or died while it stopped the cluster.
             ended = end_left_over(directory)
             steps = [f"end {name}, whose supervisor is dead" for name in ended]
             sentence = f"ended the processes of a dead supervisor: {', '.join(ended) or 'none'}"
@@ -193,12 +202,13 @@ def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> N
     with exit_on_expected_error():
         description = read_running(directory)
     processes = description["processes"]
-    # Without a running ZooKeeper there are no ids, and the attempt would take some seconds.
-    zookeeper_runs = processes["zookeeper"]["pid"] is not None
-    ids = run(server_ids(directory, _STATUS_SECONDS)) if zookeeper_runs else {}
+    id_of_address: dict[str, int] = {}
+    # If ZooKeeper does not run, the query would fail, but only after some seconds.
+    if processes["zookeeper"]["pid"] is not None:
+        id_of_address = run(server_ids(directory, _STATUS_SECONDS))
     for name, process in processes.items():
         if name.startswith("server/"):
-            process["server_id"] = ids.get(process["address"])
+            process["server_id"] = id_of_address.get(process["address"])
     show(output, render_local_processes(description))
 
 
@@ -239,35 +249,36 @@ def logs(
 
 
 def _print_line(output: OutputFormat, process: str, line: str, *, prefixed: bool) -> None:
-    """Print a line of the log of a process, with the name of the process if ``prefixed``."""
+    """Print a line of the log of a process; if ``prefixed``, people also see the process's name."""
     shown = f"{process}: {line}" if prefixed else line
     show_line(output, {"process": process, "line": line}, shown)
 
 
-def _started(directory: Path) -> Change:
-    """Return the change that a start made: the processes of the cluster that now runs."""
+def _change_by_start(directory: Path) -> Change:
+    """Return the change that the start of the cluster in ``directory`` made: its processes run."""
     processes = read_description(directory)["processes"]
     steps = [f"start {name} as process {process['pid']}" for name, process in processes.items()]
     return change("local up", str(directory), steps)
 
 
 class _ProgressConsole(Console):
-    """Standard error, which may be a pipe without a reader."""
+    """Prints to standard error, which may be a pipe that has lost its reader."""
 
     def on_broken_pipe(self) -> None:
-        """Ignore it. The method of rich would end the supervisor, and leave its processes."""
+        """Do nothing. The method of rich would end the supervisor, and its processes would stay."""
 
 
 def _progress_printer() -> Callable[[str], None]:
-    """Return a function that prints a message with the seconds since this call.
+    """Return a function that prints a message after the number of seconds since this call.
 
-    A message that cannot be printed is left out: the cluster does not depend on it.
+    A message that cannot be printed is dropped, because the cluster must run without it.
     """
     begun = time.monotonic()
 
     def say_elapsed(message: str) -> None:
         line = Text.assemble((f"{time.monotonic() - begun:6.1f} s  ", "dim"), message)
-        # A console for each message, because a console keeps what it could not print.
+        # A new console for each message: a console keeps a message that it could not print, and
+        # would print it before the next one.
         with contextlib.suppress(OSError):
             _ProgressConsole(stderr=True, highlight=False, soft_wrap=True).print(line)
 
@@ -275,11 +286,11 @@ def _progress_printer() -> Callable[[str], None]:
 
 
 def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> None:
-    """Start a process, the supervisor, that runs the cluster; return when the cluster is up.
+    """Start the supervisor of the cluster as another process; return when the cluster is up.
 
-    If the supervisor ends and has printed why, the command ends with status 1. Raises Failed if the
-    supervisor ends without a reason, or the cluster is not up within `_UP_SECONDS`. After these and
-    all other errors, such as KeyboardInterrupt, the supervisor stops its cluster.
+    If the supervisor ends and has printed the reason, the command ends with status 1. Raises Failed
+    if the supervisor ends without a reason, or if the cluster is not up within `_UP_SECONDS`. After
+    each of these errors, and after Ctrl-C, the supervisor stops its cluster.
     """
     layout = ClusterLayout(directory.absolute())
     log = layout.log("supervisor")
@@ -300,7 +311,7 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     try:
         _await_controllable(directory, supervisor, log, output_start)
     except BaseException:
-        # Also after Ctrl-C: a command that has failed must leave no cluster that comes up later.
+        # Also after Ctrl-C: otherwise the cluster might come up after the command has failed.
         supervisor.terminate()
         raise
 
@@ -308,19 +319,19 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
 def _await_controllable(
     directory: Path, supervisor: subprocess.Popen[bytes], log: Path, output_start: int
 ) -> None:
-    """Wait until the cluster is up, and show what the supervisor appends to ``log`` meanwhile.
+    """Wait until the cluster is up; meanwhile show the user what the supervisor prints to ``log``.
 
-    ``output_start`` is the size of the log before the start. Raises the errors of
+    ``output_start`` is the size of ``log`` when the supervisor was started. Raises the errors of
     `_up_in_background`.
     """
     deadline = time.monotonic() + _UP_SECONDS
-    with log.open() as supervisor_output:  # What the supervisor prints is shown to the user.
+    with log.open() as supervisor_output:
         supervisor_output.seek(output_start)
-        # Whether the supervisor has printed an error, which says why it cannot run the cluster.
+        # Whether the supervisor has printed the reason for which it cannot run the cluster.
         has_reason = False
         while not _is_controllable(directory, supervisor.pid):
-            # The supervisor is polled before its output is read: once it has ended, no output
-            # follows what is read here.
+            # Polled before the output is read: if the supervisor has ended here, the read gets the
+            # rest of its output.
             has_ended = supervisor.poll() is not None
             new_output = supervisor_output.read()
             has_reason = has_reason or any(
@@ -338,7 +349,7 @@ def _await_controllable(
 
 
 def _is_controllable(directory: Path, supervisor_pid: int) -> bool:
-    """Return whether the cluster of the process ``supervisor_pid`` is up and accepts commands."""
+    """Return whether the cluster of the supervisor ``supervisor_pid`` is up and takes requests."""
     try:
         description = read_description(directory)
     except NotRunning:

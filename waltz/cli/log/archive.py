@@ -1,8 +1,9 @@
-"""The format of an exported log: names of files, and rows of JSON and Parquet. Touches no disk.
+"""The format of an exported log: names of files, and rows of JSON and Parquet. Touches nothing.
 
-A directory has one folder per partition, with files of consecutive transactions. The name of a
-file has the ids of its first and last transaction. A file gets this name only when it is complete,
-so that the names show how far an interrupted export has come.
+The directory of an export has one folder for each partition, with files of consecutive
+transactions. The name of a file has the ids of its first and last transaction. A file gets this
+name only when it is complete. So the names show how far an interrupted export has come.
+`archive_files` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from waltz.client import Transaction
 from waltz.protocol import NO_TRANSACTION
 
 _NAME = re.compile(r"(\d{19})-(\d{19})\.(jsonl|parquet)", re.ASCII)
+"""The name of a file: its first id, its last id, and its form."""
 _FOLDER = re.compile(r"partition-(0|[1-9]\d*)", re.ASCII)
+"""The name of the folder of a partition."""
 _INT32 = range(-(1 << 31), 1 << 31)
 """The values that a transaction's header can have."""
 
@@ -33,12 +36,12 @@ class Form(StrEnum):
 
 
 class BadArchive(ValueError):
-    """Files are not an export, or cannot be imported; the text says why."""
+    """Files are not an export, or cannot be written or imported; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Piece:
-    """One file: transactions ``first_id`` to ``last_id`` of a partition."""
+    """One file of an export: the transactions ``first_id`` to ``last_id`` of a partition."""
 
     partition: int
     first_id: int
@@ -47,7 +50,7 @@ class Piece:
 
     @property
     def path(self) -> str:
-        """The path in the archive."""
+        """The path of the file in the directory of the export."""
         name = f"{self.first_id:019d}-{self.last_id:019d}.{self.form.value}"
         return f"partition-{self.partition}/{name}"
 
@@ -59,7 +62,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A transaction to import; ``partition`` and ``id`` are None if the file does not have them."""
+    """A transaction in a file; ``partition`` and ``id`` are None if the file does not have them."""
 
     partition: int | None
     id: int | None
@@ -68,7 +71,7 @@ class Row:
 
 
 class ExportedTransaction(TypedDict):
-    """One line of JSON; it has ``data`` if the data is text, otherwise ``data_base64``."""
+    """One line of JSON; it has ``data`` if the data is UTF-8 text, otherwise ``data_base64``."""
 
     partition: int
     id: int
@@ -81,9 +84,10 @@ class ExportedTransaction(TypedDict):
 
 
 def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
-    """Return the pieces among ``paths``, by partition and in order; ignore other files.
+    """Return the files of an export among ``paths``, by partition and in the order of their ids.
 
-    Raises BadArchive if a range of ids between two pieces is missing, or two pieces overlap.
+    ``paths`` are relative to the directory of the export; paths of other files are ignored. Raises
+    BadArchive if ids between two pieces are missing, or if two pieces overlap.
     """
     by_partition: dict[int, list[Piece]] = {}
     for path in sorted(paths):
@@ -102,7 +106,7 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
 
 
 def _piece_at(path: str) -> Piece | None:
-    """Return the piece whose path in the archive is ``path``, None if it is another file."""
+    """Return the piece with this `Piece.path`, None if no piece has it."""
     folder, _, name = path.rpartition("/")
     folder_match, name_match = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
     if folder_match is None or name_match is None:
@@ -121,7 +125,7 @@ def exported_up_to(by_partition: Mapping[int, list[Piece]], partition: int) -> i
 
 
 def as_json(transaction: Transaction) -> str:
-    """Return one line of JSON; data that is not UTF-8 text is in base64."""
+    """Return the line of JSON for ``transaction``: an `ExportedTransaction`."""
     req_id = transaction.req_id
     data: bytes = transaction.data
     value: ExportedTransaction = {
@@ -151,9 +155,10 @@ def from_json(line: str) -> Row:
 
 
 def as_row(value: Mapping[str, Any]) -> Row:
-    """Return the row for the columns in ``value``; ``data`` is text or bytes. Raises BadArchive.
+    """Return the row of a file from its values by column name. Raises BadArchive.
 
-    If ``data_base64`` is set, ``data`` is ignored: ``waltz log read -o json`` writes both.
+    ``data`` may be text or bytes. If there is ``data_base64``, ``data`` is ignored: ``waltz log
+    read -o json`` writes both.
     """
     encoded, data = value.get("data_base64"), value.get("data")
     if isinstance(encoded, str):
@@ -169,7 +174,7 @@ def as_row(value: Mapping[str, Any]) -> Row:
     if not isinstance(data, bytes):
         raise BadArchive("it has neither data nor data_base64")
     header = value.get("header")
-    # The name of the id is `id` in JSON, and `transaction_id` in Parquet.
+    # The id is named `id` in JSON, and `transaction_id` in Parquet.
     partition, id_ = value.get("partition"), value.get("id", value.get("transaction_id"))
     numbers = {"header": header, "partition": partition, "id": id_}
     for name, number in numbers.items():
@@ -181,7 +186,7 @@ def as_row(value: Mapping[str, Any]) -> Row:
 
 
 def as_columns(transactions: Sequence[Transaction]) -> dict[str, list[Any]]:
-    """Return the columns of a Parquet file; the Spark source has the same columns."""
+    """Return the columns of a Parquet file by name. They are those of the Spark source."""
     return {
         "partition": [transaction.partition for transaction in transactions],
         "transaction_id": [transaction.id for transaction in transactions],

@@ -1,4 +1,7 @@
-"""Read and write the files of an exported log: Parquet, JSON lines. Touches disk."""
+"""Read and write the files of an exported log, as JSON lines or Parquet. Touches disk.
+
+`archive` has the format. Files that were not exported can be read, too, for an import.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from waltz.cli.log.durable_files import written_durably
 from waltz.client import Transaction
 
 _PARTIAL = ".partial"
+"""The end of the name of a file that is not complete yet."""
 _ROWS_AT_ONCE = 1000
 """How many rows of a Parquet file are in memory at once."""
 
@@ -35,7 +39,7 @@ def find_pieces(directory: Path) -> dict[int, list[Piece]]:
 
 
 def check_form(form: Form) -> None:
-    """Raise BadArchive if this machine cannot read and write ``form``."""
+    """Raise BadArchive if a package that reads and writes ``form`` is not installed."""
     if form is Form.PARQUET:
         _pyarrow()
 
@@ -43,25 +47,26 @@ def check_form(form: Form) -> None:
 def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]) -> Piece:
     """Write consecutive transactions of one partition as a file. Raises BadArchive, Failed.
 
-    The file gets its name only when it is durable, so that a crash leaves no incomplete file under
-    that name.
+    The file gets its name only when it is complete and durable. So a crash leaves no incomplete
+    file with that name.
     """
     first, last = transactions[0], transactions[-1]
     piece = Piece(first.partition, first.id, last.id, form)
     assert piece.count == len(transactions)
     path = directory / piece.path
-    # One name for each partition: the next run overwrites what an interrupted one has left.
+    # All incomplete files of a partition have the same name. So the next run overwrites the one
+    # that an interrupted run has left.
     with written_durably(path, f"{first.partition}{_PARTIAL}") as partial:
+        # In this block, an OSError becomes Failed.
         path.parent.mkdir(parents=True, exist_ok=True)
-        _WRITE[form](partial, transactions)
+        _WRITER_OF_FORM[form](partial, transactions)
     return piece
 
 
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
-    """Yield the rows of a file. Raises BadArchive.
+    """Yield the rows of a file of an export. Raises BadArchive.
 
-    If the number of rows differs from that in the file's name, the error is raised after the last
-    row was yielded.
+    It is raised only after the last row if the file does not have as many rows as its name says.
     """
     count = 0
     for row in read_rows(directory / piece.path):
@@ -86,12 +91,14 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def _write_lines(path: Path, transactions: Sequence[Transaction]) -> None:
+    """Write a file of JSON lines. Raises OSError."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for transaction in transactions:
             file.write(as_json(transaction) + "\n")
 
 
 def _write_parquet(path: Path, transactions: Sequence[Transaction]) -> None:
+    """Write a Parquet file. Raises OSError, and BadArchive if pyarrow is not installed."""
     arrow, parquet = _pyarrow()
     columns = as_columns(transactions)
     types = dict.fromkeys(columns, arrow.int32())
@@ -100,7 +107,7 @@ def _write_parquet(path: Path, transactions: Sequence[Transaction]) -> None:
     parquet.write_table(table, path, compression="zstd")
 
 
-_WRITE: dict[Form, Callable[[Path, Sequence[Transaction]], None]] = {
+_WRITER_OF_FORM: dict[Form, Callable[[Path, Sequence[Transaction]], None]] = {
     Form.JSONL: _write_lines,
     Form.PARQUET: _write_parquet,
 }
@@ -121,20 +128,23 @@ def _read_lines(path: Path) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    """Yield the rows of a Parquet file. Raises BadArchive."""
+    """Yield the rows of a Parquet file. Raises BadArchive, which names the file."""
     arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
                 yield from (as_row(row) for row in batch.to_pylist())
     except (arrow.ArrowInvalid, BadArchive, OSError, UnicodeDecodeError) as problem:
-        # pyarrow raises OSError, without the name of the file, for damaged pages, and
-        # UnicodeDecodeError for a column of texts that are not UTF-8.
+        # For a damaged page, pyarrow raises OSError without the name of the file. For a column of
+        # texts that are not UTF-8, it raises UnicodeDecodeError.
         raise BadArchive(f"{path}: {problem}") from None
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    """Import pyarrow, which only Parquet needs. Raises BadArchive if it is not installed."""
+    """Import and return the modules pyarrow and pyarrow.parquet, which only Parquet needs.
+
+    Raises BadArchive if they are not installed.
+    """
     try:
         import pyarrow
         import pyarrow.parquet

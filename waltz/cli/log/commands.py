@@ -1,4 +1,8 @@
-"""``waltz log``: append to the log and read it. Touches the standard streams and the network."""
+"""``waltz log``: append to the log and read it.
+
+Touches the standard streams, ZooKeeper and the network. The verbs for files are in `export` and
+`import_files`.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ _TYPED_INPUT = {
     Framing.ONE: "one transaction",
     Framing.LENGTH: "records with their lengths",
 }
-"""What is read from a terminal, by framing."""
+"""What a user types at a terminal, by framing."""
 Header = Annotated[
     int,
     typer.Option(
@@ -196,17 +200,17 @@ def tail_command(
 ) -> None:
     """Print the last transactions, one per line; with --output json, a line is a JSON object."""
     where = target(context)
-    named = partitions_of(partitions)
+    wanted = partitions_of(partitions)
 
     async def work() -> None:
         async with open_client(where) as client:
-            marks = await high_water_marks(client, named, timeout)
+            marks = await high_water_marks(client, wanted, timeout)
             # A shorter log is printed from its start.
             after = {
                 partition: max(NO_TRANSACTION, mark - count) for partition, mark in marks.items()
             }
             stream = client.stream(after, until=None if follow else marks, data=True)
-            # With --follow, the next transaction may take any time.
+            # With --follow there is no time limit: the next transaction may come at any time.
             await _print_all(stream, output, None if follow else timeout)
 
     run(work(), seconds=None)
@@ -267,11 +271,11 @@ def high_water_mark_command(
 ) -> None:
     """Show the id of each partition's last transaction, -1 for an empty log."""
     where = target(context)
-    named = partitions_of(partitions)
+    wanted = partitions_of(partitions)
 
     async def work() -> dict[int, int]:
         async with open_client(where) as client:
-            return await high_water_marks(client, named)
+            return await high_water_marks(client, wanted)
 
     show(output, cluster_rows.render_high_water_marks(run(work())))
 
@@ -315,7 +319,10 @@ def find_command(
 async def _print_all(
     stream: LogStream, output: OutputFormat | None, timeout_seconds: float | None
 ) -> None:
-    """Print a stream of transactions; with ``output`` None, only the bytes of their data."""
+    """Print a stream of transactions; with ``output`` None, print only the bytes of their data.
+
+    Raises Failed if a batch takes longer than ``timeout_seconds`` (None: no limit).
+    """
     async for batch in batches_within(stream, timeout_seconds):
         for transaction in batch:
             if output is None:
@@ -326,10 +333,13 @@ async def _print_all(
 
 
 def _bytes_of(argument: str) -> bytes:
-    """Return the bytes of an argument. Python has those that are not UTF-8 as surrogates."""
+    """Return the bytes of an argument as the user typed them.
+
+    Python represents the bytes of an argument that are not UTF-8 as surrogates.
+    """
     return argument.encode(errors="surrogateescape")
 
 
 def _parse_locks(texts: Iterable[str] | None) -> list[Lock]:
-    """Return the locks that an option names, none if it was not given."""
+    """Return the locks that the values of an option name; none for None."""
     return [parse_argument(parse_lock, text) for text in texts or ()]

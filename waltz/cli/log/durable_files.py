@@ -1,4 +1,7 @@
-"""Write a complete file so that it survives a power failure. Touches disk."""
+"""Write or replace a file so that a crash or a power failure leaves no incomplete file.
+
+Touches disk. Exports, records of imports and backups are written in this way.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,15 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def written_durably(path: Path, partial_name: str) -> Iterator[Path]:
-    """Yield the path of an incomplete file, which the block writes; then rename it to ``path``.
+    """Yield the path of a partial file, which the block writes completely; rename it to ``path``.
 
-    The incomplete file is beside ``path`` and has the name ``partial_name``. It is flushed first:
-    after a power failure ``path`` is the complete file, or what it was before. The directory is
-    flushed last: when the context ends, ``path`` is the complete file.
+    The partial file is beside ``path`` and has the name ``partial_name``. It is flushed to the disk
+    before it is renamed. So ``path`` is always either what it was before or the complete new file,
+    also after a power failure. Then the directory is flushed. So when the context has ended
+    normally, a power failure does not undo the renaming.
 
-    Raises Failed if the block or the rest raises an OSError, as on a full disk. The incomplete file
-    is removed then, because it takes the space that another attempt needs.
+    Raises Failed after an OSError, such as that of a full disk, also if the block raised it. The
+    partial file is removed then, because it takes space that another attempt needs.
     """
     partial = path.with_name(partial_name)
     try:
@@ -40,7 +44,7 @@ def _reason(problem: OSError) -> str:
     """Return what happened, and for a full disk what to do."""
     if problem.errno is None:
         return str(problem)
-    # Not `strerror`: pyarrow sets a text that begins with its own words.
+    # The text of the number, not ``problem.strerror``: pyarrow puts its own words into the latter.
     reason = os.strerror(problem.errno)
     if problem.errno in _NO_SPACE:
         return f"{reason}; free space, and run the same command again"
@@ -48,7 +52,7 @@ def _reason(problem: OSError) -> str:
 
 
 def _flush(path: Path, flags: int) -> None:
-    """Flush a file or a directory to the disk; ``flags`` are those for opening it."""
+    """Flush a file or a directory to the disk; ``flags`` are the flags for opening it."""
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Let only one export or import use the same files at a time. Touches disk."""
+"""Prevent two exports or imports from using the same files at the same time. Touches disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from waltz.cli.running import Failed
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Lock ``path``, a file or directory, until the block ends. Raises Failed if it is locked."""
+    """Lock ``path``, a file or directory, until the block ends. Raises Failed if it is locked.
+
+    The operating system releases the lock if the process crashes.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

@@ -36,7 +36,11 @@ _FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class _ExportOptions:
-    """How an export writes its files. A batch must arrive within ``timeout_seconds``."""
+    """Where and how an export writes files.
+
+    A file has at most ``rows_per_file`` transactions. Each batch of transactions must arrive within
+    ``timeout_seconds``.
+    """
 
     directory: Path
     form: Form
@@ -74,36 +78,39 @@ def export_command(
     The same command continues an export, after an interruption or when the log has grown.
     Transactions in complete files are not exported again; the names of the files show their ids.
     """
-    where, named = target(context), partitions_of(partitions)
+    where, wanted = target(context), partitions_of(partitions)
     options = _ExportOptions(directory, form, rows_per_file, timeout)
 
     async def work() -> dict[int, ExportRange]:
         check_form(form)
-        find_pieces(directory)  # So that wrong files are refused without a cluster.
+        find_pieces(directory)  # Raises BadArchive for wrong files before a cluster is needed.
         async with open_client(where) as client:
-            return await _export_all(client, named, options)
+            return await _export_all(client, wanted, options)
 
     show(output, render_export(run(work(), seconds=None)))
 
 
 async def _export_all(
-    client: Client, named: tuple[int, ...] | None, options: _ExportOptions
+    client: Client, wanted: tuple[int, ...] | None, options: _ExportOptions
 ) -> dict[int, ExportRange]:
-    """Export the partitions ``named`` (None: all). Raises BadArchive, Failed, WaltzError."""
-    ends = await high_water_marks(client, named, options.timeout_seconds)
+    """Export the partitions ``wanted`` (None: all); return what was exported, by partition.
+
+    Raises BadArchive, Failed, WaltzError.
+    """
+    ends = await high_water_marks(client, wanted, options.timeout_seconds)
     if not options.directory.exists():
         options.directory.mkdir(parents=True, exist_ok=True)
-    # Two exports would write to the same incomplete files.
+    # Locked, because two exports would write to the same incomplete files.
     with exclusive(options.directory):
         existing = find_pieces(options.directory)
         ranges = {
             partition: ExportRange(after=exported_up_to(existing, partition), last=last)
             for partition, last in ends.items()
         }
-        _check_same_cluster(options.directory, ranges)
+        _check_ends(options.directory, ranges)
         for partition in ranges:
             if partition in existing:
-                await _check_same_log(client, existing[partition][-1], options)
+                await _check_last_transaction(client, existing[partition][-1], options)
         total = sum(last - after for after, last in ranges.values())
         with progress("exported", total) as advance:
             for partition, (after, last) in ranges.items():
@@ -112,8 +119,8 @@ async def _export_all(
     return ranges
 
 
-def _check_same_cluster(directory: Path, ranges: dict[int, ExportRange]) -> None:
-    """Raise BadArchive if the files have transactions that the log does not have."""
+def _check_ends(directory: Path, ranges: dict[int, ExportRange]) -> None:
+    """Raise BadArchive if the files of a partition continue after the end of its log."""
     for partition, (after, last) in ranges.items():
         if after > last:
             raise BadArchive(
@@ -122,12 +129,13 @@ def _check_same_cluster(directory: Path, ranges: dict[int, ExportRange]) -> None
             )
 
 
-async def _check_same_log(client: Client, piece: Piece, options: _ExportOptions) -> None:
-    """Raise BadArchive if the last transaction of ``piece`` is another one in the log.
+async def _check_last_transaction(client: Client, piece: Piece, options: _ExportOptions) -> None:
+    """Raise BadArchive if the last transaction of ``piece`` differs from the one in the log.
 
-    Otherwise an export of another cluster, whose log is longer, would continue these files, and
-    they would be the log of neither.
+    Without this check, an export of another cluster with a longer log would continue these files.
+    They would be a mixture of two logs.
     """
+    # A deque of length 1 keeps only the last row.
     (row,) = deque(read_piece(options.directory, piece), maxlen=1)
     stream = client.stream(piece.partition, after=piece.last_id - 1, until=piece.last_id, data=True)
     async with aclosing(batches_within(stream, options.timeout_seconds)) as batches:
@@ -149,7 +157,7 @@ async def _export(
     options: _ExportOptions,
     advance: Advance,
 ) -> None:
-    """Write files of ``partition`` from the id after ``after`` to ``last``."""
+    """Write the transactions of ``partition`` after the id ``after``, up to the id ``last``."""
     file_transactions: list[Transaction] = []
     data_bytes = 0
     stream = client.stream(partition, after=after, until=last, data=True)

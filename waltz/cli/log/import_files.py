@@ -1,4 +1,8 @@
-"""``waltz log import``: append files to a log. Touches disk, ZooKeeper and the network."""
+"""``waltz log import``: append the transactions in files to a log.
+
+Touches disk, ZooKeeper and the network. `import_sources` reads the files, `importing` appends their
+rows, and `import_record` records the import, so that a repeated run continues it.
+"""
 
 from __future__ import annotations
 
@@ -71,10 +75,10 @@ def import_command(
     yet. Data and headers are kept. Ids are kept if the log is empty; otherwise the transactions get
     new ids after the end of the log.
     """
-    where, named = target(context), partitions_of(partitions)
+    where, wanted = target(context), partitions_of(partitions)
 
     async def work() -> dict[int, ImportCounts]:
-        sources = find_sources(path, named, to)
+        sources = find_sources(path, wanted, to)
         async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
         record_file = record or default_record_file(path, key)
@@ -90,9 +94,8 @@ def import_command(
 def default_record_file(path: Path, key: uuid.UUID) -> Path:
     """Return the file beside ``path`` that records its import into the cluster with ``key``.
 
-    A path with ``.``, ``..`` or symbolic links has the same record as the path without them.
-    Otherwise an import that is continued by the other path would find no record, and append every
-    transaction again.
+    ``.``, ``..`` and symbolic links in ``path`` are resolved. Otherwise a run that gets the same
+    files by another path would find no record, and append every transaction again.
     """
     resolved = path.resolve()
     return resolved.with_name(f"{resolved.name}.import-{key}.json")
@@ -109,15 +112,16 @@ async def _import(
 ) -> dict[int, ImportCounts]:
     """Append the transactions that earlier runs have not appended; return the counts by partition.
 
-    The run is added to ``import_record``, which a real run writes to ``record_file`` before its
-    first append. A dry run appends and writes nothing, and returns what a real run would append.
-    Raises BadArchive, and Failed if ``import_record`` does not fit ``sources``; also WaltzError.
+    Adds this run to ``import_record``, and writes the record to ``record_file`` before the first
+    append. A dry run appends and writes nothing, and returns what a real run would append.
+
+    Raises BadArchive; Failed if ``import_record`` does not fit ``sources``; WaltzError.
     """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
         for partition, mark in marks.items():
-            # The first run records the end of the log. Every run adds its client id, by which later
-            # runs recognize its appends.
+            # The first run records where the log ends. Every run adds its client id, because later
+            # runs recognize its appends by this id.
             recorded = import_record.partitions.setdefault(partition, PartitionImport(mark))
             recorded.client_ids.append(client.client_id)
         if not new_ids:

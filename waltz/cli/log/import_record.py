@@ -1,8 +1,9 @@
 """Record an import, so that a repeated run finds its progress in the log. Touches one file.
 
-Before its first append, each run of an import records its client id, and the first run records
-where each partition's log ends. The transactions after that end that have one of these client ids
-are the imported ones. So a run after a crash imports no transaction a second time.
+Each run of an import records its client id before its first append. The first run also records
+where each partition's log ends. A transaction after this end was imported if it has one of the
+recorded client ids. So a run after a crash knows which transactions are in the log already, and
+imports none of them a second time.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from waltz.cli.log.durable_files import written_durably
 class PartitionImport:
     """The import into one partition.
 
-    ``end_before`` is the id of the last transaction before the first run, -1 if there was none.
-    ``client_ids`` are those of all runs. In the file, the keys are ``base`` and ``clients``.
+    ``end_before`` is the id of the last transaction before the first run, -1 if the log was empty.
+    ``client_ids`` are the ids of the clients of all runs. In the file, the keys of these fields are
+    ``base`` and ``clients``.
     """
 
     end_before: int
@@ -30,7 +32,7 @@ class PartitionImport:
 
 @dataclass(slots=True)
 class ImportRecord:
-    """The record of an import into the cluster with the cluster key ``key``, by partition."""
+    """The record of an import into the cluster with the cluster key ``key``."""
 
     key: uuid.UUID
     partitions: dict[int, PartitionImport] = field(default_factory=dict)
@@ -64,12 +66,13 @@ class ImportRecord:
     def write(self, path: Path) -> None:
         """Write the record durably to ``path``. Raises Failed.
 
-        Appends must not begin before the record is written: after a power failure, a run without
-        the record would append the same transactions again.
+        The caller appends only after this. Otherwise the record of appends could be lost in a power
+        failure, and the next run would append the same transactions again.
         """
         partitions = {
             str(partition): {"base": recorded.end_before, "clients": recorded.client_ids}
             for partition, recorded in self.partitions.items()
         }
-        with written_durably(path, f"{path.name}.new") as new:
-            new.write_text(json.dumps({"key": str(self.key), "partitions": partitions}, indent=2))
+        value = {"key": str(self.key), "partitions": partitions}
+        with written_durably(path, f"{path.name}.new") as partial:
+            partial.write_text(json.dumps(value, indent=2))

@@ -1,4 +1,8 @@
-"""Find the transactions in files by partition, and check that their ids fit. Touches disk."""
+"""Find the transactions to import in files, by partition, and check whether their ids are kept.
+
+Touches disk. In an empty log, appended transactions get consecutive ids from 0 on. So ids are kept
+only if the ids in the files begin at 0 and rise by 1.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,8 @@ class Source:
     """The ``count`` transactions to append to the partition ``target``.
 
     Each call of ``rows`` yields all of them, in order. ``displaced`` is the first id that would
-    change in an empty log. It is None if all ids would be kept, or if the rows come from several
-    partitions, whose ids cannot all be kept.
+    change in an empty log; None if all ids would be kept. It is also None if the rows come from
+    several partitions: their ids cannot all be kept in one partition anyway.
     """
 
     target: int
@@ -37,9 +41,9 @@ class Source:
 
 
 def check_ids(sources: Iterable[Source], import_record: ImportRecord) -> None:
-    """Raise BadArchive if an id would change in a log that was empty when the import began.
+    """Raise BadArchive if an id would change in a log that was empty before the import.
 
-    In a log that had transactions, new ids are expected.
+    In a log that had transactions, the imported ones get new ids. This is expected.
     """
     for source in sources:
         was_empty = import_record.partitions[source.target].end_before == NO_TRANSACTION
@@ -53,20 +57,20 @@ def check_ids(sources: Iterable[Source], import_record: ImportRecord) -> None:
         )
 
 
-def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
-    """Return the sources of an import. Raises BadArchive.
+def find_sources(path: Path, wanted: tuple[int, ...] | None, to: int | None) -> list[Source]:
+    """Return the sources of an import of the file or the directory of an export at ``path``.
 
-    ``named`` are the partitions to import (None: all), ``to`` is the partition to append to (None:
-    the original one).
+    ``wanted`` are the partitions to import (None: all). ``to`` is the partition to append to (None:
+    each transaction is appended to its original partition). Raises BadArchive.
     """
     if path.is_dir():
-        sources = _directory_sources(path, named)
+        sources = _directory_sources(path, wanted)
     elif path.is_file():
-        sources = _file_sources(path, named, to)
+        sources = _file_sources(path, wanted, to)
     else:
         raise BadArchive(f"there is no file or directory {path}")
     if not sources:
-        raise BadArchive(f"{path} has no transactions" + (" of these partitions" if named else ""))
+        raise BadArchive(f"{path} has no transactions" + (" of these partitions" if wanted else ""))
     if to is None:
         return sources
     if len(sources) > 1:
@@ -74,32 +78,33 @@ def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> l
     return [replace(sources[0], target=to)]
 
 
-def _directory_sources(path: Path, named: tuple[int, ...] | None) -> list[Source]:
-    """Return one source for each partition of the export in the directory ``path``."""
+def _directory_sources(path: Path, wanted: tuple[int, ...] | None) -> list[Source]:
+    """Return one source for each of ``wanted`` in the export in the directory ``path``."""
     return [
         _source_of_pieces(path, partition, pieces)
         for partition, pieces in sorted(find_pieces(path).items())
-        if named is None or partition in named
+        if wanted is None or partition in wanted
     ]
 
 
 def _source_of_pieces(path: Path, partition: int, pieces: list[Piece]) -> Source:
-    """Return the source for the files of one partition of an export; each piece is a file."""
+    """Return the source for ``pieces``, the files of one partition of the export at ``path``."""
 
     def rows() -> Iterator[Row]:
         for piece in pieces:
             yield from read_piece(path, piece)
 
-    # The pieces have no gap (`find_pieces`), so all ids change if the first one does.
+    # No ids are missing between the pieces (`find_pieces`). So either all ids change, or none.
     first = pieces[0].first_id
     displaced = None if first == 0 else DisplacedId(first, 0)
     return Source(partition, sum(piece.count for piece in pieces), rows, displaced)
 
 
-def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
-    """Return one source for each partition of the rows in the file ``path``.
+def _file_sources(path: Path, wanted: tuple[int, ...] | None, to: int | None) -> list[Source]:
+    """Return one source for each of ``wanted`` in the rows of the file ``path``. Raises BadArchive.
 
-    With ``to`` and no ``named`` partitions, all rows are one source, whatever their partitions are.
+    If ``to`` is given and ``wanted`` is None, all rows are one source, also rows of different
+    partitions and rows without a partition.
     """
     counts: Counter[int | None] = Counter()
     displaced: dict[int | None, DisplacedId] = {}
@@ -111,10 +116,9 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
         counts[row.partition] += 1
     if not counts:
         return []
-    if to is not None and named is None:
+    if to is not None and wanted is None:
         first_displaced = None
-        # Transactions of several partitions cannot keep their ids in one partition.
-        if len(counts) == 1:
+        if len(counts) == 1:  # See `Source.displaced`.
             first_displaced = next(iter(displaced.values()), None)
         return [Source(to, counts.total(), lambda: read_rows(path), first_displaced)]
     if None in counts:
@@ -123,20 +127,15 @@ def _file_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> 
             remedy = f"omit --partitions to append all rows to partition {to}"
         raise BadArchive(f"{path} has rows without a partition: {remedy}")
 
-    partition_counts = {
-        partition: count for partition, count in counts.items() if partition is not None
-    }
-
-    def source(partition: int, count: int) -> Source:
+    def source_of(partition: int) -> Source:
         return Source(
             partition,
-            count,
+            counts[partition],
             lambda: (row for row in read_rows(path) if row.partition == partition),
             displaced.get(partition),
         )
 
+    partitions = sorted(partition for partition in counts if partition is not None)
     return [
-        source(partition, count)
-        for partition, count in sorted(partition_counts.items())
-        if named is None or partition in named
+        source_of(partition) for partition in partitions if wanted is None or partition in wanted
     ]

@@ -1,9 +1,13 @@
-"""Append rows to one partition: each once, in their order. Touches the network.
+"""Append rows to one partition: each row once, in their order. Touches the network.
 
-An interrupted run may leave an append in flight that reaches the server while the next run works.
-Every append of every import takes the same lock, with the mark up to which its run has searched the
-log. So the server refuses the one that arrives second: the late append, or the next append of the
-new run. In the second case the new run searches the log again, finds the late append, and stops.
+An interrupted run of an import may leave an append in flight, which reaches the server late: while
+the next run works. So all appends of imports into a partition take the same lock, each with a
+*mark*: the id up to which its run has searched the log for appends of earlier runs. The server
+refuses an append if a transaction after its mark has taken the lock. There are two cases:
+
+* The next run has appended before the late append arrives. The late append is refused.
+* The late append arrives first. The next append of the new run is refused. The new run searches the
+  log again, finds the late append, and stops.
 """
 
 from __future__ import annotations
@@ -23,14 +27,14 @@ _LOCK_NAME = "waltz-import"
 _BATCH_ROWS = 1000
 """How many rows one request has at most."""
 _BATCH_BYTES = 1 << 20
-"""A batch ends before the row with which its data would exceed this many bytes."""
+"""How many bytes of data a batch has at most, unless it has only one row."""
 
 
 class Importer:
-    """Appends to ``partition``; ``client_ids`` are those of all runs of the import.
+    """Appends rows of one run to ``partition``; ``client_ids`` are those of all runs of the import.
 
-    ``mark`` is the id up to which the caller searches the log by `count_imported` before the first
-    append.
+    ``mark`` is the mark of the first append: the caller must have searched the log up to this id,
+    by `count_imported`.
     """
 
     def __init__(
@@ -43,10 +47,11 @@ class Importer:
         self._locks = (Lock(_LOCK_NAME, partition),)
 
     async def count_imported(self, after: int, last: int, rows: Iterator[Row] | None = None) -> int:
-        """Return how many transactions after ``after``, up to ``last``, this import appended.
+        """Return how many transactions after ``after``, up to ``last``, the import has appended.
 
-        With ``rows``, all rows of the import: raise Failed if the transactions are not the first of
-        them. The caller leaves out as many rows, so with other rows it would lose some.
+        ``rows`` are all rows of the import, or None. The caller will leave out as many rows as this
+        method returns. So if the appended transactions are not the first of ``rows``, Failed is
+        raised: otherwise the caller would leave out rows that are not in the log.
         """
         if last <= after:
             return 0
@@ -81,31 +86,35 @@ class Importer:
     async def _append_beginning(self, batch: list[Row]) -> int:
         """Append rows from the start of ``batch``; return how many of them are in the log now.
 
-        These are fewer than all rows after a refusal, after a fault, and with a server that does
-        not know batches, which gets one row at a time. Raises Failed, WaltzError.
+        After a refusal or a fault, some rows are left over. A server that does not know batches
+        gets only the first row. Raises Failed, WaltzError.
         """
         try:
-            num_appended, refused = await self._append_batch(batch)
+            num_appended, is_refused = await self._append_batch(batch)
         except ServerTooOld:
-            num_appended, refused = await self._append_one(batch[0])
-        if refused:
+            num_appended, is_refused = await self._append_one(batch[0])
+        if is_refused:
             await self._check_after_refusal()
         return num_appended
 
     async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
-        """Append rows; return how many were appended, and whether the lock refused the next row."""
+        """Append rows; return how many were appended, and whether the lock refused the next row.
+
+        After a fault (`Absent`), fewer rows are appended although the lock has refused none.
+        """
         drafts = [Draft(row.data, row.header, self._locks) for row in batch]
         outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)
-        for num_appended, outcome in enumerate(outcomes):
+        num_appended = 0
+        for outcome in outcomes:
             if not isinstance(outcome, Appended):
-                # No later row is in the log either: a server appends only the beginning of a batch.
-                # Also after a fault (`Absent`), the caller sends this row again.
+                # A server appends only the beginning of a batch: no later row is in the log either.
                 return num_appended, isinstance(outcome, Refused)
+            num_appended += 1
             self._mark = outcome.transaction_id
-        return len(batch), False
+        return num_appended, False
 
     async def _append_one(self, row: Row) -> tuple[int, bool]:
-        """Do the same as `_append_batch` for one row, with a server that does not know batches."""
+        """Do the same as `_append_batch` for one row. The server need not know batches."""
         try:
             self._mark = await self._client.append(
                 self._partition,
@@ -121,9 +130,8 @@ class Importer:
     async def _check_after_refusal(self) -> None:
         """Raise Failed if an earlier run has appended after the mark; otherwise advance the mark.
 
-        The caller then sends the refused row again. If no earlier run has appended, the refusal
-        came from another import or from a collision of lock hashes, and the next append may
-        succeed.
+        If no earlier run has appended, another import has taken the lock, or another lock has the
+        same hash. Then the caller may send the refused row again, with the new mark.
         """
         end = await self._client.high_water_mark(self._partition)
         if await self.count_imported(self._mark, end):
@@ -135,15 +143,15 @@ class Importer:
 
 
 def _is_appended(row: Row, transaction: Transaction[bytes]) -> bool:
-    """Return whether ``transaction`` is what the append of ``row`` gives."""
+    """Return whether ``transaction`` has the header and the data of ``row``."""
     return (row.header, row.data) == (transaction.header, transaction.data)
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Yield ``rows`` in batches of at most `_BATCH_ROWS` rows and `_BATCH_BYTES` of data.
 
-    A larger row is a batch of its own: its data may have the size that a server accepts in one
-    request, so that the data of no other row may be in that request.
+    A row with more data is a batch of its own. Its data alone may have the largest size that a
+    server accepts in one request.
     """
     batch: list[Row] = []
     size = 0

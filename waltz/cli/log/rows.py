@@ -1,4 +1,4 @@
-"""The results of ``waltz log append``, ``export``, ``import`` and ``find``. Computes only."""
+"""How the results of ``waltz log append``, ``export``, ``import`` and ``find`` are shown."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class ImportCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportedPartition:
-    """The transactions of one partition that a run of an export wrote.
+    """The transactions of one partition that a run of an export wrote; ``exported`` counts them.
 
-    If it wrote none, ``last_id`` is ``first_id - 1``.
+    If the run wrote none, ``last_id`` is ``first_id - 1``.
     """
 
     partition: int
@@ -62,7 +62,7 @@ class ImportedPartition:
 class FoundAppend:
     """The outcome of an append: ``appended``, ``absent`` (for ever), or ``unknown`` so far.
 
-    ``id`` is the transaction's id, if the append is in the log.
+    ``id`` is the transaction's id, None if the append is not in the log.
     """
 
     request_id: str
@@ -72,7 +72,7 @@ class FoundAppend:
 
 
 def render_find(req_id: ReqId, append_outcome: Appended | Absent | None) -> Rendering:
-    """Return the rendering of the outcome of an append; the outcome None is unknown so far."""
+    """Return the rendering of the outcome of an append; None: the outcome is unknown so far."""
     transaction_id: int | None = None
     match append_outcome:
         case Appended(appended_id):

@@ -1,5 +1,7 @@
-"""``waltz profile``: name clusters in a file of the user. Touches this file, and reads
-the TLS files of ``--tls``.
+"""``waltz profile``: name clusters, so that commands and clients can use the names.
+
+Touches the file in which the user's profiles are saved, and reads the TLS files that ``--tls``
+names.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the profi
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One profile; ``used`` is whether it is the one in use."""
+    """One profile; ``used`` is whether it is the profile in use."""
 
     name: str
     used: bool
@@ -148,18 +150,19 @@ def _check_name(name: str) -> None:
     """Raise Failed for a name that is hard to type as the value of an option.
 
     Such a name is empty, begins with -, begins or ends with a blank, or has unprintable characters.
-    The message recommends more than this rule demands.
+    The message recommends simple names, but others are allowed, too.
     """
-    if not name or name.startswith("-") or not name.isprintable() or name.strip() != name:
+    has_outer_blank = name.strip() != name
+    if not name or name.startswith("-") or has_outer_blank or not name.isprintable():
         raise Failed(f"{name!r} cannot be the name of a profile: use letters, digits, - and _")
 
 
 def _tls_text(option: str | None) -> str:
-    """Return the value of a profile for the option ``--tls``: ``on``, ``off``, or an absolute path.
+    """Return what a profile saves for the option ``--tls``: ``on``, ``off``, or an absolute path.
 
-    Without the option, it is `AS_DECLARED`: connections then use TLS as the servers have declared
-    in ZooKeeper. Raises ClusterNotNamed or TlsConfigError if the file at the path, or a file that
-    it names, cannot be used now.
+    Without the option, it is `AS_DECLARED`: connections use TLS as the servers have declared in
+    ZooKeeper. Raises ClusterNotNamed or TlsConfigError if ``option`` is a path, and the file there
+    or a file that it names cannot be used.
     """
     if option is None:
         return AS_DECLARED
@@ -167,5 +170,6 @@ def _tls_text(option: str | None) -> str:
     assert config is not None, "only a missing option has no configuration"
     if option.lower() in ("on", "off"):
         return option.lower()
-    config.dialing_context()  # Reads the files that the settings name, as a connection would.
+    # Raises TlsConfigError already now, and not only when a command uses the profile.
+    config.dialing_context()
     return str(Path(option).absolute())

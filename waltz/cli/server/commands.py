@@ -1,4 +1,8 @@
-"""``waltz server``: list servers, prefer partitions. Touches ZooKeeper and the network."""
+"""``waltz server``: list servers, and change which partitions they prefer.
+
+Touches ZooKeeper and the network. A partition is assigned to a server that prefers it, if there is
+one.
+"""
 
 from __future__ import annotations
 
@@ -120,26 +124,27 @@ def _set_preference(
     dry_run: bool,
     output: OutputFormat,
 ) -> None:
-    """Make a server prefer ``partitions`` if ``wanted``, otherwise not prefer them any more.
+    """If ``wanted``, make a server prefer ``partitions``; otherwise end its preference for them.
 
     A dry run only checks that the server runs and the partitions exist.
     """
-    where, ids = target(context), parse_argument(parse_partitions, partitions)
-    shown = format_partitions(ids)
+    where, chosen = target(context), parse_argument(parse_partitions, partitions)
+    last_chosen = chosen[-1]  # They are in ascending order.
+    shown = format_partitions(chosen)
 
     async def set_preference() -> None:
         async with open_cluster(where) as cluster:
             _check_member(await cluster.membership(), server)
             last_partition = (await cluster.params()).num_partitions - 1
-            if ids[-1] > last_partition:  # The ids are in ascending order.
+            if last_chosen > last_partition:
                 raise Failed(
-                    f"there is no partition {ids[-1]}: the cluster has 0 to {last_partition}"
+                    f"there is no partition {last_chosen}: the cluster has 0 to {last_partition}"
                 )
             if dry_run:
                 return
             tls, network = await tls_of(where, cluster), network_of(where, cluster)
             async with await ServerQuery.open(split_address(server), tls, network=network) as query:
-                if not await query.prefer(ids, wanted=wanted):
+                if not await query.prefer(chosen, wanted=wanted):
                     raise Failed(
                         f"server {server} refused to change its preference for partitions {shown}; "
                         "if the cluster has access rules, this needs the right administer: see "
@@ -147,13 +152,15 @@ def _set_preference(
                     )
 
     run(set_preference())
-    verb = "would prefer" if dry_run else "prefers"
-    if not wanted:
-        verb = "would no longer prefer" if dry_run else "no longer prefers"
-    name = "prefer" if wanted else "unprefer"
-    steps = [f"server {server}: {name} partitions {shown}"]
-    changed = change(f"server {name}", server, steps, partitions=ids, dry_run=dry_run)
-    show_change(output, changed, f"server {server} {verb} partitions {shown}")
+    if wanted:
+        verb = "prefer"
+        predicate = "would prefer" if dry_run else "prefers"
+    else:
+        verb = "unprefer"
+        predicate = "would no longer prefer" if dry_run else "no longer prefers"
+    steps = [f"server {server}: {verb} partitions {shown}"]
+    changed = change(f"server {verb}", server, steps, partitions=chosen, dry_run=dry_run)
+    show_change(output, changed, f"server {server} {predicate} partitions {shown}")
 
 
 def _check_member(membership: Membership, address: str) -> None:

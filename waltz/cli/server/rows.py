@@ -15,9 +15,10 @@ from waltz.protocol.notation import format_partitions
 
 @dataclass(frozen=True, slots=True)
 class ServedPartition:
-    """A partition of a server; ``healthy`` is what the server reports (None: unknown).
+    """A partition of a server; ``healthy`` is what the server reports, None if it reports nothing.
 
-    ``unreached`` are the storages of the partition that the server has no connection to.
+    ``storages`` are the storages that ZooKeeper assigns the partition to. ``unreached`` are those
+    of them that the server has no connection to.
     """
 
     partition: int
@@ -28,9 +29,9 @@ class ServedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """One server and its report; ``problem`` is why the server did not answer.
+    """One server and its report; ``problem`` is why the server did not answer, None if it did.
 
-    ``local_name`` is its name for ``waltz local``, None if the cluster is not a local one.
+    ``local_name`` is the server's name for ``waltz local``, None if the cluster is not a local one.
     ``count`` and ``partition_ranges`` summarize ``partitions`` for the table.
     """
 
@@ -50,7 +51,10 @@ def render_servers(
     replicas: ReplicaAssignments,
     names: LocalNames,
 ) -> Rendering:
-    """Return the rendering of servers: their reports, and where their partitions are stored."""
+    """Return the rendering of servers: their reports, and where their partitions are stored.
+
+    ``members`` and ``reports`` have the same servers, by their ids.
+    """
     rows = []
     for server_id, member in sorted(members.items()):
         report = reports[server_id]
@@ -75,5 +79,5 @@ def _partition(
 ) -> ServedPartition:
     """Return the row of a partition; a storage that the server does not report is not reached."""
     storages = tuple(sorted(replicas.storages_of(partition)))
-    unreached = tuple(s for s in storages if not report.storages.get(s, False))
+    unreached = tuple(storage for storage in storages if not report.storages.get(storage, False))
     return ServedPartition(partition, report.health.get(partition), storages, unreached)

@@ -1,7 +1,7 @@
-"""``waltz storage``: list, add, remove and validate storages. Touches ZooKeeper, the network.
+"""``waltz storage``: list, add, remove and validate storages. Touches ZooKeeper and the network.
 
-The other verbs are in `partitions` and `unassign`, which change the partitions of a storage, and in
-`single_replica` and `replicas`, which copy and compare replicas.
+The other verbs are in other modules: those that change the partitions of a storage in `partitions`
+and `unassign`, those that copy or compare replicas in `replicas` and `single_replica`.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def list_command(
     async def read() -> Rendering:
         async with open_cluster(where) as cluster:
             maps = await cluster.storage_maps()
-            names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
-            if unknown := sorted(set(storages or ()) - set(names)):
+            registered = sorted({*maps.groups.groups, *maps.connections.admin_ports})
+            if unknown := sorted(set(storages or ()) - set(registered)):
                 raise ChangeRefused(
                     f"Storage {unknown[0]} is not in the cluster; its storages are: "
-                    f"{', '.join(names) or 'none'}."
+                    f"{', '.join(registered) or 'none'}."
                 )
-            queried = [name for name in names if not storages or name in storages]
+            queried = [storage for storage in registered if not storages or storage in storages]
             tls, network = await tls_of(where, cluster), network_of(where, cluster)
             holdings = await asyncio.gather(
                 *(_query_holdings(cluster, maps, storage, tls, network) for storage in queried)

@@ -1,8 +1,9 @@
 """Carry out the orders of ``waltz storage``, or print a dry run. Touches ZooKeeper, the network.
 
-An order (`waltz.admin.Order`) is a goal about replicas or storages. After each step it decides from
-the present state what follows: another step, a wait for a server or a storage, or its end, because
-the goal is reached (`Done`) or cannot be reached (`Refuse`).
+An order (`waltz.admin.Order`) is a goal about replicas or storages. From the state that is observed
+after each step, the order decides what follows: another step, or a wait for a server or a storage
+(`Wait`). It ends when the goal is reached (`Done`) or cannot be reached (`Refuse`). The dry run of
+an order is its forecast: the steps that would follow if each step succeeded.
 """
 
 from __future__ import annotations
@@ -49,17 +50,19 @@ STEP_SECONDS = 60.0
 Steps = tuple[str, ...]
 """The texts of the steps of an order, in their order."""
 _RUN_AGAIN = "Run the same command again to continue."
-"""The end of an error message: what the user should do."""
+"""The end of an error message about an order that did not end: what the user should do."""
 
 
 async def perform(
     where: Target, order: Order, *, max_stall: float, dry_run: bool, quiet_if_done: bool = False
 ) -> Steps:
-    """Carry out an order that waits for servers or storages; return its steps.
+    """Carry out an order that may wait for servers or storages; return its steps.
 
-    A dry run prints the steps; with ``quiet_if_done``, it prints nothing if nothing is to be done.
-    Raises OrderFailed if the goal cannot be reached, or there was no progress for ``max_stall``
-    seconds; Failed if a dry run would be refused; also the errors of ZooKeeper.
+    A dry run only prints the steps. With ``quiet_if_done``, it prints nothing for an order without
+    steps. Raises OrderFailed if the goal cannot be reached, or if there was no progress for
+    ``max_stall`` seconds; in a dry run, Failed if the order would be refused. Raises StoreError,
+    NoCluster or MalformedMetadata if the cluster cannot be read, UnsupportedByPeer if a storage is
+    too old for a step.
     """
     async with open_cluster(where) as cluster:
         tls, network = await tls_of(where, cluster), network_of(where, cluster)
@@ -71,14 +74,14 @@ async def perform(
             executor = OrderExecutor(
                 cluster,
                 tls,
-                on_copied=lambda at, last: advance(at + 1, last + 1),
+                on_copied=lambda last_copied, last_id: advance(last_copied + 1, last_id + 1),
                 network=network,
             )
             return await carry_out_order(executor, order, max_stall=max_stall)
 
 
 class OrderFailed(Failed):
-    """An order failed after its ``steps`` were begun; the text says why it failed."""
+    """An order failed; the text says why, and ``steps`` are the steps that were begun before."""
 
     def __init__(self, reason: str, steps: Steps) -> None:
         super().__init__(reason)
@@ -86,15 +89,16 @@ class OrderFailed(Failed):
 
 
 def begun_steps(problem: Exception) -> Steps:
-    """Return the steps that were begun before ``problem``: none if it is no `OrderFailed`."""
+    """Return the steps that were begun before ``problem``; none if it is not an `OrderFailed`."""
     return problem.steps if isinstance(problem, OrderFailed) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """The steps of all recoveries, and for each partition that failed the reason.
+    """The result of the recoveries of several partitions.
 
-    ``steps`` also has those that were begun by recoveries that failed.
+    ``steps`` has the steps of all recoveries, also of those that failed. ``failures`` maps each
+    partition whose recovery failed to the reason.
     """
 
     steps: Steps
@@ -106,10 +110,10 @@ async def recover_each(
 ) -> RecoveryResult:
     """Call ``recover``, which returns its steps, for each partition.
 
-    If a partition fails, or its metadata cannot be decoded, the others are recovered nevertheless:
-    each replica that is rebuilt early shortens the time in which the loss of another one would be
-    fatal. Other errors, such as those of ZooKeeper, concern all partitions: they are raised at
-    once.
+    If a recovery fails, or the metadata of its partition cannot be decoded, the other partitions
+    are recovered nevertheless. A replica that is not rebuilt endangers its partition, because the
+    loss of one more replica would be fatal. Other errors, such as those of ZooKeeper, concern all
+    partitions. They are raised at once.
     """
     steps: list[str] = []
     failures = {}
@@ -127,8 +131,8 @@ async def direct_executor(
 ) -> OrderExecutor:
     """Return the executor of orders that need one storage only, such as an assignment.
 
-    Such an order has nothing to wait for except that storage, so it fails if the storage does not
-    answer the first request.
+    Such an order could wait for this storage only. So it does not wait at all: it fails if the
+    storage does not answer a request. The storage has ``step_seconds`` for each step.
     """
     tls, network = await tls_of(where, cluster), network_of(where, cluster)
     return OrderExecutor(cluster, tls, step_seconds=step_seconds, retry=False, network=network)
@@ -137,9 +141,10 @@ async def direct_executor(
 async def perform_directly(
     cluster: Cluster, where: Target, order: Order, *, step_seconds: float, dry_run: bool
 ) -> Steps:
-    """Carry out an order by `direct_executor`, or print its dry run; never wait.
+    """Carry out an order by `direct_executor`, or print its dry run; return the steps.
 
-    Return the steps. A storage has ``step_seconds`` for one step. Raises Failed, UnsupportedByPeer.
+    The order never waits. A storage has ``step_seconds`` for each step. Raises Failed, also if the
+    order would have to wait; UnsupportedByPeer.
     """
     executor = await direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
@@ -150,10 +155,11 @@ async def perform_directly(
 async def carry_out_order(
     executor: OrderExecutor, order: Order, *, max_stall: float, quiet: bool = False
 ) -> Steps:
-    """Carry out ``order``, printing its steps unless ``quiet``; return them.
+    """Carry out ``order``, and print its steps unless ``quiet``; return the steps.
 
-    Raises OrderFailed, also if there was no progress for ``max_stall`` seconds, or if metadata
-    cannot be decoded after the first step; before it, MalformedMetadata.
+    Raises OrderFailed if the order fails, or if there was no progress for ``max_stall`` seconds. If
+    metadata cannot be decoded, raises MalformedMetadata before the first step and OrderFailed
+    afterwards, so that the begun steps are known.
     """
     recorder = StepRecorder(quiet=quiet)
     try:
@@ -178,7 +184,7 @@ async def print_forecast(
 ) -> Steps:
     """Print the steps that ``order`` would take; return them.
 
-    Raises Failed under the same conditions as `say_forecast`.
+    `say_forecast` describes the other arguments, and when Failed is raised.
     """
     planned = forecast(order, await executor.observe(order.scope))
     say_forecast(planned, waiting_fails=waiting_fails, quiet_if_done=quiet_if_done)
@@ -186,18 +192,24 @@ async def print_forecast(
 
 
 class StepRecorder:
-    """Called with each step that begins and with each wait: prints both, and keeps the steps."""
+    """Records the texts of the steps of an order, and prints its steps and waits unless ``quiet``.
+
+    It is called with each step that begins, and with each wait.
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._steps: list[str] = []
 
     def __call__(self, step: Step | Wait) -> None:
-        """Print a step that begins, or the reason of a wait, unless ``quiet``."""
-        if not isinstance(step, Wait):
-            self._steps.append(str(step))
+        """Record a step that begins; unless ``quiet``, print the step, or the reason of a wait."""
+        if isinstance(step, Wait):
+            text = f"waiting: {step.reason}"
+        else:
+            text = str(step)
+            self._steps.append(text)
         if not self._quiet:
-            say(f"waiting: {step.reason}" if isinstance(step, Wait) else str(step))
+            say(text)
 
     @property
     def steps(self) -> Steps:
@@ -208,19 +220,22 @@ class StepRecorder:
 def say_forecast(
     planned: Forecast, *, waiting_fails: bool = False, quiet_if_done: bool = False
 ) -> None:
-    """Print the steps of a dry run, and what follows the last step.
+    """Print the steps of a dry run, and a wait that follows the last step.
 
-    With ``quiet_if_done``, nothing is printed for an order that has nothing to do. Raises Failed if
-    the order would be refused; with ``waiting_fails``, also if it would wait before its first step.
+    An order without steps is reported as done; with ``quiet_if_done``, nothing is printed for it.
+    Raises Failed if the order would be refused; with ``waiting_fails``, also if it would wait
+    before its first step.
     """
-    reason = planned.end.reason if isinstance(planned.end, Refuse | Wait) else ""
-    waits_at_once = isinstance(planned.end, Wait) and not planned.steps
-    if isinstance(planned.end, Refuse) or (waiting_fails and waits_at_once):
-        raise Failed(reason)
-    for step in planned.steps:
+    steps, end = planned.steps, planned.end
+    if isinstance(end, Refuse):
+        raise Failed(end.reason)
+    if isinstance(end, Wait) and waiting_fails and not steps:
+        raise Failed(end.reason)
+    for step in steps:
         say(f"would: {step}")
-    if isinstance(planned.end, Wait):
-        say(f"{'then it' if planned.steps else 'the command'} would wait: {reason}")
-    elif not planned.steps and not quiet_if_done:
-        assert isinstance(planned.end, Done)
-        say("nothing is left to do")
+    match end:
+        case Wait(reason):
+            say(f"{'then it' if steps else 'the command'} would wait: {reason}")
+        case Done():
+            if not steps and not quiet_if_done:
+                say("nothing is left to do")

@@ -1,6 +1,6 @@
-"""``waltz storage``: assign and switch partitions, and synchronize storages.
+"""``waltz storage``: assign partitions to storages, switch them on and off, synchronize storages.
 
-Touches ZooKeeper and the network.
+Touches ZooKeeper and the network. Each verb carries out an order (`orders`).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ app = typer.Typer()
 
 _SYNC_LATER = "When the storage answers again, complete the changes with: waltz storage sync"
 _NOTHING_ASSIGNED = "Nothing was assigned. Run the same command again when the storage answers."
+"""What the user should do after a storage did not answer; `remedy` chooses one of these."""
 
 
 @app.command(
@@ -181,7 +182,7 @@ def availability_command(
     """
     on = state is OnOff.ON
     wanted = parse_argument(parse_partitions, partitions)
-    # Together: the only request for switches that storages of Waltz 0.13.2 know.
+    # Storages of Waltz 0.13.2 can only set both switches together.
     order = Switching(storage, wanted, read=on, write=on, together=True)
     steps = _switch(target(context), order, dry_run=dry_run)
     switched = change("storage availability", storage, steps, partitions=wanted, dry_run=dry_run)
@@ -265,11 +266,11 @@ def _switch(where: Target, order: Switching, *, dry_run: bool) -> Steps:
 async def _sync_all(
     where: Target, storages: Iterable[str] | None, step_seconds: float, *, dry_run: bool
 ) -> tuple[dict[str, SyncedStorage], list[str]]:
-    """Synchronize storages one after the other.
+    """Synchronize ``storages`` one after the other; each has ``step_seconds`` for a step.
 
-    ``storages`` None means all storages that ZooKeeper assigns partitions to. A storage that fails
-    does not stop the others. Return what changed at each storage, and the errors of those that
-    failed.
+    None means all storages to which ZooKeeper assigns partitions. If a storage fails, the command
+    continues with the next one. Return what changed at each storage that did not fail, and the
+    error texts of the storages that failed.
     """
     synced: dict[str, SyncedStorage] = {}
     failures: list[str] = []
@@ -289,10 +290,10 @@ async def _sync_all(
 async def _changes_of(
     cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
 ) -> dict[str, SyncedStorage]:
-    """Carry out an order, or print its dry run; return which replicas each storage changes.
+    """Carry out an order, or print its dry run; return the changed replicas by storage.
 
-    A storage without changes is not in the result. Raises Failed as soon as a step fails, or would
-    have to wait.
+    A storage without changes is not in the result. Raises Failed as soon as a step fails, or the
+    order would have to wait.
     """
     steps: list[Step | Wait] = []
     executor = await direct_executor(cluster, where, step_seconds=step_seconds)
@@ -313,9 +314,9 @@ async def _changes_of(
 def remedy(order: Order, begun_steps: Iterable[Step | Wait]) -> str:
     """Return what the user should do after ``order`` failed in the last of ``begun_steps``.
 
-    A group is assigned by one change in ZooKeeper, then its storages create the replicas. Before
-    that change there is nothing that ``waltz storage sync`` could complete. After the change, the
-    same order would be refused, because the group has partitions.
+    A `GroupAssignment` first changes the assignment in ZooKeeper, and then its storages create the
+    replicas. Before the change in ZooKeeper, ``waltz storage sync`` would have nothing to complete.
+    After the change, the same order would be refused, because the group has partitions.
     """
     is_assigned = any(isinstance(step, ChangeAssignment) for step in begun_steps)
     if isinstance(order, GroupAssignment) and not is_assigned:
@@ -324,15 +325,15 @@ def remedy(order: Order, begun_steps: Iterable[Step | Wait]) -> str:
 
 
 def replica_changes(steps: Iterable[Step | Wait]) -> dict[str, SyncedStorage]:
-    """Return the partitions whose replicas each storage creates and drops in ``steps``."""
+    """Return, by storage, the partitions whose replicas it creates and drops in ``steps``."""
     changes: dict[str, SyncedStorage] = {}
     for step in steps:
+        if not isinstance(step, CreateReplicas | DropReplicas):
+            continue
+        so_far = changes.get(step.storage, SyncedStorage(step.storage))
         if isinstance(step, CreateReplicas):
-            before = changes.get(step.storage, SyncedStorage(step.storage))
-            changes[step.storage] = replace(before, assigned=(*before.assigned, *step.partitions))
-        elif isinstance(step, DropReplicas):
-            before = changes.get(step.storage, SyncedStorage(step.storage))
-            changes[step.storage] = replace(
-                before, unassigned=(*before.unassigned, *step.partitions)
-            )
+            changes[step.storage] = replace(so_far, assigned=(*so_far.assigned, *step.partitions))
+        else:
+            unassigned = (*so_far.unassigned, *step.partitions)
+            changes[step.storage] = replace(so_far, unassigned=unassigned)
     return changes

@@ -1,6 +1,7 @@
 """``waltz storage``: move, retire, recover and compare replicas. Touches ZooKeeper, the network.
 
-An interrupted move, retirement or recovery continues when the same command is run again.
+Each verb but ``compare`` carries out orders (`orders`). An interrupted move, retirement or recovery
+continues when the same command is run again.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ StallTimeout = Annotated[
 ]
 
 _REPAIR_STALL_SECONDS = 10.0
-"""How long a repair may make no progress.
+"""After how many seconds without progress the repair of damaged records fails.
 
-Short, because a lost replica is not rebuilt until the repair has ended.
+Short, because ``waltz storage recover`` rebuilds a lost replica only after the repair has ended.
 """
 
 
@@ -229,9 +230,9 @@ async def _recover(
 ) -> Steps:
     """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
 
-    Return the steps. A repair that fails does not prevent the rebuilding; its failure is raised at
-    the end, together with that of the rebuilding if the rebuilding fails, too. Raises OrderFailed,
-    which has the steps of both.
+    Return the steps of both orders. The replica is also rebuilt if the repair fails. If one or both
+    orders fail, raises OrderFailed at the end, with the reasons and the steps of both. Raises
+    MalformedMetadata at once if the repair cannot decode the metadata.
     """
     steps: Steps = ()
     problems = []
@@ -258,9 +259,9 @@ async def _recover(
 
 
 async def _assigned_partitions(where: Target, storage: str) -> tuple[int, ...]:
-    """Return the partitions that ZooKeeper assigns to a storage; raises Failed if there are none.
+    """Return the partitions that ZooKeeper assigns to a storage. Raises Failed if there are none.
 
-    An empty list would make the command report success for a misspelt address.
+    Otherwise the command would do nothing and report success for a misspelt address.
     """
     async with open_cluster(where) as cluster, answered_within(CONNECT_SECONDS):
         assigned = (await cluster.replica_assignments()).value.partitions.get(storage, ())
@@ -318,7 +319,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compariso
                 observation_seconds=STORAGE_ANSWER_SECONDS,
                 metadata_seconds=CONNECT_SECONDS,
                 # Ids start at 0, so id + 1 is the number of compared transactions.
-                on_compared=lambda at, last: advance(at + 1, last + 1),
+                on_compared=lambda last_compared, last_id: advance(last_compared + 1, last_id + 1),
                 network=network_of(where, cluster),
             )
         except UnknownPartition as problem:
@@ -331,7 +332,10 @@ def _carry_out(where: Target, order: Order, max_stall: float, *, dry_run: bool) 
 
 
 def _ending(steps: Sequence[str], *, dry_run: bool) -> str:
-    """Return the sentence after the last step; empty in a dry run, which prints its own."""
+    """Return the sentence to print after the last step.
+
+    It is empty in a dry run, because `say_forecast` has printed how the order would end.
+    """
     if dry_run:
         return ""
     return "done" if steps else "nothing to do"

@@ -1,4 +1,7 @@
-"""How the results of ``waltz storage`` are shown."""
+"""How the results of ``waltz storage`` are shown.
+
+The terms, such as store session and low-water mark, are in spec/README.md.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class KnownStorage:
-    """The entries of a storage in ZooKeeper's maps.
+    """The entries of a storage in the three maps in ZooKeeper: group, admin port, partitions.
 
     ``group`` and ``admin_port`` are None if their map does not have the storage.
     """
@@ -44,8 +47,9 @@ class KnownStorage:
 class HeldReplica:
     """The report of a storage on one of its replicas; None where the storage knows no value.
 
-    ``available`` is whether the replica is both readable and writable. `waltz.admin.HeldPartition`
-    describes the session and the marks.
+    ``readable`` and ``writable`` are the positions of the replica's two switches; ``available`` is
+    whether both are on. ``damaged_records`` is a number. `waltz.admin.HeldPartition` describes the
+    session, the marks and the last id.
     """
 
     partition: int
@@ -113,9 +117,10 @@ class SyncedStorage:
 class ComparedPartition:
     """The comparison of a partition's replicas up to the transaction ``compared_to``.
 
-    ``first_difference`` is None if no transaction differs. ``versions`` has, for each version of
-    the transaction that differs, the storages that hold it. ``behind`` has the last transaction of
-    each replica that ends before ``compared_to``, ``problems`` why a replica was not compared.
+    ``first_difference`` is the first transaction that differs, None if none differs. ``versions``
+    has, for each version of this transaction, the storages that hold the version. ``behind`` has,
+    by storage, the last transaction of each replica that ends before ``compared_to``. ``problems``
+    has, by storage, why a replica was not compared.
     """
 
     partition: int
@@ -196,12 +201,17 @@ def render_comparisons(comparisons: Mapping[int, ComparisonResult]) -> Rendering
 
 
 def known_storages(maps: StorageMaps) -> tuple[KnownStorage, ...]:
-    """Return each storage in ZooKeeper's maps, also those that only some maps have."""
+    """Return each storage in ZooKeeper's maps, also those that only some of the maps have."""
     groups, ports = maps.groups.groups, maps.connections.admin_ports
     assigned = maps.assignments.partitions
     return tuple(
-        KnownStorage(s, groups.get(s), ports.get(s), tuple(sorted(assigned.get(s, ()))))
-        for s in sorted({*groups, *ports, *assigned})
+        KnownStorage(
+            storage,
+            groups.get(storage),
+            ports.get(storage),
+            tuple(sorted(assigned.get(storage, ()))),
+        )
+        for storage in sorted({*groups, *ports, *assigned})
     )
 
 

@@ -1,7 +1,8 @@
-"""``waltz storage``: query and fill single replicas. Touches ZooKeeper and the network.
+"""``waltz storage``: show where a single replica ends, and fill a single replica.
 
-Both commands exist in 0.13.2. The help does not list ``recover-partition``, because
-``waltz storage recover`` does more: it also switches the replica off and on.
+Touches ZooKeeper and the network. Waltz 0.13.2 has both verbs, too. The help does not list
+``recover-partition``, because ``waltz storage recover`` does more: it also switches the replica off
+and on.
 """
 
 from __future__ import annotations
@@ -99,16 +100,17 @@ def recover_partition_command(
     own_tls = {source: tls_from_option(source_tls), destination: tls_from_option(destination_tls)}
     order = OfflineFill(partition, source, destination)
     # The last id that the replica holds: before the copy, and after each request of the copy.
-    positions: list[int] = []
+    ends: list[int] = []
 
     async def copy() -> tuple[Steps, int | None]:
-        """Copy; return the steps and the last id that the replica then holds, None in a dry run."""
+        """Copy; return the steps, and the replica's last id afterwards (None in a dry run)."""
         async with open_cluster(where) as cluster:
             with progress_towards("copied") as advance:
 
-                def progress(at: int, last: int) -> None:
-                    positions.append(at)
-                    advance(at + 1, last + 1)
+                def note_copied(last_copied: int, last_to_copy: int) -> None:
+                    ends.append(last_copied)
+                    # Ids start at 0, so id + 1 is a number of transactions.
+                    advance(last_copied + 1, last_to_copy + 1)
 
                 executor = OrderExecutor(
                     cluster,
@@ -116,20 +118,19 @@ def recover_partition_command(
                     retry=False,
                     tls_of={storage: tls for storage, tls in own_tls.items() if tls is not None},
                     copy_batch=batch_size,
-                    on_copied=progress,
+                    on_copied=note_copied,
                     network=network_of(where, cluster),
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None
-                # With 0.0 the first failure ends the command: the copy needs its two storages only,
-                # so there is nothing else to wait for.
+                # With 0.0 the first failure ends the command: only the two storages are needed.
                 steps = await carry_out_order(executor, order, max_stall=0.0, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
-                assert held is not None, "a replica that was filled is held"
-                # Waltz 0.13.2 may not report the last id, but a complete copy also sets the
-                # low-water mark to the last id.
-                reported = held.max_transaction_id
-                return steps, held.low_water_mark if reported is None else reported
+                assert held is not None, "the storage holds the replica that was filled"
+                if held.max_transaction_id is not None:
+                    return steps, held.max_transaction_id
+                # Waltz 0.13.2 may not report it. A complete copy sets the low-water mark to it.
+                return steps, held.low_water_mark
 
     steps, last_id = run(copy(), seconds=None)
     copied = change(
@@ -139,7 +140,7 @@ def recover_partition_command(
         sentence = f"partition {partition} would be copied from {source} to {destination}"
         show_change(output, copied, sentence)
         return
-    count = positions[-1] - positions[0] if positions else 0
+    count = ends[-1] - ends[0] if ends else 0
     command = suggested(f"waltz storage availability {destination} {partition} on")
     sentence = f"{count} transactions copied; the replica ends at {last_id}"
     show_change(output, copied, f"{sentence}; switch it on with: {command}")

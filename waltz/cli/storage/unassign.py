@@ -1,4 +1,4 @@
-"""``waltz storage unassign``: remove replicas. Touches ZooKeeper and the network."""
+"""``waltz storage unassign``: remove replicas from a storage. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def unassign_command(
             tls, network = await tls_of(where, cluster), network_of(where, cluster)
             executor = OrderExecutor(cluster, tls, network=network)
             if dry_run:
-                # If the order would wait first, the dry run fails with the reason, such as an
-                # unhealthy replica.
+                # If the order would have to wait before its first step, such as for an unhealthy
+                # replica, the dry run fails with this reason.
                 return await print_forecast(executor, order, waiting_fails=True)
             return await _carry_out(executor, order, timeout)
 
@@ -94,7 +94,8 @@ def unassign_command(
 async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: float) -> Steps:
     """Carry out the order, print its steps, and return them.
 
-    Raises Failed with what the user can do.
+    Raises Failed, also if there was no progress for ``max_stall`` seconds. The text says what the
+    user can do.
     """
     recorder = StepRecorder()
     try:
@@ -110,8 +111,8 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: fl
             "the storage then drops the replicas, and with --delete-files also deletes their files"
         ) from problem
     if num_steps == 0 and order.only is AssignmentSide.STORAGE:
-        # A storage does not list a partition whose control entry is damaged, although it has files
-        # of the partition. So success without a step would be misleading.
+        # The storage does not report a partition whose control entry is damaged, although it has
+        # files of the partition. So it may have something to remove after all.
         raise Failed(
             f"storage {order.storage} reports that it does not hold partitions "
             f"{format_partitions(order.partitions)}; --force sends the request nevertheless"

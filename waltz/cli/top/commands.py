@@ -69,8 +69,8 @@ def top_command(
     """
     where = target(context)
     names = local_names(where)
-    # Enough for ZooKeeper, which may take several answers, and then for the answers of processes.
-    limit = timeout * 3 + 2
+    # A sample needs several answers of ZooKeeper, and then the answers of servers and storages.
+    sample_seconds = timeout * 3 + 2
 
     async def show_samples(display: Display) -> None:
         async with (
@@ -82,14 +82,19 @@ def top_command(
                 network=network_of(where, cluster),
             ) as monitor,
         ):
-            await watch(lambda: sample_within(monitor, limit), display, interval, names, once=once)
+            await watch(
+                lambda: sample_within(monitor, sample_seconds), display, interval, names, once=once
+            )
 
     with contextlib.suppress(KeyboardInterrupt), _display(output, once=once) as display:
         run(show_samples(display), seconds=None)
 
 
 async def sample_within(monitor: Monitor, seconds: float) -> Sample:
-    """Return a sample. Raises Failed if the cluster cannot be sampled within ``seconds``."""
+    """Return a sample.
+
+    Raises Failed if there is none within ``seconds``, or if the cluster cannot be read.
+    """
     try:
         async with asyncio.timeout(seconds):
             return await monitor.sample()
@@ -107,13 +112,14 @@ async def watch(
     *,
     once: bool,
 ) -> None:
-    """Show a sample that ``take`` returns, then one after each interval.
+    """Show the samples that ``take`` returns: one at once, then one after each interval.
 
-    With ``once``, show only the second sample: its rates are those of the first interval. If a
-    later sample fails, the previous one is shown again with the problem, and sampling continues.
-    Raises Failed if the first sample fails, and with ``once`` also if the second one fails.
+    With ``once``, show only the second sample, because the first one has no rates yet. If a later
+    sample fails, the last one is shown again with the problem, and sampling continues. Raises
+    Failed if the first sample fails, and with ``once`` also if the second one fails.
     """
-    first = before = await take()
+    first = await take()
+    before = first  # The last sample that did not fail.
     shown = render_sample(first, None, first, names)
     if not once:
         display(shown, None)
@@ -135,7 +141,7 @@ async def watch(
 
 @contextmanager
 def _display(output: OutputFormat, *, once: bool) -> Iterator[Display]:
-    """Yield a function that shows one sample; on a terminal it replaces the previous sample."""
+    """Yield a function that shows one sample; on a terminal, in place of the previous sample."""
     if once:
         yield lambda rendering, _: show(output, rendering)
     elif output is Format.TABLE and sys.stdout.isatty():
@@ -148,7 +154,10 @@ def _display(output: OutputFormat, *, once: bool) -> Iterator[Display]:
 
 
 def with_problem(rendering: Rendering, problem: str | None) -> Rendering:
-    """Return the rendering of the last sample, headed by why there is no newer one."""
+    """Return ``rendering``, the last sample, after a table that says why there is no newer one.
+
+    Without a problem, return ``rendering`` itself.
+    """
     if problem is None:
         return rendering
     head = Rows("No new sample", ("reason",), [(problem,)])
@@ -156,7 +165,10 @@ def with_problem(rendering: Rendering, problem: str | None) -> Rendering:
 
 
 def printer(output: OutputFormat) -> Display:
-    """Return a function that prints each sample, and to standard error each new problem."""
+    """Return a function that prints each sample; a problem is printed once to standard error.
+
+    A problem is printed again only if a sample or another problem came in between.
+    """
     last_problem: str | None = None
 
     def print_sample(rendering: Rendering, problem: str | None) -> None:
@@ -171,7 +183,7 @@ def printer(output: OutputFormat) -> Display:
 
 
 def _print(output: OutputFormat, rendering: Rendering) -> None:
-    """Print one of many samples: as a line of JSON, a YAML document, tables or filled lines."""
+    """Print one of many samples: as a line of JSON, a YAML document, tables, or template lines."""
     match output:
         case Format.JSON:
             print(json.dumps(rendering.value), flush=True)  # noqa: T201

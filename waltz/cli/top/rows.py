@@ -1,4 +1,8 @@
-"""The result of ``waltz top``: a cluster at one moment, and its rates."""
+"""How the result of ``waltz top`` is shown: a cluster at one moment, and its rates.
+
+`waltz.admin.core.sample` has the samples from which the rows are made. The terms, such as store
+session and high-water mark, are in spec/README.md.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,9 @@ class WatchedReplica:
     """One replica that ZooKeeper assigns to a storage.
 
     ``in_session`` is whether the replica takes part in the partition's store session. ``available``
-    is True if the storage holds the replica and both of its switches are on. ``lag`` is how many
-    committed transactions the replica lacks, None if that is unknown. ``available`` and
-    ``damaged_records`` are None if the storage does not answer.
+    is whether the storage holds the replica and both of the replica's switches are on. ``lag`` is
+    the number of committed transactions that the replica lacks, None if it is unknown.
+    ``available`` and ``damaged_records`` are None if the storage does not answer.
     """
 
     storage: str
@@ -52,8 +56,8 @@ def _or_unknown(value: object) -> object:
 
 
 def _megabytes(size: int | None) -> object:
-    """Return a number of bytes in megabytes, each a million bytes."""
-    return _or_unknown(None if size is None else f"{size / 1e6:.1f}")
+    """Return a number of bytes in megabytes of a million bytes, or the word unknown for None."""
+    return "unknown" if size is None else f"{size / 1e6:.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +99,10 @@ class WatchedServer:
 class WatchedStorage:
     """One storage; ``problem`` is why it does not answer.
 
-    ``in_session`` is how many of its replicas are in sessions. ``lag`` is the sum of the lags of
-    all replicas that the storage holds, None if one of these lags is unknown. What only the storage
-    knows is None if it does not answer.
+    ``partitions`` are those whose replicas the storage holds. ``in_session`` is how many of its
+    replicas take part in the sessions of their partitions. ``lag`` and ``size_bytes`` are the sums
+    over its replicas, each None if it is unknown for one of them. If the storage does not answer,
+    ``partitions``, ``lag`` and ``size_bytes`` are None.
     """
 
     storage: str
@@ -111,7 +116,7 @@ class WatchedStorage:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """All that is wrong with one process, in one line."""
+    """All problems of one process, in one line of text: ``trouble``."""
 
     process: str
     trouble: str
@@ -132,7 +137,10 @@ class WatchedCluster:
 def render_sample(
     first: Sample, before: Sample | None, now: Sample, names: LocalNames = NO_NAMES
 ) -> Rendering:
-    """Return the result for ``now``: rates since ``before``, recoveries since ``first``."""
+    """Return the rendering of ``now``: rates since ``before``, recoveries since ``first``.
+
+    ``before`` is None if there is no earlier sample; then all rates are unknown.
+    """
     partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
     servers = tuple(_server(now, server, partitions, names) for server in sorted(now.servers))
     storages = tuple(_storage(now, storage) for storage in sorted(now.storages))
@@ -164,16 +172,16 @@ def _troubles(
     for server in servers:
         if server.problem is not None:
             yield Trouble(f"server {server.id}", server.problem)
-    # By storage, then by trouble: the partitions of its replicas that have this trouble.
+    # By storage and trouble, the partitions whose replicas at the storage have the trouble.
     unhealthy: dict[str, dict[str, list[int]]] = {}
     for partition in partitions:
         for replica in partition.replicas:
             if replica.trouble:
                 by_trouble = unhealthy.setdefault(replica.storage, {})
                 by_trouble.setdefault(replica.trouble, []).append(partition.partition)
-    silent = {s.storage: s.problem for s in storages if s.problem is not None}
-    for storage in sorted({*unhealthy, *silent}):
-        texts = [silent[storage]] if storage in silent else []
+    problem_of_silent = {s.storage: s.problem for s in storages if s.problem is not None}
+    for storage in sorted({*unhealthy, *problem_of_silent}):
+        texts = [problem_of_silent[storage]] if storage in problem_of_silent else []
         for trouble, partition_ids in unhealthy.get(storage, {}).items():
             texts.append(f"{trouble}: {format_partitions(partition_ids)}")
         yield Trouble(storage, "; ".join(text for text in texts if text))
@@ -213,7 +221,7 @@ def _partition(
         now.session(partition),
         now.mark(partition),
         transactions_per_second,
-        _members_text(replicas),
+        _in_session_text(replicas),
         _greatest_lag(replicas),
         sessions_since(first, now, partition),
         replicas,
@@ -257,7 +265,7 @@ def _storage(now: Sample, storage: str) -> WatchedStorage:
 
 
 def _available(now: Sample, partition: int, storage: str) -> bool | None:
-    """Return `WatchedReplica.available` of a replica."""
+    """Return `WatchedReplica.available` of the replica of ``partition`` at ``storage``."""
     report = now.storages.get(storage)
     if report is None or report.problem is not None:
         return None
@@ -266,7 +274,7 @@ def _available(now: Sample, partition: int, storage: str) -> bool | None:
 
 
 def _damaged(now: Sample, partition: int, storage: str) -> int | None:
-    """Return `WatchedReplica.damaged_records` of a replica."""
+    """Return `WatchedReplica.damaged_records` of the replica of ``partition`` at ``storage``."""
     report = now.storages.get(storage)
     if report is None or report.problem is not None:
         return None
@@ -274,12 +282,14 @@ def _damaged(now: Sample, partition: int, storage: str) -> int | None:
 
 
 def _greatest_lag(replicas: Replicas) -> int | None:
-    """Return `WatchedPartition.greatest_lag`."""
+    """Return `WatchedPartition.greatest_lag` of a partition with these ``replicas``."""
     known = [replica.lag for replica in replicas if replica.lag is not None]
-    return max(known, default=0) if len(known) == len(replicas) else None
+    if len(known) < len(replicas):
+        return None
+    return max(known, default=0)
 
 
-def _members_text(replicas: Replicas) -> str:
+def _in_session_text(replicas: Replicas) -> str:
     """Return how many of ``replicas`` are in their session, as a text: ``2 of 3``."""
     return f"{sum(r.in_session for r in replicas)} of {len(replicas)}"
 
@@ -295,7 +305,7 @@ def _summary(cluster: WatchedCluster) -> Rows:
     cells = [
         (
             _or_unknown(cluster.transactions_per_second),
-            _members_text(tuple(r for p in cluster.partitions for r in p.replicas)),
+            _in_session_text(tuple(r for p in cluster.partitions for r in p.replicas)),
             cluster.recoveries,
             num_silent,
         )
