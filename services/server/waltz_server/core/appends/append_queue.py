@@ -13,9 +13,9 @@ waits, first come first served. A waiting append delays only appends of its own 
 that want the same locks.
 
 A batch waits like one append that wants all the locks of its appends. Then each of its appends is
-granted or refused, all at one instant, as the protocol promises (spec/wire.md). So an append with
-free locks also waits for the locks of the others. Appends of one batch never refuse each other
-(transcripts/clients/batches_and_locks.txt).
+granted or refused, all at one instant, as the protocol promises (spec/wire.md section 9). So an
+append with free locks also waits for the locks of the others. Appends of one batch never refuse
+each other (transcripts/clients/batches_and_locks.txt).
 """
 
 from __future__ import annotations
