@@ -62,7 +62,7 @@ STORAGE_BUGS = (
     Planted(
         "a record with a bad checksum is accepted",
         Package.STORAGE,
-        "if not valid:\n    break\n",
+        "if not is_valid:\n    break\n",
         "",
         "A torn record counts as a whole one.",
         nodes(

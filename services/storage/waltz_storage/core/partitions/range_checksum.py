@@ -1,6 +1,7 @@
 """Pure. The checksum of a range of records, to compare replicas (spec/wire.md section 11).
 
 The checksum is computed in slices, so that other requests to the partition are done in between.
+`shell.admin_handler` calls `RangeChecksum.advance` for each slice.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ RANGE_LIMIT_BYTES = 16 << 20
 """An answer covers at most this many bytes of records, or its first record, if that is larger."""
 
 _SLICE_BYTES = 1 << 20
+"""How many bytes one call of `RangeChecksum.advance` reads at most, unless one record is larger."""
 
 
 class RangeChecksum:
@@ -49,11 +51,11 @@ class RangeChecksum:
             self._size += scanned.size
             self._value = scanned.checksum
         # A scan without a record has reached the end of the log.
-        if fits and scanned.count and self._next_id <= request.last_id:
-            return None
-        return self._answer()
+        is_complete = not fits or not scanned.count or self._next_id > request.last_id
+        return self._answer() if is_complete else None
 
     def _answer(self) -> RangeChecksumResponse:
+        """Return the answer for the records that were read so far."""
         request = self._request
         return RangeChecksumResponse(
             request.seq_num,
