@@ -283,7 +283,7 @@ class WalCommits:
                     flush()
             self.transactions += 1
             self.logged.complete()
-            self._lag.transaction_complete()
+            self._lag.note_transaction()
             self._last_durable = units[-1].number
             for unit in units:
                 unit.file_state.settle(self._last_durable)
@@ -321,7 +321,7 @@ class WalCommits:
             # A checkpoint begins only when the header of the last one is durable.
             self._flush_header()
             flushes = self.logged.begin_checkpoint()
-            self._lag.checkpoint_begun()
+            self._lag.note_checkpoint_begin()
             with self._unlocked():
                 for flush in flushes:
                     flush()
@@ -329,7 +329,7 @@ class WalCommits:
             with self._unlocked():
                 flush_position()
             self.logged.end_checkpoint()
-            self._lag.checkpoint_ended()
+            self._lag.note_checkpoint_end()
         finally:
             self._checkpointing = False
             self._changed.notify_all()

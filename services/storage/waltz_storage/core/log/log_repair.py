@@ -383,8 +383,7 @@ def _range_checksum(records: Sequence[bytes]) -> int:
 
 def _record_checksum(record: bytes) -> int:
     """Return the record checksum of a record in disk form."""
-    checksum: int = CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0]
-    return checksum
+    return int(CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0])
 
 
 def _read_exactly(data: ByteSource, offset: int, length: int) -> bytes | None:
