@@ -84,7 +84,7 @@ class RecordsDamaged(PartitionDamaged):
     def _advice(self, partition: int) -> str:
         return (
             "its other records are served; waltz storage recover HOST:PORT "
-            f"{partition}, with HOST:PORT of this storage, copies these from another replica"
+            f"{partition}, with HOST:PORT of this storage, copies the damaged ones from another replica"
         )
 
 

@@ -76,7 +76,7 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
                 key = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
         except Damage:
             continue
-        # Without this test, the key would be zeros if the header of the file is only in the log.
+        # A key of zeros is none: the header of this file is only in the log so far.
         if key.int != 0:
             return key
     return None

@@ -53,10 +53,10 @@ class StartOutcome:
             return f"need the write-ahead log: {self.refused}"
         if self.refused is not None:
             return f"refuse the partition: {self.refused}"
-        exception = ""
+        without_damaged = ""
         if self.damaged:
-            exception = f" without the damaged records {', '.join(map(str, self.damaged))}"
-        return f"serve it{exception}; the next id is {self.next_id}"
+            without_damaged = f" without the damaged records {', '.join(map(str, self.damaged))}"
+        return f"serve it{without_damaged}; the next id is {self.next_id}"
 
 
 def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:

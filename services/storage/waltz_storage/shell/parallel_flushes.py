@@ -17,7 +17,7 @@ from waltz_storage.core.engine.rounds import RoundPart
 class ParallelFlushes:
     """Implements `rounds.RoundWriter`.
 
-    ``executor`` does all flushes of a round except the last one, which the caller of `commit` does.
+    ``executor`` does all flushes of a round except the last one, which `commit` does itself.
     """
 
     def __init__(self, executor: Executor) -> None:

@@ -58,9 +58,9 @@ class PeerComparison:
         self._pass_offset = pass_offset
         self._bucket = TokenBucket(bytes_per_second, _BURST_BYTES, clock())
         self._unreachable: dict[str, str] = {}
-        """The storages that did not answer after the present pass, each with the reason.
+        """The storages that did not answer in the present call of `compare`, each with the reason.
 
-        They are not queried again: each query could take its whole time limit."""
+        They are not queried again in this call: each query could take its whole time limit."""
 
     async def compare(self, passes: int) -> None:
         """Compare the partitions that are due after the pass number ``passes``."""

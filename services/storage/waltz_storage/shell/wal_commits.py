@@ -6,8 +6,7 @@ The other threads wait. Changes that are queued meanwhile belong to the next tra
 flush serves all threads that waited for it.
 
 The changes of one call of `WalCommits.queue` are a *unit*, which is never divided between two
-transactions. A transaction is *complete* when it is durable and applied to its files. Touches
-threads, and the disk through `LoggedFiles`.
+transactions. Touches threads, and the disk through `LoggedFiles`.
 """
 
 from __future__ import annotations

@@ -33,12 +33,13 @@ def cut_offset(segments: LogSegments, last_id: int) -> int:
 
     The last record that stays may be damaged. The log must not be cut before it: the vote has
     counted this replica as one that has this record. If the log became shorter and the server died,
-    the next vote could miss a committed record. The damaged record stays, but a later start must
-    find where it ends. The next record, which would show that, is removed by the cut. Two cases:
+    the next vote could miss a committed record. The damaged record may only stay if a later start
+    can find where it ends. The next record, which would show that, is removed by the cut. There are
+    two cases:
 
-    * Its id and its length are intact, and the index confirms the length. The record is kept
-      (`test_truncation_to_a_damaged_record_keeps_it`). A start finds its end by its length. The
-      flushed mark confirms the end: the cut gives the mark the checksum that is stored there.
+    * The id and the length of the damaged record are intact, and the index confirms the length.
+      Then the record stays (`test_truncation_to_a_damaged_record_keeps_it`). A start finds its end
+      by its length. The flushed mark confirms that: it has the checksum that is stored at this end.
     * Otherwise a later start would refuse the partition, and the replica would not count in votes
       any more. So the truncation is refused, and the replica still counts.
     """

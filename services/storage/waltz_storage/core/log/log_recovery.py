@@ -95,7 +95,7 @@ def recover_segment(
             last_clean = min(claimed_last, known.local_low_water_mark)
     # Besides `last_clean`, the known log or the next segment says how far the segment must reach.
     must_reach = known.must_reach if next_first_id is None else next_first_id - 1
-    # An invalid record up to the larger of the two is damage. After that, it is the torn tail.
+    # An invalid record up to the larger of the two is damage; one after that is the torn tail.
     must_have = max(last_clean, must_reach)
     if first_id <= must_have and plan.next_id <= must_have:
         continued = scan_past_damage(

@@ -104,8 +104,9 @@ def segment_name(first_id: int) -> str:
 class SegmentEncoder:
     """Converts records from wire form to the bytes to write at the end of one segment.
 
-    ``parts`` are the bytes to write at byte ``start`` of the data file, and ``offset`` is the byte
-    after them. ``offsets`` has the position of each record, from ``first_id`` to ``next_id`` - 1.
+    ``parts`` are the bytes to write at byte ``start`` of the data file: for each record, its bytes
+    and then its record checksum. ``offset`` is the position after them. ``offsets`` has the
+    position of each record, from ``first_id`` to ``next_id`` - 1.
     Once the encoder is ``full``, the segment exceeds its ``threshold`` in bytes, and later records
     go to the next segment.
     """

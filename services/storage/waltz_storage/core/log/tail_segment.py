@@ -275,7 +275,7 @@ def _rewrite(file: DiskFile, start: int, end: int) -> None:
 def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:
     """Replace the entries of scanned records, one interval at a time (see `write_checkpoint`).
 
-    Often only the entries show where damaged records begin and end. So if there are damaged
+    The entries may be all that shows where damaged records begin and end. So if there are damaged
     records, no entry is removed before it is written again. A crash then leaves each entry as it
     was, or right (`test_start_with_damage_that_is_interrupted_can_be_repeated`).
     """

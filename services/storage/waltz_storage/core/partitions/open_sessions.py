@@ -32,9 +32,9 @@ class OpenSessions:
     def unattended(self, infos: Mapping[int, PartitionInfo]) -> list[int]:
         """Return the partitions whose replicas should take part in a session, but do not.
 
-        ``infos`` has the persisted state of each assigned partition. A replica need not take part
-        if it was never in a session, because it has no server yet. Neither if one of its switches
-        is off: an administrator or an offline copy has turned it off.
+        ``infos`` has the persisted state of each open partition. Two kinds of replicas need not
+        take part: those that were never in a session, which have no server yet, and those with a
+        switch that is off, which an administrator or an offline copy has turned off.
         """
         # Pairs of a partition and the id of a session that an open connection uses.
         used: set[tuple[int, int]] = set()

@@ -1,8 +1,8 @@
 """Pure. From which peer the storage takes its own damaged records.
 
 The peers of a replica are the other replicas of its partition. The storage does not know its own
-name in ZooKeeper, so it may find itself among the peers. That does no harm: as every peer, it
-reports its damaged records, and a peer is no source for records that are damaged there.
+name in ZooKeeper, so it may find itself among the peers. That does no harm: it reports its damaged
+records to itself, too, and a peer is no source for the records that it reports as damaged.
 """
 
 from __future__ import annotations

@@ -329,9 +329,8 @@ class RegionFiles:
     def _open_file(self, file: FileName) -> Buffer:
         """Open a file; create it if it is missing.
 
-        During a replay, a file may be missing because a later operation has removed it, which was
-        applied before the crash. If the file was lost instead, the opening of its partition detects
-        that.
+        During a replay, a file may be missing because a later operation in the log has removed it
+        before the crash. If the file was lost instead, the opening of its partition detects that.
         """
         disk, directory, path = self._place(file)
         with changing(f"opening of {path}"):

@@ -71,7 +71,7 @@ class Ring:
         return (end.sequence - begin.sequence) * self.count + end.block - begin.block
 
     def free(self, oldest: TransactionId, following: TransactionId) -> int:
-        """Return how many blocks the next transaction may have, which gets the id ``following``.
+        """Return how many blocks the next transaction, with the id ``following``, may have.
 
         ``oldest`` is the oldest transaction that is still needed. One block always stays unused.
         Otherwise the position after a full ring would be the position of its oldest transaction.

@@ -277,7 +277,10 @@ def _apply_all(
 def _transactions(
     header: WalHeader, reader: BlockReader, end: TransactionId
 ) -> Iterator[Transaction]:
-    """Yield the transactions from the checkpoint to ``end``, the end by the first reading."""
+    """Yield the transactions from the checkpoint to ``end``, which the first reading has found.
+
+    Raises OSError.
+    """
     if header.checkpoint == end:
         return
     for transaction in scan_transactions(header, reader.read_block):

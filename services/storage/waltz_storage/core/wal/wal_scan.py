@@ -7,8 +7,8 @@ since. If damage were taken for the end of the log, acknowledged transactions wo
 
 The rule: a transaction is written only when the one before it is durable. So if a valid transaction
 follows an invalid one, the invalid one was durable, and the log is damaged. If no valid one
-follows, the invalid one is the last transaction. It is taken for torn: a crash has interrupted its
-writing, and it was never acknowledged.
+follows, the invalid one is the last transaction, and it is taken for *torn*: a crash has
+interrupted its writing, and it was never acknowledged.
 """
 
 from __future__ import annotations

@@ -160,9 +160,9 @@ class WalWriter:
     def advance(self, checkpoint: TransactionId) -> None:
         """Write a header with a new checkpoint; the next `flush` makes it durable.
 
-        All files that transactions before ``checkpoint`` changed must be flushed. So must be the
-        position in the catalogue, which must be at least ``checkpoint``: a start compares both (see
-        `catalogue`). Raises DiskFailed.
+        All files that transactions before ``checkpoint`` changed must be flushed. The position in
+        the catalogue must be flushed, too, and be at least ``checkpoint``: a start compares both
+        (see `catalogue`). Raises DiskFailed.
         """
         assert self._header == self._durable_header, "one header is written at a time"
         assert checkpoint <= self._following, "a checkpoint passes only complete transactions"
