@@ -83,8 +83,8 @@ class RecordsDamaged(PartitionDamaged):
 
     def _advice(self, partition: int) -> str:
         return (
-            "its other records are served; waltz storage recover HOST:PORT "
-            f"{partition}, with HOST:PORT of this storage, copies the damaged ones from another replica"
+            f"its other records are served; waltz storage recover HOST:PORT {partition}, with "
+            "HOST:PORT of this storage, copies the damaged ones from another replica"
         )
 
 

@@ -222,8 +222,8 @@ def _begins_after(
     if ends is not None:
         return ends
     if end is not None:
-        # If the id of the record is damaged, a start does not use its length. Here the length may be
-        # used, because a whole record at the end of the search must confirm it.
+        # If the id of the record is damaged, a start does not use its length. Here the length may
+        # be used, because a whole record at the end of the search must confirm it.
         later_ends = ends_before_valid(data, index, first_id, damaged_id + 1, end)
         if later_ends is not None:
             return [end, *later_ends]

@@ -138,12 +138,12 @@ class AdminHandler:
         opened again: requests to unassign and to assign a partition can follow each other before
         the first of them is executed.
         """
-        findings, opened = self._scrubber.findings, self._directory.partitions
-        before = {partition: opened.get(partition) for partition in partitions}
+        findings, open_partitions = self._scrubber.findings, self._directory.partitions
+        before = {partition: open_partitions.get(partition) for partition in partitions}
 
         def reply(answer: object) -> None:
             for partition in partitions:
-                open_partition = opened.get(partition)
+                open_partition = open_partitions.get(partition)
                 if open_partition is None:
                     findings.forget(partition)
                 elif open_partition is not before[partition]:
@@ -177,9 +177,9 @@ class AdminHandler:
 
         def job() -> list[Answer]:
             try:
-                opened = self._directory.partition(partition)
+                open_partition = self._directory.partition(partition)
                 # The message has the checksum as a signed number of 32 bits.
-                checks = opened.repair(request.records, request.checksum & 0xFFFF_FFFF)
+                checks = open_partition.repair(request.records, request.checksum & 0xFFFF_FFFF)
             except RequestRefused as refused:
                 failure = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
                 return [(origin.reply, failure)]
@@ -247,8 +247,10 @@ class AdminHandler:
         def steps() -> Steps[list[Answer]]:
             answer: admin.Response
             try:
-                opened = self._directory.partition(request.partition)
-                records = yield from opened.record_steps(request.first_id, request.max_records)
+                open_partition = self._directory.partition(request.partition)
+                records = yield from open_partition.record_steps(
+                    request.first_id, request.max_records
+                )
                 answer = admin.RecordListResponse(request.seq_num, request.partition, records)
             except RequestRefused as refused:
                 answer = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))

@@ -72,8 +72,8 @@ def storage_metrics(
 
     def partitions() -> dict[int, OpenPartition]:
         # Copied in one step, because other threads open and close partitions.
-        opened = dict(storage.directory.partitions)
-        return {number: OpenPartition(core, storage) for number, core in opened.items()}
+        open_partitions = dict(storage.directory.partitions)
+        return {number: OpenPartition(core, storage) for number, core in open_partitions.items()}
 
     return ProcessMetrics(METRICS, storage, clock, partitions)
 

@@ -65,12 +65,12 @@ class PeerComparison:
     async def compare(self, passes: int) -> None:
         """Compare the partitions that are due after the pass number ``passes``."""
         # Copied in one step, because other threads open and close partitions.
-        opened = dict(self._directory.partitions)
-        self._differences.keep(opened)
+        open_partitions = dict(self._directory.partitions)
+        self._differences.keep(open_partitions)
         # The slice sizes of the partitions that have records.
         slice_sizes = {
             number: slice_size(each.log.size_bytes, each.log.max_id + 1)
-            for number, each in sorted(opened.items())
+            for number, each in sorted(open_partitions.items())
             if each.log.max_id >= 0
         }
         if not slice_sizes:

@@ -143,8 +143,8 @@ class Scrubbing:
     def _sizes(self) -> dict[int, int]:
         """Return the bytes in the log of each open partition."""
         # Copied in one step, because other threads open and close partitions.
-        opened = dict(self._directory.partitions)
-        return {number: partition.log.size_bytes for number, partition in opened.items()}
+        open_partitions = dict(self._directory.partitions)
+        return {number: partition.log.size_bytes for number, partition in open_partitions.items()}
 
 
 def _check_steps(

@@ -192,14 +192,14 @@ class Engine:
         that the records survive a loss of power (planted bug "append answered before it is
         flushed").
         """
-        opened, appends = part.partition, part.appends
+        open_partition, appends = part.partition, part.appends
         outcomes = part.log.complete(part.staged)
         answers = append_answers([append.request for append in appends], outcomes)
         for append, refused in zip(appends, outcomes, strict=True):
             if refused is None:
-                opened.count_append(append.request.records.count, now - append.arrived)
+                open_partition.count_append(append.request.records.count, now - append.arrived)
         replies = [append.reply for append in appends]
-        return Done(list(zip(replies, answers, strict=True)), LaneFreed(opened.partition))
+        return Done(list(zip(replies, answers, strict=True)), LaneFreed(open_partition.partition))
 
     def run_task(self, task: LaneTask) -> Done:
         """Do a task; raises DiskFailed."""
@@ -232,9 +232,9 @@ class Engine:
             # waiting jobs are done. So waiting appends of an older session are refused. Otherwise
             # they could be written after the new session has read the end of this log
             # (`test_waiting_append_is_refused_when_newer_session_arrives`).
-            opened = self.directory.partitions.get(partition)
-            if opened is not None:
-                opened.raise_fence(job.request)
+            open_partition = self.directory.partitions.get(partition)
+            if open_partition is not None:
+                open_partition.raise_fence(job.request)
         return lane
 
     def _begin_next(self, lane: _Lane, ready: Ready) -> None:
@@ -295,23 +295,23 @@ class Engine:
                 break
             lane.jobs.popleft()
             try:
-                opened = self.directory.partition(job.request.partition)
-                opened.admit(job.request, job.version)
+                open_partition = self.directory.partition(job.request.partition)
+                open_partition.admit(job.request, job.version)
                 admitted.append(job)
             except RequestRefused as refused:
                 ready.answers.append((job.reply, failure(job.request, refused)))
         if admitted:
             lane.is_busy = True
-            opened = self.directory.partition(admitted[0].request.partition)
-            staged = opened.log.stage([append.request.records for append in admitted])
-            ready.parts.append(RoundPart(opened, admitted, staged))
+            open_partition = self.directory.partition(admitted[0].request.partition)
+            staged = open_partition.log.stage([append.request.records for append in admitted])
+            ready.parts.append(RoundPart(open_partition, admitted, staged))
 
     def _answer_steps(self, job: RequestJob) -> Steps[list[Answer]]:
         """Answer a request that only reads records, in steps."""
         answer: storage.Response
         try:
-            opened = self.directory.partition(job.request.partition)
-            answer = yield from opened.read_steps(job.request, job.version)
+            open_partition = self.directory.partition(job.request.partition)
+            answer = yield from open_partition.read_steps(job.request, job.version)
         except RequestRefused as refused:
             answer = failure(job.request, refused)
         return [(job.reply, answer)]
@@ -319,7 +319,7 @@ class Engine:
     def _response(self, job: RequestJob) -> storage.Response:
         """Execute a request that is neither an append nor a read; return its answer."""
         try:
-            opened = self.directory.partition(job.request.partition)
-            return opened.handle(job.request, job.version)
+            open_partition = self.directory.partition(job.request.partition)
+            return open_partition.handle(job.request, job.version)
         except RequestRefused as refused:
             return failure(job.request, refused)

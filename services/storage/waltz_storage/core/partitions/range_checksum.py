@@ -33,7 +33,7 @@ class RangeChecksum:
         self._checksum = 0
         """The CRC-32 of these bytes, unsigned."""
 
-    def advance(self, opened: StoragePartition) -> RangeChecksumResponse | None:
+    def advance(self, partition: StoragePartition) -> RangeChecksumResponse | None:
         """Read the next slice; return the answer after the last slice, else None.
 
         Raises RequestRefused.
@@ -44,7 +44,7 @@ class RangeChecksum:
         remaining_bytes = RANGE_LIMIT_BYTES - self._size
         max_records = request.last_id + 1 - self._next_id
         max_bytes = min(_SLICE_BYTES, remaining_bytes)
-        scanned = opened.scan(self._next_id, max_records, max_bytes, self._checksum)
+        scanned = partition.scan(self._next_id, max_records, max_bytes, self._checksum)
         # A scan reads its first record whatever its size. If this record is larger than the rest of
         # the limit, it counts only if it is the first one of the answer.
         fits = scanned.size <= remaining_bytes or not self._size

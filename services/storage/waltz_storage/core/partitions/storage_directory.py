@@ -177,10 +177,10 @@ class StorageDirectory:
 
     def partition(self, partition: int) -> StoragePartition:
         """Return an open partition; raises RequestRefused."""
-        opened = self._partitions.get(partition)
-        if opened is None:
+        open_partition = self._partitions.get(partition)
+        if open_partition is None:
             raise self._refused.get(partition) or NotAssigned(partition)
-        return opened
+        return open_partition
 
     def info(self, partition: int) -> PartitionInfo:
         """Return a partition's persisted info; raises UnknownPartition, PartitionDamaged."""
@@ -226,16 +226,16 @@ class StorageDirectory:
     def _state(self, partition: int) -> PartitionState:
         """Return the state of an assigned partition whose control entry is not damaged."""
         info = self._control.info(partition)
-        opened = self._partitions.get(partition)
+        open_partition = self._partitions.get(partition)
         return PartitionState(
             partition,
             info.session_id,
             info.low_water_mark,
             info.local_low_water_mark,
-            opened.log.max_id if opened is not None else NO_TRANSACTION,
-            opened.log.size_bytes if opened is not None else 0,
-            info.readable and opened is not None,
-            info.writable and opened is not None,
+            open_partition.log.max_id if open_partition is not None else NO_TRANSACTION,
+            open_partition.log.size_bytes if open_partition is not None else 0,
+            info.readable and open_partition is not None,
+            info.writable and open_partition is not None,
         )
 
     def assign(self, partition: int) -> None:
@@ -271,12 +271,12 @@ class StorageDirectory:
             if delete_files and remove_log(self._disk, self._identity(partition)):
                 return
             raise UnknownPartition(f"partition {partition} is not assigned")
-        opened = self._partitions.pop(partition, None)
+        open_partition = self._partitions.pop(partition, None)
         self._refused.pop(partition, None)
-        if opened is not None and delete_files:
-            opened.log.remove()
-        elif opened is not None:
-            opened.log.close()
+        if open_partition is not None and delete_files:
+            open_partition.log.remove()
+        elif open_partition is not None:
+            open_partition.log.close()
         elif delete_files:
             remove_log(self._disk, self._identity(partition))
 

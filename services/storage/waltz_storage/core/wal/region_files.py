@@ -268,8 +268,8 @@ class RegionFiles:
 
     def release(self) -> None:
         """Close all files without changing them."""
-        opened = [buffer.file for buffer in self._open.values()]
-        for file in (*self._retired, *opened, self._catalogue_file):
+        open_files = [buffer.file for buffer in self._open.values()]
+        for file in (*self._retired, *open_files, self._catalogue_file):
             file.close()
         self._retired.clear()
         self._open.clear()
@@ -315,9 +315,9 @@ class RegionFiles:
             assert buffer is not None, "the row is present"
             buffer.cut(row.length)
         else:
-            opened = self._open.pop(region, None)
-            if opened is not None:
-                self._retired.append(opened.file)
+            buffer_of_removed = self._open.pop(region, None)
+            if buffer_of_removed is not None:
+                self._retired.append(buffer_of_removed.file)
             self._dirty.discard(region)
             disk, _, path = self._place(row.file)
             if disk.exists(path):
@@ -337,10 +337,10 @@ class RegionFiles:
             is_missing = not disk.exists(path)
             if not disk.exists(directory):
                 disk.make_directory(directory)
-            opened = disk.create(path)
+            open_file = disk.create(path)
             if is_missing:
                 self._note_names(file)
-            return _buffer_of(file, opened)
+            return _buffer_of(file, open_file)
 
     def _note_names(self, file: FileName) -> None:
         """Note that the name of a file, or of its directory, may not be durable."""
@@ -358,8 +358,9 @@ class RegionFiles:
         return self._data, directory, path
 
 
-def _buffer_of(file: FileName, opened: DiskFile) -> Buffer:
-    return RunBuffer(opened) if file.kind in _SUFFIXES else ImageBuffer(opened)
+def _buffer_of(file: FileName, open_file: DiskFile) -> Buffer:
+    """Return the buffer for a file of this kind: segment files grow at their ends."""
+    return RunBuffer(open_file) if file.kind in _SUFFIXES else ImageBuffer(open_file)
 
 
 def _flush_of(file: DiskFile) -> Flush:
