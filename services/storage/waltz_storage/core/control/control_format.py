@@ -263,8 +263,8 @@ def _stamped(flags: int, sequence: int) -> int:
 def _unstamped(raw: int, sequence: int) -> int:
     """Return the flags of ``raw``, written in update ``sequence``.
 
-    The flag "only one of the two switches is on" is removed unless its stamp fits ``sequence`` and
-    no other flag contradicts it.
+    The flag "only one of the two switches is on" stays only if its stamp fits ``sequence`` and no
+    other flag contradicts it.
     """
     flags = raw & _LOW_16_BITS
     stamp_fits = (raw >> _STAMP_SHIFT) == (sequence & _LOW_16_BITS)

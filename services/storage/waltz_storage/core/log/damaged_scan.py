@@ -46,9 +46,9 @@ def scan_past_damage(
 
     An invalid record up to ``must_have`` is damage; an invalid record after it is a torn write. A
     ``sealed`` segment is not the last one of its log, and ``must_have`` is its last record. In the
-    last segment, ``must_have`` is the last record that is known to be durable: by the flushed mark
-    ``flushed`` (None if that is not known), or by the index and the local low-water mark, if these
-    reach further.
+    last segment, ``must_have`` is the last record that is known to be durable. The flushed mark
+    shows it, or the index and the local low-water mark, if these reach further. ``flushed`` is the
+    flushed mark, None if it is not known.
 
     Return the plan of the whole segment, with all damaged records. Return None if the place of one
     of them is not certain, or if there are more than `MOST_DAMAGED`. Raises OSError.

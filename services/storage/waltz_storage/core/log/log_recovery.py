@@ -64,13 +64,16 @@ def recover_segment(
 ) -> SegmentPlan:
     """Find the last record of a segment; return the plan for its files.
 
-    ``next_first_id`` is the first id of the next segment, None for the last segment of the log. The
-    scan begins at the last record that the index and the local low-water mark show to be known
-    clean, as in Waltz 0.13.2, so that a start does not read all records of the log. In the last
-    segment, the index entries before that record are checked, too: a loss of power during a
-    truncation can leave an index file of its former length with zeros in the middle
-    (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`). Raises OSError, and Damage, whose
-    offset is in the data file, if the segment cannot be opened.
+    ``known`` is what is known about the log. ``next_first_id`` is the first id of the next segment,
+    None for the last segment of the log.
+
+    A start does not read all records of the log. The scan begins at the last record that the index
+    and the local low-water mark show to be known clean, as in Waltz 0.13.2. In the last segment,
+    the index entries before that record are checked, too. A loss of power during a truncation can
+    leave an index file of its former length with zeros in the middle
+    (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
+
+    Raises OSError, and Damage, whose offset is in the data file, if the segment is to be refused.
     """
     # The last id that the index file has an entry for.
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1

@@ -84,9 +84,10 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
     """Create an empty segment, and make its files and their names durable.
 
     The data file gets its name last, when its header is on disk. So a crash leaves at most an index
-    file without entries and a data file with the suffix of new files, never a data file without a
-    header (planted bug "new segment whose name is not durable", `test_storage_crash`). Raises
-    DiskFailed, or NoSpace after it has removed the files that it created.
+    file without entries, and a data file that still has the suffix of new files. It never leaves a
+    data file without a header (planted bug "new segment whose name is not durable",
+    `test_storage_crash`). Raises DiskFailed, or NoSpace after it has removed the files that it
+    created.
     """
     data_path = identity.path(first_id, DATA_SUFFIX)
     index_path = identity.path(first_id, INDEX_SUFFIX)

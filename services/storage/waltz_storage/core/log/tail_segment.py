@@ -187,7 +187,7 @@ class TailSegment:
     def offsets(self, transaction_id: int, count: int) -> array[int]:
         """Return where ``count`` records begin, and where the last of them ends; raises Damage."""
         number = transaction_id - self.first_id
-        # The entry of the record after them is the end of the last one, so one more is read.
+        # The last record ends where the record after it begins, so one more entry is needed.
         stop = number + count + 1
         # The older entries are in the file, the newer ones in memory.
         entries = array("q")

@@ -33,8 +33,10 @@ class OpenSessions:
         """Return the partitions whose replicas should take part in a session, but do not.
 
         ``infos`` has the persisted state of each open partition. Two kinds of replicas need not
-        take part: those that were never in a session, which have no server yet, and those with a
-        switch that is off, which an administrator or an offline copy has turned off.
+        take part in a session:
+
+        * A replica that was never in a session: it has no server yet.
+        * A replica with a switch that is off: an administrator or an offline copy has set it.
         """
         # Pairs of a partition and the id of a session that an open connection uses.
         used: set[tuple[int, int]] = set()

@@ -118,7 +118,7 @@ def replay_log(
 
     ``progress`` is called from time to time while transactions are applied. ``refuse`` gets the
     Checks of direct data that were durable and do not match their checksum. It must refuse their
-    partitions durably before it returns: afterwards, nothing in the log shows the damage, and a
+    partitions durably before it returns. Afterwards, nothing in the log shows the damage, and a
     later start would take the data for an interrupted write and cut them off.
 
     Raises HeaderDamaged, WalDamaged, VolumesDiffer and CatalogueDamaged before a file of a region

@@ -220,7 +220,7 @@ def remove_log_files(disk: Disk, home: Disk) -> None:
     """Remove the log in ``home`` and the catalogue of the plain directory ``disk``, durably.
 
     The catalogue is removed first, because a catalogue without a log would show that the log is
-    lost. The pair files are removed, too, first the one in the directory of the log: after a crash
+    lost. The pair files are removed, too, first the one in the directory of the log. After a crash
     in between, that directory belongs to no storage, and a new start may use it (see
     `log_directory`). Raises OSError, DiskFailed.
     """
