@@ -164,6 +164,7 @@ class EngineThread:
                 with self._lock:
                     inputs, self._inputs = self._inputs, []
                 self._perform(self.engine.step(inputs))
+                # A part that was committed on this thread has freed its lane: step again.
                 if not self._inputs:
                     break
         except Exception as error:

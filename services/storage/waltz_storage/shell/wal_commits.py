@@ -302,10 +302,10 @@ class WalCommits:
     def _take_units(self) -> list[_Unit]:
         """Remove the first units from the queue, as many as one transaction has space for."""
         units: list[_Unit] = []
-        room = self.logged.writer.most_bytes
-        while self._queue and self._queue[0].size <= room:
+        free_bytes = self.logged.writer.most_bytes
+        while self._queue and self._queue[0].size <= free_bytes:
             units.append(self._queue.popleft())
-            room -= units[-1].size
+            free_bytes -= units[-1].size
         assert units, "a commit has something to write"
         return units
 

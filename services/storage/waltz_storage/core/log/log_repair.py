@@ -110,9 +110,9 @@ def plan_repair(
             f"{_listed(first_id, records.count)} are not in the log, which ends with record "
             f"{end.last_id}"
         )
-    wrong = records.mismatch(first_id)
-    if wrong is not None:
-        raise RequestRefused(f"record {wrong} of the peer fails its checksum: nothing is repaired")
+    bad_id = records.mismatch(first_id)
+    if bad_id is not None:
+        raise RequestRefused(f"record {bad_id} of the peer fails its checksum: nothing is repaired")
     pieces = _in_disk_form(records)
     if _range_checksum(pieces) != checksum:
         raise RequestRefused(

@@ -64,6 +64,7 @@ def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: Transac
     The file gets its name when its content is durable. Raises DiskFailed, or NoSpace after it has
     removed what it has written.
     """
+    # A new catalogue says where its first position is written.
     offset, position_row = Catalogue().move_position(position)
     raw = bytearray(FIRST_REGION * ROW_BYTES)
     raw[offset : offset + len(position_row)] = position_row

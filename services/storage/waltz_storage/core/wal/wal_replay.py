@@ -136,9 +136,9 @@ def replay_log(
         survey.transactions -= 1
         survey.blocks -= last.blocks
         last = None
+    # A dropped transaction is not noted: its rows would be in memory and never on the disk.
     if last is not None:
         survey.note(last)
-    # A dropped transaction must not be noted: its rows would be in memory and never on the disk.
     _complete_rows(files, survey)
     _check_position(header, end, files)
     if last is not None:
