@@ -110,8 +110,7 @@ class PartitionUnopened(RequestRefused):
     """This process cannot open the files of a partition, but they are not damaged.
 
     ``file`` is relative to the storage directory. ``why`` is the reason. ``advice`` says what an
-    administrator does against the reason, and ``then`` how the partition is opened again after
-    that.
+    administrator must do first, and ``then`` how to open the partition after that.
     """
 
     def __init__(

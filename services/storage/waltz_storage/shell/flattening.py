@@ -132,10 +132,11 @@ def _check_log_is_named(directories: Directories) -> None:
 
 
 def _check_nothing_lost(disk: Disk, data: Path, meta: Path | None) -> None:
-    """Raise DirectoryRefused if the log is lost or damaged; call this if it shows no key.
+    """Raise DirectoryRefused if the log is lost or damaged.
 
-    Then only the control file shows a key, and nothing shows whether that is the key of the cluster
-    or the inverted key, which says that the segments need the log. The log is lost in two cases:
+    Call this if neither the log nor a segment shows the key of the cluster. Then nothing shows
+    whether the key in the control file is that key, or the inverted key, which says that the
+    segments need the log. The log is lost in two cases:
 
     * A partition is assigned. The headers of its files have the key, but no file on the disk shows
       it. So the headers are in a log that is lost. A damaged entry (a text) may be that of an
