@@ -127,8 +127,9 @@ LEAK_BUGS = (
     Planted(
         "a storage stops below its tasks",
         Package.STORAGE,
-        "if self._stopping and self.engine.idle and not self._inputs and not self._committing:\n",
-        "if self._stopping and not self._inputs and not self._committing:\n",
+        "if self._stopping and self.engine.idle and not self._inputs "
+        "and not self._is_committing:\n",
+        "if self._stopping and not self._inputs and not self._is_committing:\n",
         "A task uses files that are closed, and its answer is lost.",
         nodes(
             "unit/storage/test_storage_engine_thread.py::test_stopping_engine_thread_completes_submitted_jobs"

@@ -137,7 +137,7 @@ LIFECYCLE_BUGS = (
     Planted(
         "a round begins during another one",
         Package.STORAGE,
-        "while not self._committing and not self._failed.is_set():",
+        "while not self._is_committing and not self._failed.is_set():",
         "while not self._failed.is_set():",
         "Rounds are small, and each append costs a flush.",
         nodes(_ENGINE + "test_round_gets_everything_that_arrives_during_the_round_before"),

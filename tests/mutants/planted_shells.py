@@ -245,8 +245,8 @@ SHELL_BUGS = (
     Planted(
         "the first of several flushes makes a round durable",
         Package.STORAGE,
-        "last = self._left == 0\n",
-        "last = self._left <= 1\n",
+        "is_last = self._remaining == 0\n",
+        "is_last = self._remaining <= 1\n",
         "An append is acknowledged before its index is flushed.",
         nodes(
             "unit/storage/test_storage_engine.py::test_round_part_is_durable_after_all_its_flushes"
@@ -265,8 +265,8 @@ SHELL_BUGS = (
     Planted(
         "a storage reads on while requests wait",
         Package.STORAGE,
-        "if pause and not self._paused:\n",
-        "if pause and self._paused:\n",
+        "if must_pause and not self._is_paused:\n",
+        "if must_pause and self._is_paused:\n",
         "Requests fill the memory of the storage.",
         nodes(
             "unit/storage/test_storage_connections.py::test_connection_with_too_many_requests_is_not_read_until_they_are_answered"
@@ -275,7 +275,7 @@ SHELL_BUGS = (
     Planted(
         "a storage never reads a paused connection again",
         Package.STORAGE,
-        "elif self._paused and not pause:\n    connection.resume_reading()\n",
+        "elif self._is_paused and not must_pause:\n    connection.resume_reading()\n",
         "",
         "A server whose requests waited gets no answers.",
         nodes(

@@ -62,7 +62,7 @@ STORAGE_BUGS = (
     Planted(
         "a record with a bad checksum is accepted",
         Package.STORAGE,
-        "if not valid:\n    break\n",
+        "if not is_valid:\n    break\n",
         "",
         "A torn record counts as a whole one.",
         nodes(
@@ -192,7 +192,7 @@ STORAGE_BUGS = (
     Planted(
         "start replaces the mark of a damaged last record",
         Package.STORAGE,
-        "if self.max_id == flushed.last_id in transaction_ids:\n",
+        "if self.max_id == flushed.last_id and self.max_id in transaction_ids:\n",
         "if False:\n",
         "The record cannot be repaired, because the mark has its wrong checksum.",
         nodes(
@@ -264,7 +264,7 @@ STORAGE_BUGS = (
     Planted(
         "damaged records of a start are not reported",
         Package.STORAGE,
-        "damaged = [each for plan in plans for each in plan.damaged]\n",
+        "damaged = [transaction_id for plan in plans for transaction_id in plan.damaged]\n",
         "damaged = list[int]()\n",
         "Nothing repairs the records until the scrubber has read the whole log.",
         nodes(

@@ -193,7 +193,7 @@ WAIT_BUGS = (
     Planted(
         "durable writes of one file overlap",
         Package.STORAGE,
-        "with self._flushing:\n",
+        "with self._flush_lock:\n",
         "if True:\n",
         "A flush succeeds although the write that it had to flush is lost.",
         nodes(_MARKS + "test_flushes_of_one_file_wait_for_each_other[True]"),

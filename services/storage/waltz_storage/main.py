@@ -1,4 +1,7 @@
-"""The command ``waltz-storage``: it reads the settings and runs one node until a signal comes."""
+"""The command ``waltz-storage``: it reads the settings and runs one node until a signal comes.
+
+`shell.node` has the node, and `waltz.runtime.service` what all commands of processes share.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,12 @@ async def _run(node: StorageNode) -> None:
 
     After the start, a disk failure ends the process at once (see `shell.environment`).
     """
-    await node.start(await learn_cluster(node.config))
+    cluster = await learn_cluster(node.config)
+    await node.start(cluster)
     async with node.http() as http_port:
         report_ports("storage", {**node.ports(), "http": http_port}, node.config.ports_file)
-        await asyncio.Event().wait()
+        never = asyncio.Event()
+        await never.wait()
 
 
 SERVICE = Service(
@@ -46,7 +51,7 @@ SERVICE = Service(
     "files, which Waltz 0.13.2 can then open.",
     StorageConfig,
     serve,
-    (DirectoryRefused, DiskFailed, NoSpace),
+    expected=(DirectoryRefused, DiskFailed, NoSpace),
 )
 
 

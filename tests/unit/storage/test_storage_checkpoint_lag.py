@@ -22,9 +22,9 @@ def test_lag_without_a_transaction_is_zero() -> None:
 def test_lag_is_the_age_of_the_oldest_transaction() -> None:
     clock = Clock()
     lag = CheckpointLag(clock)
-    lag.transaction_complete()
+    lag.note_transaction()
     clock.now += 2
-    lag.transaction_complete()
+    lag.note_transaction()
     clock.now += 1
     assert lag.seconds == 3.0
 
@@ -32,24 +32,24 @@ def test_lag_is_the_age_of_the_oldest_transaction() -> None:
 def test_lag_after_a_checkpoint_of_all_transactions_is_zero() -> None:
     clock = Clock()
     lag = CheckpointLag(clock)
-    lag.transaction_complete()
-    lag.checkpoint_begun()
+    lag.note_transaction()
+    lag.note_checkpoint_begin()
     clock.now += 1
     assert lag.seconds == 1.0
-    lag.checkpoint_ended()
+    lag.note_checkpoint_end()
     assert lag.seconds == 0.0
 
 
 def test_lag_after_a_checkpoint_counts_from_the_first_transaction_during_it() -> None:
     clock = Clock()
     lag = CheckpointLag(clock)
-    lag.transaction_complete()
-    lag.checkpoint_begun()
+    lag.note_transaction()
+    lag.note_checkpoint_begin()
     clock.now += 1
-    lag.transaction_complete()
+    lag.note_transaction()
     clock.now += 1
-    lag.transaction_complete()
-    lag.checkpoint_ended()
+    lag.note_transaction()
+    lag.note_checkpoint_end()
     clock.now += 5
     assert lag.seconds == 6.0
 
@@ -57,9 +57,9 @@ def test_lag_after_a_checkpoint_counts_from_the_first_transaction_during_it() ->
 def test_lag_begins_with_the_first_transaction_if_the_log_was_empty_at_the_checkpoint() -> None:
     clock = Clock()
     lag = CheckpointLag(clock)
-    lag.checkpoint_begun()
-    lag.transaction_complete()
+    lag.note_checkpoint_begin()
+    lag.note_transaction()
     clock.now += 4
     assert lag.seconds == 4.0
-    lag.checkpoint_ended()
+    lag.note_checkpoint_end()
     assert lag.seconds == 4.0

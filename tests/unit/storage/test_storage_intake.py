@@ -53,7 +53,7 @@ def test_requests_begin_in_order_while_the_bound_is_not_reached(scene: Scene) ->
     scene.add("c")
     assert scene.begun == ["a", "b"], "the second one exceeds the bound"
     assert not scene.connection.reading
-    scene.intake.done(FULL - 1)
+    scene.intake.note_answer(FULL - 1)
     assert scene.begun == ["a", "b", "c"]
     assert scene.connection.reading
 
@@ -63,9 +63,9 @@ def test_read_that_waits_for_reads_begins_when_one_of_them_is_answered(scene: Sc
     scene.add("r2", "a")
     assert scene.begun == ["r1", "a"]
     assert scene.connection.reading, "few reads wait"
-    scene.intake.done(1)
+    scene.intake.note_answer(1)
     assert scene.begun == ["r1", "a"]
-    scene.intake.read_done(FULL)
+    scene.intake.note_read_answer(FULL)
     assert scene.begun == ["r1", "a", "r2"]
 
 
@@ -81,7 +81,7 @@ def test_congested_connection_begins_nothing_and_is_not_read(scene: Scene) -> No
     scene.add("r1", weight=FULL)
     scene.add("r2")
     scene.connection.congested = True
-    scene.intake.read_done(FULL)
+    scene.intake.note_read_answer(FULL)
     assert scene.begun == ["r1"]
     assert not scene.connection.reading
     scene.add("a")
@@ -98,8 +98,8 @@ def test_closed_connection_begins_none_of_its_waiting_requests(scene: Scene) -> 
     scene.connection.closed = True
     scene.intake.proceed()
     scene.connection.closed = False
-    scene.intake.read_done(FULL)
-    scene.intake.done(FULL)
+    scene.intake.note_read_answer(FULL)
+    scene.intake.note_answer(FULL)
     scene.intake.proceed()
     assert scene.begun == ["r1", "a"]
 
@@ -115,7 +115,7 @@ def test_requests_answered_at_once_begin_in_order() -> None:
         assert active == 1, "requests begin within the call that begins others"
         for each in requests:
             begun.append(each)
-            intake.done(FULL)
+            intake.note_answer(FULL)
         active -= 1
 
     intake: RequestIntake[str] = RequestIntake(begin)

@@ -7,6 +7,21 @@ the shell must do.
 Some docstrings name a *planted bug*: a change of the code, in tests/mutants, that the tests find.
 The planted bug shows the failure that a line of the code prevents.
 
+Terms of this package (docs/concepts.md explains sessions and marks in context):
+
+* *record*: a transaction in a log, with a header and checksums. Its id is the transaction id.
+* *store session*, or session: the right of one server to write the replicas of a partition. It
+  begins with a *recovery*: the server reads the state of each replica, and a *vote* over these
+  states decides which records are committed. Longer logs are then truncated, shorter ones filled.
+* *low-water mark*: the last record that was committed when the session began. The *local low-water
+  mark* is the last record that this log had then.
+* *flushed mark*: the last record of a log that was flushed.
+* *torn*: a write that a crash has interrupted is torn: only a part of it is on the disk.
+* *damaged*: a record that was flushed, and that is invalid or unreadable now.
+* *peer*: another storage that has a replica of the same partition.
+
+Modules:
+
 * `log`: the records of one partition, in segment files
 * `control`: sessions, marks and switches of all partitions, in the control file
 * `wal`: the write-ahead log for the changes of all segment files, used by the engine ``wal``

@@ -9,7 +9,7 @@ from waltz_storage.core.scrub.findings import IdRange
 
 
 def change_text(request: admin.Message) -> str | None:
-    """Return what ``request`` changes, None if it is not a request for a change."""
+    """Return what ``request`` asks the storage to change, None if it changes nothing."""
     match request:
         case admin.PartitionAssignmentRequest(_, partitions, assigned=True):
             return f"assign {_listed(partitions)}"
@@ -19,7 +19,7 @@ def change_text(request: admin.Message) -> str | None:
         case admin.PartitionAvailableRequest(_, partitions, on):
             return f"switch {'on' if on else 'off'} reads and writes of {_listed(partitions)}"
         case admin.PartitionSwitchRequest(_, partitions, which, on):
-            kind = {admin.Switch.READ: "reads", admin.Switch.WRITE: "writes"}[which]
+            kind = "reads" if which is admin.Switch.READ else "writes"
             return f"switch {'on' if on else 'off'} {kind} of {_listed(partitions)}"
         case admin.RepairRecordsRequest(_, partition, _, records):
             if not records.count:
@@ -34,10 +34,10 @@ def change_text(request: admin.Message) -> str | None:
 
 
 def outcome_text(answer: admin.Response | None) -> str:
-    """Return the outcome of a request for a change by its answer.
+    """Return the outcome of a request for a change, as its ``answer`` shows it.
 
-    ``answer`` is None if the storage refused the request, and the request's version has no answer
-    that says so.
+    ``answer`` is None if the storage has refused the request and sends no answer: version 0 of the
+    protocol has no answer that says so.
     """
     match answer:
         case None:

@@ -33,10 +33,11 @@ class DiskFile(Protocol):
         """Take the lock of `one_flush`, write and flush; raises NoSpace, DiskFailed."""
 
     def one_flush(self) -> AbstractContextManager[object]:
-        """Return the lock under which a thread flushes a file that other threads flush, too.
+        """Return the lock of this file under which a thread flushes it, if several threads do.
 
-        If a write is lost, the operating system reports that to only one of several concurrent
-        flushes. The other flushes would report success for data that are not on disk.
+        Without the lock, flushes could run at the same time. If a write is lost, the operating
+        system reports that to only one of them. The other flushes would report success for data
+        that are not on disk.
         """
 
     def allocate(self, start: int, end: int) -> None:
@@ -58,14 +59,17 @@ class DiskFile(Protocol):
         """
 
     def close(self) -> None:
-        """Close the file; any use after that is an error."""
+        """Close the file. It must not be used after that."""
 
 
 class Disk(Protocol):
     """A directory of the storage: that of the partitions, or a separate one."""
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or directory of this name exists; raises OSError if unknown."""
+        """Return whether a file or directory of this name exists.
+
+        Raises OSError if the operating system cannot say.
+        """
 
     def names(self, directory: str) -> list[str]:
         """Return the names of a directory's entries, in no particular order; raises OSError."""

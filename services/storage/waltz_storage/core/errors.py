@@ -15,8 +15,8 @@ from typing import ClassVar
 class RequestRefused(Exception):
     """A request is refused.
 
-    The first records of a refused append may be in the log: see `StagedAppend` of
-    `waltz_storage.core.log.partition_log`.
+    If the request is an append, its first records may be in the log all the same: see
+    `StagedAppend` of `waltz_storage.core.log.partition_log`.
     """
 
     peer_class: ClassVar[str] = "com.wepay.waltz.storage.exception.StorageException"
@@ -51,7 +51,7 @@ class UnknownRequest(RequestRefused):
 class NoSpace(RequestRefused):
     """The disk is full. No older record is lost.
 
-    Of a refused append whose records go to two segments, the records in the first one are kept.
+    If the records of a refused append go to two segments, those in the first segment are kept.
     """
 
 
@@ -62,8 +62,8 @@ class PartitionDamaged(RequestRefused):
     """
 
     def __init__(self, partition: int, file: str, offset: int, what: str) -> None:
-        found = f"partition {partition} is damaged: {what} ({file} at offset {offset})"
-        super().__init__(f"{found}; {self._advice(partition)}")
+        problem = f"partition {partition} is damaged: {what} ({file} at offset {offset})"
+        super().__init__(f"{problem}; {self._advice(partition)}")
         self.partition = partition
         self.file = file
         self.offset = offset
@@ -83,17 +83,20 @@ class RecordsDamaged(PartitionDamaged):
 
     def _advice(self, partition: int) -> str:
         return (
-            "its other records are served; waltz storage recover HOST:PORT "
-            f"{partition}, with HOST:PORT of this storage, copies these from another replica"
+            f"its other records are served; waltz storage recover HOST:PORT {partition}, with "
+            "HOST:PORT of this storage, copies the damaged ones from another replica"
         )
 
 
 class TruncationRefused(RecordsDamaged):
     """A truncation has found damage where it would cut the log. The log is not changed.
 
-    The replica takes part in no store session, because each one begins with this truncation. It
-    counts in votes, so `waltz storage recover` leaves it to the servers; and its damaged record is
-    above its local low-water mark, so it is not repaired. The replica must be replaced.
+    The replica takes part in no store session, because each session begins with this truncation.
+    It must be replaced, because neither way of repair works:
+
+    * `waltz storage recover` leaves a replica that counts in votes to the servers, and this replica
+      counts.
+    * A damaged record is repaired only up to the local low-water mark, and this one is above.
     """
 
     def _advice(self, partition: int) -> str:
@@ -106,7 +109,8 @@ class TruncationRefused(RecordsDamaged):
 class PartitionUnopened(RequestRefused):
     """This process cannot open the files of a partition, but they are not damaged.
 
-    ``file`` is relative to the storage directory.
+    ``file`` is relative to the storage directory. ``why`` is the reason. ``advice`` says what an
+    administrator must do first, and ``then`` how to open the partition after that.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Read the files of a stopped storage, and never change them.
+"""Read the files of a stopped storage, and never change them. Used by ``waltz disk``.
 
 * `places`: finds what a path names, and whether a storage is running there
 * `completeness`: finds out whether segments need a write-ahead log

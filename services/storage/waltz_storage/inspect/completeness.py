@@ -1,8 +1,8 @@
 """Find out whether segments are complete without a write-ahead log. Reads files, writes none.
 
 While a storage with the engine ``wal`` runs, and after a crash, the last records are only in its
-log. A reader of the segments alone would report fewer records than the storage has, or zeros in
-their place, and would not notice that.
+write-ahead log. A reader of the segments alone would report fewer records than the storage has, or
+zeros in their place, without noticing it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
     home = root if log is None else log
     if (home / WAL_FILE).exists():
         with suppress(CannotInspect):
-            # If the segments are complete without the log, its damage does not matter.
+            # A damaged log gives no key. The damage itself does not matter if the segments are
+            # complete without the log.
             return read_wal_key(home)
     # The log may be in a directory that was not named. Each segment has the key, too.
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
@@ -75,7 +76,7 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
                 key = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
         except Damage:
             continue
-        # A key of zeros: the header of the file is only in the log so far.
+        # A key of zeros is none: the header of this file is only in the log so far.
         if key.int != 0:
             return key
     return None

@@ -50,7 +50,7 @@ class ControlContent:
         return entry.info if isinstance(entry, ControlEntry) else None
 
     def known_log(self, partition: int) -> KnownLog:
-        """Return what is known about the log of a partition whose entry is not damaged."""
+        """Return what is known about the log of a partition, whose entry must not be damaged."""
         entry = self.entries[partition]
         assert isinstance(entry, ControlEntry)
         return known_log(entry.info, current_end(self.marks, partition, entry.checksum))

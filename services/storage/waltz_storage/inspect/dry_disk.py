@@ -32,7 +32,11 @@ class ReadOnlyFile:
         Raises OSError.
         """
         parts = []
-        while length > 0 and (data := os.pread(self._fd, length, offset)):
+        while length > 0:
+            # One call may return fewer bytes than the file has; it returns none at the end.
+            data = os.pread(self._fd, length, offset)
+            if not data:
+                break
             parts.append(data)
             offset, length = offset + len(data), length - len(data)
         return b"".join(parts)
@@ -75,7 +79,8 @@ class Change:
             return ChangeKind.CREATE
         if self.size_after is None:
             return ChangeKind.REMOVE
-        # The start of a partition changes only data files and index files.
+        # The start of a partition changes only data files and index files. So this is an index
+        # file.
         if not self.path.endswith(DATA_SUFFIX):
             return ChangeKind.REBUILD_INDEX
         return ChangeKind.CUT if self.size_after < self.size_before else ChangeKind.REWRITE
@@ -90,7 +95,9 @@ class DryDisk:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._files: dict[str, _Content] = {}
+        """The files that were used so far, by path."""
         self._directories: set[str] = set()
+        """The directories that were created in memory."""
 
     def changes(self) -> list[Change]:
         """Return the changes of all files that would change, sorted by path."""
@@ -105,7 +112,7 @@ class DryDisk:
         return path in self._directories or _exists(self._root / path)
 
     def names(self, directory: str) -> list[str]:
-        """Return the names of a directory's entries."""
+        """Return the names of a directory's entries. Raises OSError."""
         names = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
         for path, content in self._files.items():
             parent, _, name = path.rpartition("/")
@@ -197,24 +204,26 @@ class _Content:
 
     def write(self, offset: int, data: bytes) -> None:
         """Write ``data`` at ``offset``; zeros fill a gap before it."""
-        # Recovery writes existing bytes again. Such a write changes nothing and needs no memory.
-        if self.read(offset, len(data)) != data:
-            if self._changed is None:
-                self.replace(self.read(0, self.size))
-            assert self._changed is not None
-            self._changed.extend(bytes(max(0, offset - self.size)))
-            self._changed[offset : offset + len(data)] = data
-            self.size = len(self._changed)
+        if self.read(offset, len(data)) == data:
+            # Recovery writes existing bytes again. Such a write changes nothing and needs no
+            # memory.
+            return
+        if self._changed is None:
+            self.replace(self.read(0, self.size))
+        assert self._changed is not None
+        self._changed.extend(bytes(max(0, offset - self.size)))
+        self._changed[offset : offset + len(data)] = data
+        self.size = len(self._changed)
 
     def truncate(self, size: int) -> None:
         """Give the content exactly ``size`` bytes; new bytes are zeros."""
         if size > self.size or self._changed is not None:
             self.replace(self.read(0, size).ljust(size, b"\0"))
-        # The file on the disk stays as it is: reads of it end at this size.
+        # Otherwise the content is that of the file on the disk: `read` ends at this size.
         self.size = size
 
     def replace(self, content: bytes) -> None:
-        """Replace the whole content, also of a file that does not exist."""
+        """Replace the whole content; the file exists afterwards."""
         self._changed = bytearray(content)
         self.size, self.exists = len(content), True
 
@@ -236,7 +245,7 @@ class _Content:
 
 
 class _DryFile:
-    """An open file of a `DryDisk`."""
+    """An open file of a `DryDisk`; implements `waltz_storage.core.disk.DiskFile`."""
 
     def __init__(self, content: _Content) -> None:
         self._content = content

@@ -104,7 +104,7 @@ def segments(root: Path, partition: int) -> list[int]:
 
 
 def segments_at(place: Place) -> Iterator[tuple[int, int]]:
-    """Yield the partition and first id of every segment that a path includes."""
+    """Yield the partition and the first id of every segment that ``place`` includes."""
     for partition in place.partitions:
         if place.first_id is not None:
             yield partition, place.first_id

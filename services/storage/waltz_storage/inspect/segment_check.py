@@ -2,7 +2,8 @@
 
 A start of the storage reads only the records that may be torn, and stops at the first invalid one.
 The check in this module reads every record. After damage it searches for the next whole record. So
-it distinguishes one flipped bit from a log that was cut off.
+it distinguishes one flipped bit from a log that was cut off. A record is *whole* if its id, its
+length and its checksum are right.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A flaw of a transaction's record or index entry, at byte ``offset`` of the data file."""
+    """A flaw of a record or of its index entry; ``what`` says what is wrong.
+
+    ``offset`` is a byte in the data file: where the record begins, or should begin.
+    """
 
     transaction_id: int
     offset: int
@@ -82,6 +86,7 @@ class ReadAheadSource:
         self._source = source
         self._size = source.size()
         self._start = 0
+        """The offset in the source at which the window begins."""
         self._window = b""
 
     def size(self) -> int:
@@ -90,11 +95,11 @@ class ReadAheadSource:
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to ``length`` bytes at ``offset``; fewer only at the end of the source."""
-        start = offset - self._start
-        if start < 0 or start + length > len(self._window):
+        position = offset - self._start
+        if position < 0 or position + length > len(self._window):
             self._window = self._source.read(offset, max(length, _WINDOW_BYTES))
-            self._start, start = offset, 0
-        return self._window[start : start + length]
+            self._start, position = offset, 0
+        return self._window[position : position + length]
 
 
 def read_record(data: ByteSource, offset: int, transaction_id: int) -> FileRecord:
@@ -178,9 +183,10 @@ def _walk(data: ByteSource, index: ByteSource, first_id: int) -> Iterator[FileRe
             begins = _begins_after(data, index, first_id, transaction_id, offset)
             if begins is None:
                 return
-            damaged, begin = [offset, *begins[:-1]], begins[-1]
+            # All but the last one of these positions are those of more damaged records.
+            damaged, whole_begin = [offset, *begins[:-1]], begins[-1]
             yield from _damaged(data, transaction_id, damaged)
-            whole = read_record(data, begin, transaction_id + len(damaged))
+            whole = read_record(data, whole_begin, transaction_id + len(damaged))
         yield whole
         transaction_id, offset = whole.record.transaction_id + 1, whole.end
 
@@ -189,6 +195,7 @@ def _damaged(data: ByteSource, first_damaged: int, begins: Sequence[int]) -> Ite
     """Yield the flaws of consecutive damaged records, which begin at ``begins``."""
     for transaction_id, begin in enumerate(begins, first_damaged):
         if transaction_id > first_damaged and begin <= begins[0]:
+            # The position is that of a wrong index entry: no record is read there.
             what = f"the index has the record {transaction_id} at byte {begin}"
             yield Flaw(transaction_id, begins[0], what)
             continue
@@ -203,8 +210,9 @@ def _begins_after(
 ) -> Sequence[int] | None:
     """Return where the records after the damaged one at ``offset`` begin, up to a whole record.
 
-    The last of them is whole, and those before it are damaged, too. None if no whole record is
-    found. The lengths of the damaged records, or else the index, tell where later records begin.
+    The last of these records is whole, and those before it are damaged, too. Return None if no
+    whole record is found. The lengths of the damaged records show where the next ones begin, or
+    else the index does; a position from the index may be wrong.
     """
     length = _length(data, offset)
     end = None if length is None else offset + RECORD_OVERHEAD_BYTES + length
@@ -214,14 +222,14 @@ def _begins_after(
     if ends is not None:
         return ends
     if end is not None:
-        # A start does not use the length of a record whose id is damaged. A reader may: the length
-        # is right if a whole record follows in the end.
+        # If the id of the record is damaged, a start does not use its length. Here the length may
+        # be used, because a whole record at the end of the search must confirm it.
         later_ends = ends_before_valid(data, index, first_id, damaged_id + 1, end)
         if later_ends is not None:
             return [end, *later_ends]
     later_entries = _entries(index, damaged_id + 1 - first_id)
     for number, begin in enumerate(later_entries):
-        # A damaged index entry may be negative or point backwards: it is not read.
+        # A damaged index entry may be negative or point backwards: nothing is read there.
         if begin > offset and _is_whole(data, begin, damaged_id + 1 + number):
             return later_entries[: number + 1]
     return None

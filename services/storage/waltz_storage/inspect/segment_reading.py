@@ -52,7 +52,7 @@ def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentRep
                 return replace(report, flaws=(missing, *report.flaws))
             return check_segment(ReadAheadSource(data), index, first_id)
     except OSError as problem:
-        # Only a failed open sets the filename: a failed read may be one of either file.
+        # The error names a file only if an opening failed. A read may have failed in either file.
         failed = problem.filename or f"{path} or its index"
         raise CannotInspect(f"cannot read {failed}: {problem.strerror}") from problem
 
@@ -77,9 +77,9 @@ class Gap:
 def read_partition(place: Place, partition: int) -> Iterator[FileRecord | Gap]:
     """Yield the records of a partition in order, and a gap where records are damaged or missing.
 
-    A torn record at the end of the last segment is not a gap. Raises CannotInspect, OSError.
+    If ``place`` is a segment, only this segment is read. A torn record at the end of the last
+    segment is not a gap. Raises CannotInspect, OSError.
     """
-    # If the path names one segment (``first_id``), only that segment is read.
     if place.first_id is None:
         first_ids, next_id = segments(place.root, partition), 0
     else:
@@ -88,7 +88,8 @@ def read_partition(place: Place, partition: int) -> Iterator[FileRecord | Gap]:
         path = segment_path(place.root, partition, first_id)
         if first_id != next_id:
             yield Gap(f"transactions from {next_id} on are missing before {path.name}")
-        # Raise CannotInspect if the header is damaged: the file may be of another log.
+        # The header is not used. This raises CannotInspect if the header is damaged: the file may
+        # be of another log.
         read_segment_header(place.root, partition, first_id)
         with ExitStack() as stack:
             data = ReadAheadSource(stack.enter_context(ReadOnlyFile(path)))

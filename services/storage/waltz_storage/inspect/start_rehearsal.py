@@ -1,6 +1,7 @@
 """Find the changes that a start of a stopped storage would make. Reads files, writes none.
 
-The code of the storage opens each log, on a `DryDisk` that keeps all changes in memory.
+The code of the storage itself opens each log, but on a `DryDisk`, which keeps all changes in
+memory.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class StartOutcome:
 
     ``refused`` is the reason if the storage would refuse the partition, otherwise None. If it would
     serve the partition, the next record gets the id ``next_id``, and the records ``damaged`` are
-    not served. The files of a refused partition get few ``changes``: the remains of an interrupted
-    creation are removed, and the end of an older copy is cut (see `open_log`).
+    not served. ``next_id`` is None for a refused partition. The files of a refused partition get
+    only two kinds of ``changes``: the remains of an interrupted creation are removed, and the end
+    of an older copy is cut (see `open_log`).
 
     If ``needs_log``, a start with the engine ``wal`` would first replay the write-ahead log, which
     the rehearsal does not do. Then ``refused`` says that the segments are not complete.
@@ -51,10 +53,10 @@ class StartOutcome:
             return f"need the write-ahead log: {self.refused}"
         if self.refused is not None:
             return f"refuse the partition: {self.refused}"
-        without = ""
+        without_damaged = ""
         if self.damaged:
-            without = f" without the damaged records {', '.join(map(str, self.damaged))}"
-        return f"serve it{without}; the next id is {self.next_id}"
+            without_damaged = f" without the damaged records {', '.join(map(str, self.damaged))}"
+        return f"serve it{without_damaged}; the next id is {self.next_id}"
 
 
 def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:
@@ -89,7 +91,7 @@ def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
         needs_log = isinstance(problem, NeedsLog)
         outcome = StartOutcome(str(problem), None, needs_log=needs_log)
         return dict.fromkeys(place.partitions, outcome)
-    # A damaged entry, which is a text, may be that of an assigned partition.
+    # A damaged entry (a text) may be that of an assigned partition, so it is included.
     return {
         partition: try_start(place.root, partition, control)
         for partition, entry in control.entries.items()

@@ -26,9 +26,9 @@ from waltz_storage.inspect.places import CannotInspect
 class WalContent:
     """The header of a log, its first transactions since the checkpoint, and how it ends.
 
-    ``num_transactions`` is how many transactions the log has, ``transactions`` has the first ones.
-    If a transaction is damaged, or the file is too short, both end there, and ``end`` is a text
-    that says what is wrong.
+    ``transactions`` has the first ones, and ``num_transactions`` is how many there are in all. If a
+    transaction is damaged, or the file is too short, both cover only the transactions before, and
+    ``end`` is a text that says what is wrong.
     """
 
     header: WalHeader
@@ -66,8 +66,8 @@ def read_wal_key(root: Path) -> uuid.UUID:
 def is_wal_empty(root: Path) -> bool:
     """Return whether the log in ``root`` is undamaged and has no transaction.
 
-    If the log has a transaction, nothing after the first one is read. Otherwise all free blocks are
-    read: a valid transaction in them would show damage. Raises CannotInspect.
+    If the log begins with a transaction, no more is read. Otherwise all free blocks are read: a
+    valid transaction in them would show damage. Raises CannotInspect.
     """
     with _scanning(root) as (_, scan):
         try:
@@ -78,9 +78,9 @@ def is_wal_empty(root: Path) -> bool:
 
 @contextmanager
 def _scanning(root: Path) -> Iterator[tuple[WalHeader, Iterator[Transaction | LogEnd]]]:
-    """Yield the header of the log in ``root``, and its transactions; see `_scan`.
+    """Open the log in ``root``; yield its header, and the iterator of `_scan`.
 
-    Raises CannotInspect if the header is damaged, or the file cannot be read.
+    Raises CannotInspect if the header is damaged or the file cannot be read, also during the scan.
     """
     path = root / WAL_FILE
     try:

@@ -1,13 +1,18 @@
 """Handle the requests of the admin port: assignments, status, records (spec/wire.md section 7).
 
 The engine has a *lane* for each partition, which does the jobs of the partition one after the other
-(see `core.engine.engine`). A request becomes one job in the lane of each of its partitions, and is
-answered when all its jobs are done. A checksum of a range takes several jobs, one after the other;
-a list of records is a read in steps. A request for the state of all partitions, or for the
-damaged records, is answered at once. A repair of records also changes which records the scrubber
-knows to be damaged. Version 0 of the protocol has no answer to a request that cannot be done at
-all, such as a request for a partition that does not exist; version 1 has one.
-Touches the disk through the storage directory, and a lock.
+(see `core.engine.engine`). How a request is handled depends on its kind:
+
+* Most requests become one job in the lane of each of their partitions, and are answered when all
+  these jobs are done.
+* A checksum of a range takes several jobs, one after the other.
+* A list of records is a read in steps.
+* A request for the state of all partitions, or for the damaged records, is answered at once.
+* A repair of records also changes which records the scrubber knows to be damaged.
+
+Version 0 of the protocol has no answer to a request that cannot be done at all, such as a request
+for a partition that does not exist; version 1 has one. Touches the disk through the storage
+directory, and a lock.
 """
 
 from __future__ import annotations
@@ -128,16 +133,17 @@ class AdminHandler:
     def _noting_openings(self, partitions: Sequence[int], origin: _Origin) -> _Origin:
         """Return ``origin`` with a reply that first notes the damage in the changed partitions.
 
-        A log that was opened has found its damaged records; those of a closed log are forgotten.
-        A log that is open before and after the change may be another one: requests to unassign and
-        to assign a partition can follow each other before the first of them is executed.
+        The opening of a log finds damaged records, which are noted. Those of a closed log are
+        forgotten. If a log is open before and after the change, it may still have been closed and
+        opened again: requests to unassign and to assign a partition can follow each other before
+        the first of them is executed.
         """
-        findings, opened = self._scrubber.findings, self._directory.partitions
-        before = {partition: opened.get(partition) for partition in partitions}
+        findings, open_partitions = self._scrubber.findings, self._directory.partitions
+        before = {partition: open_partitions.get(partition) for partition in partitions}
 
         def reply(answer: object) -> None:
             for partition in partitions:
-                open_partition = opened.get(partition)
+                open_partition = open_partitions.get(partition)
                 if open_partition is None:
                     findings.forget(partition)
                 elif open_partition is not before[partition]:
@@ -156,11 +162,11 @@ class AdminHandler:
         return tuple(islice(damaged, _MAX_RANGES))
 
     def _repair(self, request: admin.RepairRecordsRequest, origin: _Origin) -> None:
-        """Repair records in one job, as a change: no read or append is under way meanwhile.
+        """Repair records in one job: no read or append of the partition is under way meanwhile.
 
         Only the thread of the main event loop may use the findings of the scrubber. Answers are
         delivered on that thread. So the job returns the checks of the repaired records as an
-        answer, whose callback notes them and then sends the real answer.
+        answer. The callback of this answer notes the checks and then sends the real answer.
         """
         partition = request.partition
 
@@ -171,9 +177,9 @@ class AdminHandler:
 
         def job() -> list[Answer]:
             try:
-                opened = self._directory.partition(partition)
+                open_partition = self._directory.partition(partition)
                 # The message has the checksum as a signed number of 32 bits.
-                checks = opened.repair(request.records, request.checksum & 0xFFFF_FFFF)
+                checks = open_partition.repair(request.records, request.checksum & 0xFFFF_FFFF)
             except RequestRefused as refused:
                 failure = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
                 return [(origin.reply, failure)]
@@ -202,7 +208,7 @@ class AdminHandler:
     ) -> None:
         """Call ``work`` for each partition, in its lane; answer with the worst result.
 
-        The results from the best to the worst: success, failure, no answer (None).
+        The possible results, from the best to the worst: success, failure, no answer (None).
         """
         results = _Results(len(partitions), origin.reply)
 
@@ -241,8 +247,10 @@ class AdminHandler:
         def steps() -> Steps[list[Answer]]:
             answer: admin.Response
             try:
-                opened = self._directory.partition(request.partition)
-                records = yield from opened.record_steps(request.first_id, request.max_records)
+                open_partition = self._directory.partition(request.partition)
+                records = yield from open_partition.record_steps(
+                    request.first_id, request.max_records
+                )
                 answer = admin.RecordListResponse(request.seq_num, request.partition, records)
             except RequestRefused as refused:
                 answer = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
@@ -288,13 +296,18 @@ class _Results:
         self._lock = threading.Lock()
 
     def add(self, result: admin.Response | None) -> list[Answer]:
-        """Add one result; return the answer if all results are there, else nothing."""
+        """Add one result; return the answer if all results are there, else an empty list."""
         with self._lock:
             self._results.append(result)
-            complete = len(self._results) == self._count
-        return [(self._reply, max(self._results, key=_severity))] if complete else []
+            is_complete = len(self._results) == self._count
+        if not is_complete:
+            return []
+        worst = max(self._results, key=_severity)
+        return [(self._reply, worst)]
 
 
 def _severity(result: admin.Response | None) -> int:
     """Return 0 for a success, 1 for a failure, 2 for no answer."""
-    return 2 if result is None else int(isinstance(result, admin.AdminFailureResponse))
+    if result is None:
+        return 2
+    return 1 if isinstance(result, admin.AdminFailureResponse) else 0

@@ -30,7 +30,7 @@ from waltz_storage.shell.request_intake import RequestIntake, WeightedRequest
 log = logging.getLogger(__name__)
 
 _NO_SESSION = -1
-"""Below every session id."""
+"""A number below every session id."""
 _REFUSED_SECONDS = 10.0
 """How long a connection of a refused peer stays open without a request."""
 
@@ -70,8 +70,8 @@ class ServerConnection(FrameHandler):
     ) -> None:
         """Answer a server.
 
-        ``on_truncation`` is called with a partition, and the last id of its log, after a request to
-        truncate the log.
+        ``submit`` queues requests for the engine. ``on_truncation`` is called with a partition, and
+        the last id of its log, after a request to truncate the log was executed.
         """
         self._cluster = cluster
         self._on_truncation = on_truncation
@@ -96,7 +96,7 @@ class ServerConnection(FrameHandler):
         connection.allow_large_requests(False)
         self._refusal = _check_peer(connection, "storage", self._allowed)
         # The storage is ready only if open connections use the sessions of its replicas. The dict
-        # is registered while it is empty, and read again for each check of readiness.
+        # is empty now; each check of readiness reads what it has then.
         self._open_sessions.add(self._sessions)
 
     def received(self, bodies: list[bytes]) -> None:
@@ -130,13 +130,13 @@ class ServerConnection(FrameHandler):
 
         The engine refuses a message that is not a request.
         """
-        weight, reads = self._weights.of(request, message_bytes), is_read(request)
-        answer = self._answer_read if reads else self._answer
+        weight, only_reads = self._weights.of(request, message_bytes), is_read(request)
+        answer = self._answer_read if only_reads else self._answer
         if isinstance(request, storage.TruncateRequest | storage.TruncateBelowMarkRequest):
             answer = self._answer_truncation
         reply = partial(answer, weight)
         arrival = Arrival(request.partition, RequestJob(request, version, reply))
-        return WeightedRequest(arrival, weight, is_read=reads)
+        return WeightedRequest(arrival, weight, is_read=only_reads)
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
@@ -148,13 +148,13 @@ class ServerConnection(FrameHandler):
         self._intake.proceed()
 
     def _note_session(self, request: storage.Message) -> None:
-        """Store and log the session that this connection uses from now on.
+        """Store and log the session of ``request``, if the request raises the fence.
 
         A request with a wrong session id may block all servers (`fencing.is_possible`). Then the
         log line shows the sender of the request.
         """
-        exists = 0 <= request.partition < self._cluster.num_partitions
-        if exists and raises_fence(cast(storage.Request, request)):
+        partition_exists = 0 <= request.partition < self._cluster.num_partitions
+        if partition_exists and raises_fence(cast(storage.Request, request)):
             self._sessions[request.partition] = request.session_id
             log.info(
                 "partition %d: session %d is used by %s",
@@ -184,13 +184,16 @@ class ServerConnection(FrameHandler):
     def _answer(self, weight: int, answer: storage.Response) -> None:
         """Send the answer to a request other than a read, and let waiting requests begin."""
         self._send(answer)
-        self._intake.done(weight)
+        self._intake.note_answer(weight)
 
     def _answer_read(self, weight: int, answer: storage.Response) -> None:
-        """Send the answer to a read. Its records show how much later reads may need in memory."""
+        """Send the answer to a read, and let waiting requests begin.
+
+        The records in the answer show how much memory later reads may need.
+        """
         self._weights.learn(answer)
         self._send(answer)
-        self._intake.read_done(weight)
+        self._intake.note_read_answer(weight)
 
     def _answer_truncation(self, weight: int, answer: storage.Response) -> None:
         """Report the truncation, then answer the request for it."""
@@ -214,6 +217,12 @@ class AdminConnection(FrameHandler):
         pull: Callable[[admin.PullRecordsRequest, Reply], None],
         allowed: AllowedNames = EVERYONE,
     ) -> None:
+        """Answer an administrator.
+
+        ``handler`` handles all requests but three kinds: those for the cluster and for the metrics,
+        which are answered here, and those to pull records, which ``pull`` begins. ``metrics``
+        returns the metrics as JSON.
+        """
         self._cluster = cluster
         self._handler = handler
         self._metrics = metrics
@@ -245,7 +254,7 @@ class AdminConnection(FrameHandler):
 
     def lost(self, reason: str) -> None:
         """Drop the waiting requests. Requests under way continue; their answers are dropped."""
-        self._intake.proceed()  # as in `ServerConnection.lost`
+        self._intake.proceed()  # It drops the waiting requests, as in `ServerConnection.lost`.
 
     def writable(self) -> None:
         """Begin requests again: the peer has read its answers."""
@@ -305,7 +314,7 @@ class AdminConnection(FrameHandler):
                 connection.close(reason)
             return
         connection.send(*admin.encode_parts(answer, connection.version))
-        self._intake.done(weight)
+        self._intake.note_answer(weight)
 
 
 def _check_peer(connection: FrameConnection, port: str, allowed: AllowedNames) -> str | None:
@@ -318,8 +327,8 @@ def _check_peer(connection: FrameConnection, port: str, allowed: AllowedNames) -
     why = allowed.refusal(connection.peer_certificate)
     if why is not None:
         log.warning("refused a %s connection from %s: %s", port, connection.peer, why)
-        # The first request gets the reason as its answer. A peer without a request must not use up
-        # the connections of the port.
+        # The first request gets the reason as its answer. A peer that sends no request must not use
+        # up the connections of the port.
         asyncio.get_running_loop().call_later(_REFUSED_SECONDS, connection.close, why)
     return why
 

@@ -1,17 +1,22 @@
 """Run the engine on a thread with an event loop of its own, which also serves the port for servers.
 
-A request is decoded, written, flushed and answered on one thread: passing it to another thread and
-its answer back would take longer than the flush of a fast disk. While a disk hangs, this thread
-waits, and servers get no answers. The process still answers administrators and health checks,
-because these use the main event loop.
+A request is decoded, written, flushed and answered on one thread. To pass the request to another
+thread, and the answer back, would take longer than the flush of a fast disk. While a disk hangs,
+this thread waits, and servers get no answers. The process still answers administrators and health
+checks, because these use the main event loop.
 
 A *round* is the appends, of one or more partitions, that are written and flushed together (see
-`core.engine`). A round of one partition stays on the thread of the engine, and so does a short
-round that one flush makes durable. Any other round is written and flushed by another thread, the
-writer, so that the answers of each partition leave as soon as it is durable. A few threads flush
-(see `parallel_flushes`). A few others do tasks (reads, truncations, sessions, assignments). Another
-thread makes the flushed marks durable, which say how far each log is flushed. Touches threads, and
-the disk through the engine.
+`core.engine.rounds`). The threads are:
+
+* The thread of the engine. It also writes and flushes a round of one partition, and a short round
+  that one flush makes durable.
+* The writer. It writes and flushes any other round, so that the answers to the appends of each
+  partition are sent as soon as these are durable.
+* A few threads that flush (see `parallel_flushes`).
+* A few threads for tasks: reads, truncations, sessions, assignments.
+* A thread that makes the flushed marks durable, which say how far each log is flushed.
+
+Touches threads, and the disk through the engine.
 """
 
 from __future__ import annotations
@@ -69,11 +74,11 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._lock = threading.Lock()
         self._inputs: list[EngineInput] = []
-        """The inputs that no step has got, guarded by ``_lock``. While there are any, a turn is
-        running or scheduled, or the writer will schedule one."""
-        self._committing = False
-        """Whether the writer commits a round. No step begins meanwhile, so that one round gets
-        everything that arrives during the flushes of the one before."""
+        """The inputs that no step has taken, guarded by ``_lock``. While there are any, a `_turn`
+        is running or scheduled, or the writer will schedule one."""
+        self._is_committing = False
+        """Whether the writer commits a round. No step begins meanwhile, so that the next round gets
+        everything that arrives during these flushes."""
         self._mailbox = Mailbox(self._wake_loop)
         self._writer = ThreadPoolExecutor(1, "writer")
         self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, "flush")
@@ -105,9 +110,9 @@ class EngineThread:
     def submit(self, inputs: Sequence[EngineInput]) -> None:
         """Queue ``inputs``, from any thread; one step of the engine gets all of them."""
         with self._lock:
-            asleep = not self._inputs
+            must_wake = not self._inputs
             self._inputs += inputs
-        if asleep:
+        if must_wake:
             self._wake_loop(self._turn)
 
     async def stop(self) -> None:
@@ -158,20 +163,21 @@ class EngineThread:
     def _turn(self) -> None:
         """Step the engine with everything that has arrived, unless the writer is busy."""
         try:
-            while not self._committing and not self._failed.is_set():
+            while not self._is_committing and not self._failed.is_set():
                 with self._lock:
                     inputs, self._inputs = self._inputs, []
                 self._perform(self.engine.step(inputs))
+                # A part that was committed on this thread has freed its lane: step again.
                 if not self._inputs:
                     break
         except Exception as error:
             self._give_up(error)
             return
-        if self._stopping and self.engine.idle and not self._inputs and not self._committing:
+        if self._stopping and self.engine.idle and not self._inputs and not self._is_committing:
             self._idle.set()
 
     def _perform(self, ready: Ready) -> None:
-        """Deliver answers, begin tasks, and commit the round: what a step has returned."""
+        """Do what a step has returned: deliver answers, begin tasks, and commit the round."""
         self._deliver(ready.answers)
         for task in ready.tasks:
             self._tasks.submit(self._run_task, task)
@@ -180,11 +186,11 @@ class EngineThread:
         if self._is_short(ready.parts):
             self._round_writer.commit(ready.parts, self._settle)
         else:
-            self._committing = True
+            self._is_committing = True
             self._writer.submit(self._commit, ready.parts)
 
     def _is_short(self, parts: Sequence[RoundPart]) -> bool:
-        """Whether a round has one flush and few bytes.
+        """Return whether a round has one flush and few bytes, or one part.
 
         To pass such a round to the writer, and the answers of its parts back, would take longer
         than its flush on a fast disk.
@@ -203,10 +209,11 @@ class EngineThread:
         except Exception as error:
             self._give_up(error)
         else:
-            self._wake_loop(self._committed)
+            self._wake_loop(self._end_commit)
 
-    def _committed(self) -> None:
-        self._committing = False
+    def _end_commit(self) -> None:
+        """Continue after a round of the writer, on the thread of the engine."""
+        self._is_committing = False
         self._turn()
 
     def _settle(self, part: RoundPart) -> None:
@@ -219,8 +226,9 @@ class EngineThread:
         """Make the flushed marks durable from time to time, while rounds write them."""
         while True:
             self._marks_written.wait()
-            # `_stop` sets `_marks_stopped` before `_marks_written`: to clear the latter after the
-            # check could lose the wake-up of `_stop`, which would then wait forever.
+            # `_stop` sets `_marks_stopped` before `_marks_written`. So this thread clears the
+            # latter before it checks the former. In the other order, it could clear the wake-up of
+            # `_stop` without seeing `_marks_stopped`, and `_stop` would wait forever.
             self._marks_written.clear()
             if self._marks_stopped.is_set():
                 return
@@ -234,7 +242,8 @@ class EngineThread:
     def _run_task(self, task: LaneTask) -> None:
         """Do a task, on a thread for tasks."""
         if self._failed.is_set():
-            # The task waited for a thread. It must not change files whose content is unknown.
+            # The task waited for a thread when the failure happened. It must not change files
+            # whose content is unknown.
             return
         try:
             self._finish(self.engine.run_task(task))
@@ -242,12 +251,13 @@ class EngineThread:
             self._give_up(error)
 
     def _finish(self, done: Done) -> None:
-        """Deliver the answers of finished work, and submit its freed lane for the next step."""
+        """Deliver the answers of finished work, and submit the lane that it has freed."""
         if self._failed.is_set():
             return
         self._deliver(done.answers)
         if self._is_current_thread():
-            # `_turn`, which has called this method, steps again: another turn would take longer.
+            # `_turn` is a caller of this method and steps again. To schedule another turn, as
+            # `submit` does, would take longer.
             with self._lock:
                 self._inputs.append(done.freed)
         else:
@@ -256,9 +266,9 @@ class EngineThread:
     def _deliver(self, answers: list[Answer]) -> None:
         """Call the callbacks of ``answers`` on the event loop of the engine."""
         if self._is_current_thread():
-            # Another thread posts its answers before it submits the lane that it frees. An answer
-            # of the next job of that lane must not overtake them: a server takes the answers to
-            # the appends of a partition in the order of its requests.
+            # Another thread posts its answers before it submits the lane that it frees. They must
+            # be delivered before the answer of the next job of that lane: a server takes the
+            # answers to the appends of a partition in the order of its requests.
             self._mailbox.deliver()
             for reply, answer in answers:
                 reply(answer)
@@ -276,8 +286,8 @@ class EngineThread:
     def _give_up(self, error: BaseException) -> None:
         """Begin no further work, and call ``fail`` for the first error."""
         with self._lock:
-            first = not self._failed.is_set()
+            is_first = not self._failed.is_set()
             self._failed.set()
-        if first:
+        if is_first:
             self._fail(error)
             self._idle.set()

@@ -1,6 +1,6 @@
 """What a storage uses from its environment: the network, ZooKeeper, disks, clocks, its engine.
 
-A simulation replaces parts of it. Touches the disk and ZooKeeper.
+A simulation replaces parts of this environment. Touches the disk and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EXIT_DISK_FAILED = 70
-"""The exit status after a failure of the disk or a bug of the storage, which ends it at once."""
+"""The exit status of a process that a failed disk, or a bug of the storage, has ended at once."""
 
 
 def _disk_space(directory: Path) -> tuple[int, int]:
-    """Return the free bytes of the disk of ``directory``, and its size without reserved space.
+    """Return the free bytes of the disk of ``directory``, and its size in bytes.
 
-    Reserved space cannot be used by a storage. If it counted as part of the size, an almost empty
+    The size does not include reserved space, which a storage cannot use. Otherwise an almost empty
     disk with much reserved space would be reported as almost full.
     """
     usage = shutil.disk_usage(directory)
@@ -85,7 +85,7 @@ NewEngine = Callable[
 
 
 def _die(error: BaseException) -> None:
-    """End the process: the content of the disk is unknown until recovery has opened the files."""
+    """End the process at once: the content of the disk is unknown until the next start recovers."""
     log.critical("storage failed: %s; ending the process at once", error, exc_info=error)
     logging.shutdown()
     os._exit(EXIT_DISK_FAILED)

@@ -1,8 +1,9 @@
 """Turn the directory of a stopped storage with the engine ``wal`` into one of the engine ``files``.
 
-The directory is opened, with a replay of its log, and closed, as a start and a clean stop of the
-storage do. The segment files are then *plain*: complete without the log. The files of the log are
-removed afterwards. Touches files and the log of the program.
+The directory is opened, with a replay of its write-ahead log, and closed, as a start and a clean
+stop of the storage do. The directory is then *plain*: its segment files are complete without the
+log. The files of the log are removed afterwards. ``waltz disk flatten`` does this. Touches files
+and the log of the program.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from waltz_storage.shell.wal_engine import WalEngine, WalOptions
 _WAL_BYTES = 16 * BLOCK_BYTES
 """The size of the log, if `_start_and_stop` must create one.
 
-That is only necessary if a storage was still running here when `flatten_directories` read the key,
-and has stopped cleanly since: its segment files then need no log.
+It must do so only in one case: a storage was still running here when `flatten_directories` read the
+key, and has stopped cleanly since. Its segment files then need no log.
 """
 
 
@@ -49,9 +50,10 @@ class RefusedPartition:
 class FlattenResult:
     """What `flatten` has done.
 
-    ``transactions`` were in the log and are in the segment files. ``interrupted`` is whether the
-    log ended with a transaction that a crash had interrupted, which was dropped: its appends were
-    never answered. The files of the ``refused`` partitions are as they would be after a start.
+    So many ``transactions`` were in the log and are now in the segment files. ``interrupted`` says
+    whether the log ended with a transaction that a crash had interrupted. That transaction was
+    dropped: its appends were never answered. The files of the ``refused`` partitions are as they
+    would be after a start.
     """
 
     transactions: int
@@ -75,11 +77,15 @@ class Directories:
 def flatten(data: Path, meta: Path | None = None, log: Path | None = None) -> FlattenResult:
     """Turn a storage directory into one of the engine ``files`` (see `Directories`).
 
-    Raises DirectoryRefused if a storage uses a directory, if the directories do not belong
-    together, if the control file is missing or cut off, or if the files are of different moments.
-    Raises it, too, if the log is missing or damaged and the segments may need it: they need it, or
-    no file shows the key of the cluster, so that this is unknown. Raises CannotInspect, NoSpace,
-    DiskFailed, OSError. After an error, or a crash, the call may be repeated.
+    Raises DirectoryRefused in these cases:
+
+    * A storage uses one of the directories, or they do not belong together.
+    * The control file is missing or cut off, or the files are of different moments.
+    * The log is missing or damaged, and the segments need it, or may need it because no file shows
+      the key of the cluster (see `_check_nothing_lost`).
+
+    Raises CannotInspect, NoSpace, DiskFailed, OSError. After an error, or a crash, the call may be
+    repeated.
     """
     directories = Directories(
         PosixDisk(data),
@@ -108,8 +114,8 @@ def flatten_directories(
     # An inverted key says that the segments need the log. Otherwise there is nothing to replay.
     if _read_header(directories).key != key:
         result = _start_and_stop(directories, key, num_partitions, now_ms)
-    # If a storage with the engine `wal` has started here meanwhile, the next steps notice that: the
-    # directory is locked, or needs its log again.
+    # Meanwhile a storage with the engine `wal` may have started here. The next step notices that:
+    # the directory is locked, or needs its log again.
     control = open_control(data, key, num_partitions, now_ms(), directories.meta)
     with closing(control):
         _remove_log(data, log, control)
@@ -126,11 +132,11 @@ def _check_log_is_named(directories: Directories) -> None:
 
 
 def _check_nothing_lost(disk: Disk, data: Path, meta: Path | None) -> None:
-    """Raise DirectoryRefused if the log is lost or damaged, in a directory that shows no key.
+    """Raise DirectoryRefused if the log is lost or damaged.
 
-    This is called if only the control file shows a key. It is the key of the cluster or the
-    inverted one, which says that the segments need the log; no other file shows which. The log is
-    lost in two cases:
+    Call this if neither the log nor a segment shows the key of the cluster. Then nothing shows
+    whether the key in the control file is that key, or the inverted key, which says that the
+    segments need the log. The log is lost in two cases:
 
     * A partition is assigned. The headers of its files have the key, but no file on the disk shows
       it. So the headers are in a log that is lost. A damaged entry (a text) may be that of an

@@ -1,14 +1,13 @@
 """A `Disk` whose segment files are changed by way of the write-ahead log. Touches the disk.
 
-The rest of the storage uses this disk as it uses the one of the operating system. A write, a cut, a
-creation or a removal of a segment file is queued, and a flush commits everything that was queued
-before it. After a crash the files have the first n of all changes, in their order, and no later
-change. A crash without the log may leave the same state. So the recovery of a partition is the same
-with and without the log.
+The rest of the storage uses this disk as it uses `PosixDisk`. A write, a cut, a creation or a
+removal of a segment file is queued, and a flush commits everything that was queued before it. After
+a crash the files have all changes up to one of them, in their order, and no later change. A crash
+without the log may leave the same state. So the recovery of a partition is the same with and
+without the log.
 
-The control file and the flushed marks are not in the log: their changes are written and flushed as
-without the log. A flush of a segment file returns after its transaction is durable, so their order
-with changes of the segments is kept.
+The control file and the flushed marks are written and flushed as without the log. A flush of a
+segment file returns when its transaction is durable. So these changes keep their order.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _WRITE_HEAD_BYTES = 16
 class LoggedDisk:
     """Implements `Disk`: segment files by way of ``commits``, all other files on ``disk``.
 
-    `file_of` tells which paths are segment files. A data file is created under a temporary name and
+    `file_of` says which paths are segment files. A data file is created under a temporary name and
     then renamed (`is_new_segment`). Until it has its final name, its content is only in memory.
     """
 
@@ -73,8 +72,8 @@ class LoggedDisk:
         """See `Disk`.
 
         Raises PartitionUnopened if the directory has segment files of which the catalogue has no
-        row. They cannot be changed by way of the log, and must not be taken for missing: a new file
-        with such a name would be written over the records.
+        row. These files cannot be changed by way of the log, and must not be taken for missing: a
+        new file with the same name would overwrite the records.
         """
         prefix = f"{directory}/" if directory else ""
         on_disk = self._disk.names(directory)
@@ -169,7 +168,7 @@ class LoggedDisk:
             state = self._states.pop(path, None)
             if state is not None and state.region is not None and state.file is not None:
                 self.commits.queue([write_row(state.region, removed(state.file))], state)
-        # A file with a state and without a region was only in memory.
+        # A file that has a state and no region is only in memory: nothing is removed on the disk.
         if state is None:
             self._disk.remove(path)
 
@@ -184,9 +183,9 @@ class LoggedDisk:
             self._disk.flush_directory(path)
 
     def _may_exist(self, path: str) -> bool:
-        """Return whether a file exists, or whether that cannot be found out.
+        """Return whether a file exists; True if the disk cannot say.
 
-        In the latter case its opening fails later, which refuses only its own partition.
+        In the latter case the opening of the file fails later, which refuses only its partition.
         """
         try:
             return self._disk.exists(path)
@@ -347,7 +346,7 @@ class LoggedFile:
             state.inherited = False
 
     def lock(self, length: int) -> bool:
-        """Segment files are never locked: the lock of the control file covers them."""
+        """Raise AssertionError: the lock of the control file covers the segment files."""
         raise AssertionError("a storage locks its control file, not a segment")
 
     def close(self) -> None:

@@ -22,9 +22,10 @@ class Mailbox:
     def post(self, answers: list[Answer]) -> None:
         """Call the callback of each answer later, on the event loop."""
         with self._lock:
-            asleep = not self._waiting
+            # If answers wait already, the event loop has been woken for them.
+            must_wake = not self._waiting
             self._waiting += answers
-        if asleep and answers:
+        if must_wake and answers:
             self._wake(self.deliver)
 
     def deliver(self) -> None:

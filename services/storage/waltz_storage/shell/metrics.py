@@ -72,8 +72,8 @@ def storage_metrics(
 
     def partitions() -> dict[int, OpenPartition]:
         # Copied in one step, because other threads open and close partitions.
-        opened = dict(storage.directory.partitions)
-        return {number: OpenPartition(core, storage) for number, core in opened.items()}
+        open_partitions = dict(storage.directory.partitions)
+        return {number: OpenPartition(core, storage) for number, core in open_partitions.items()}
 
     return ProcessMetrics(METRICS, storage, clock, partitions)
 
@@ -81,13 +81,14 @@ def storage_metrics(
 def health(directory: StorageDirectory, scrubber: Scrubber) -> tuple[bool, dict[str, Any]]:
     """Return whether all assigned partitions are served, and a report as in Waltz 0.13.2.
 
-    Damaged records are reported and do not make the storage unhealthy: it serves all others.
+    Damaged records are reported, but do not make the storage unhealthy: it serves the other ones.
     """
     refused = _refusals(directory)
     check: dict[str, Any] = {"healthy": not refused, "message": '{"storage":"true"}'}
     if refused:
         check |= {"message": "partitions are refused", "refused": refused}
-    if damaged := _damaged_ranges(scrubber):
+    damaged = _damaged_ranges(scrubber)
+    if damaged:
         check["damaged-records"] = damaged
     return not refused, {"storage-health-check": check}
 
@@ -95,9 +96,10 @@ def health(directory: StorageDirectory, scrubber: Scrubber) -> tuple[bool, dict[
 def readiness(
     directory: StorageDirectory, scrubber: Scrubber, sessions: OpenSessions
 ) -> tuple[bool, dict[str, Any]]:
-    """Return whether all replicas of the storage take part in sessions, and a report.
+    """Return whether the storage is ready, and a report.
 
-    A storage that is not healthy is not ready, either.
+    It is ready if it is healthy, and if all its replicas take part in store sessions (see
+    `OpenSessions.unattended`).
     """
     healthy, report = health(directory, scrubber)
     # Copied in one step, because other threads open and close partitions.
@@ -119,7 +121,7 @@ def _refusals(directory: StorageDirectory) -> dict[str, dict[str, Any]]:
 
 
 def _damaged_ranges(scrubber: Scrubber) -> dict[str, list[str]]:
-    """Return the damaged ranges of each partition, the first ones if there are many."""
+    """Return the damaged ranges of each partition, at most the first `_REPORTED_RANGES`."""
     return {
         str(partition): [str(ids) for ids in ranges[:_REPORTED_RANGES]]
         for partition, ranges in sorted(scrubber.findings.ranges.items())

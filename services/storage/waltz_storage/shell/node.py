@@ -1,7 +1,8 @@
 """Run one storage node: its directory, its engine and its ports.
 
-Touches the disk, threads and the network, and ZooKeeper, to read the cluster's key and, for
-repairs and comparisons, the addresses of other storages.
+`main` reads the cluster's key from ZooKeeper and starts the node. The node connects the other
+modules of `shell`. It touches the disk, threads and the network. For repairs and comparisons, it
+reads from ZooKeeper which other storages have its partitions.
 """
 
 from __future__ import annotations
@@ -81,11 +82,11 @@ class StorageNode:
         self._differences = Differences()
         self._open_sessions = OpenSessions()
         self._background: tuple[asyncio.Task[None], ...] = ()
-        """The scrubber and the repairs, if they are switched on."""
+        """The tasks of the scrubber and of the repairs, if these are switched on."""
         self._pulls: PeerPulls | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
-        """Open the storage directory, start the engine and listen.
+        """Open the storage directory, start the engine, listen on both ports, and begin to scrub.
 
         Raises DirectoryRefused, NoSpace, DiskFailed, ListenFailed, TlsConfigError.
         """
@@ -97,6 +98,7 @@ class StorageNode:
         engine = self._engine = environment.new_engine(directory, environment.fail, clock)
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         outside = OutsideJobs(engine.submit, mailbox)
+        # Each port bounds its own connections.
         new_bounds = partial(
             AcceptedConnections, config.max_connections, max_unsent_bytes=config.max_unsent_bytes
         )
@@ -155,7 +157,7 @@ class StorageNode:
 
     @property
     def directory(self) -> StorageDirectory:
-        """The open storage directory, after `start`; see its rules for threads."""
+        """The open storage directory, after `start`; its module has the rules for threads."""
         assert self._directory is not None
         return self._directory
 
@@ -212,13 +214,13 @@ class StorageNode:
         clock = environment.clock
         open_cluster = partial(open_metadata, config, environment)
         peers = Peers(open_cluster, config.tls, environment.network)
-        on_damage, after_pass, work = None, None, []
+        on_damage, after_pass, coroutines = None, None, []
         if config.scrub_repair:
             repairs = SelfRepair(scrubber, directory, handler, peers, environment.repair_times)
             on_damage = repairs.damage_found
             if scrubber.findings.ranges:  # The opening of the logs has found damage.
                 on_damage()
-            work.append(repairs.run())
+            coroutines.append(repairs.run())
         if config.scrub_compare:
             comparison = PeerComparison(
                 self._differences,
@@ -226,20 +228,23 @@ class StorageNode:
                 peers,
                 config.scrub_bytes_per_second,
                 clock,
-                # Storages that start together should not compare the same partitions together.
+                # Storages that start at the same time should not compare the same partitions after
+                # the same pass.
                 pass_offset=environment.now_ms(),
             )
             after_pass = comparison.compare
-        work.append(
-            Scrubbing(scrubber, directory, outside.submit, clock, on_damage, after_pass).run()
-        )
-        self._background = tuple(asyncio.create_task(each) for each in work)
+        scrubbing = Scrubbing(scrubber, directory, outside.submit, clock, on_damage, after_pass)
+        coroutines.append(scrubbing.run())
+        self._background = tuple(asyncio.create_task(coroutine) for coroutine in coroutines)
         for task in self._background:
             task.add_done_callback(self._background_ended)
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
         """End the node if a task ended by an error, which is a bug of the program."""
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
             self._environment.fail(error)
 
 
@@ -247,7 +252,7 @@ def _report_problems(directory: StorageDirectory) -> None:
     """Log which partitions the directory refuses, and which have no flushed marks.
 
     The flushed mark of a partition is how far its log was flushed. At a start, an invalid record
-    above the mark is removed as an interrupted write; one up to the mark is damage.
+    after the mark is removed as an interrupted write; an invalid record up to the mark is damaged.
     """
     for refused in directory.refused.values():
         log.error("%s", refused)
@@ -290,7 +295,7 @@ def _open_directory(
             WalOptions(
                 config.wal_bytes,
                 environment.clock,
-                # Only with ``fail``, the engine starts a thread for its checkpoints.
+                # Without ``fail``, the engine starts no thread for its checkpoints.
                 fail=environment.fail if environment.checkpoint_thread else None,
                 direct_bytes=environment.direct_bytes,
                 directory=home,

@@ -17,7 +17,10 @@ from waltz_storage.shell.mailbox import Mailbox
 
 
 class OutsideJobs:
-    """Submits jobs and reads with ``submit``; their answers are posted to ``mailbox``."""
+    """Submits jobs and reads to the engine; their answers are posted to ``mailbox``.
+
+    ``submit`` is that of the engine.
+    """
 
     def __init__(self, submit: Callable[[Sequence[Arrival]], None], mailbox: Mailbox) -> None:
         self._submit = submit
@@ -28,7 +31,7 @@ class OutsideJobs:
         self._submit([Arrival(partition, self._posting(job)) for partition, job in arrivals])
 
     def _posting(self, job: object) -> AdminJob | ReadJob:
-        """Return ``job`` as one that posts its answers and returns none."""
+        """Return a job that does ``job``, posts its answers and returns none."""
         if isinstance(job, ReadJob):
             return ReadJob(partial(self._post_read, job))
         assert callable(job), "an AdminJob is a function"

@@ -1,6 +1,7 @@
 """Write rounds of appends to the segment files of the partitions. Touches threads and the disk.
 
-The segment files of all partitions of a round (see `core.engine`) are flushed at the same time.
+The segment files of all partitions of a round (see `core.engine.rounds`) are flushed at the same
+time. This is the way of the engine ``files``; `wal_engine` has the other one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from waltz_storage.core.engine.rounds import RoundPart
 
 
 class ParallelFlushes:
-    """Implements `rounds.RoundWriter`. ``executor`` does all flushes of a round but the last."""
+    """Implements `rounds.RoundWriter`.
+
+    ``executor`` does all flushes of a round except the last one, which `commit` does itself.
+    """
 
     def __init__(self, executor: Executor) -> None:
         self._begun = 0
@@ -42,23 +46,24 @@ class ParallelFlushes:
             self._begun += len(flushes)
             is_last = number == len(parts) - 1
             if is_last and len(flushes) == 1:
-                # One flush needs no countdown. The usual case is a round of one partition.
-                flush_now = flushes.pop()
-                flush_now()
+                # A single flush needs no countdown. It is the usual case: a round of one partition.
+                only_flush = flushes.pop()
+                only_flush()
             if not flushes:
-                # Nothing is left to flush.
+                # The part has nothing more to flush.
                 durable(part)
                 continue
             countdown = _Countdown(len(flushes), partial(durable, part))
             # The last flush of the last part runs on this thread, because it costs as much to pass
             # a flush to another thread as to do it.
-            inline = flushes.pop() if is_last else None
+            own_flush = flushes.pop() if is_last else None
             for flush in flushes:
                 flushing.append(self._executor.submit(countdown.run_flush, flush))
-            if inline is not None:
-                countdown.run_flush(inline)
+            if own_flush is not None:
+                countdown.run_flush(own_flush)
         if flushing:
             wait(flushing)
+            # This raises the error of a flush that has failed.
             for future in flushing:
                 future.result()
 
@@ -67,7 +72,7 @@ class _Countdown:
     """Calls ``done`` when the last of ``count`` flushes has succeeded, and never if one fails."""
 
     def __init__(self, count: int, done: Callable[[], None]) -> None:
-        self._left = count
+        self._remaining = count
         self._done = done
         self._lock = threading.Lock()
 
@@ -75,7 +80,7 @@ class _Countdown:
         """Do one flush, and count it if it succeeds."""
         flush()
         with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last:
+            self._remaining -= 1
+            is_last = self._remaining == 0
+        if is_last:
             self._done()

@@ -58,19 +58,19 @@ class PeerComparison:
         self._pass_offset = pass_offset
         self._bucket = TokenBucket(bytes_per_second, _BURST_BYTES, clock())
         self._unreachable: dict[str, str] = {}
-        """The storages that have not answered in the present pass, each with the reason.
+        """The storages that did not answer in the present call of `compare`, each with the reason.
 
-        They are not asked again: each could take its whole time limit for each partition."""
+        They are not queried again in this call: each query could take its whole time limit."""
 
     async def compare(self, passes: int) -> None:
         """Compare the partitions that are due after the pass number ``passes``."""
         # Copied in one step, because other threads open and close partitions.
-        opened = dict(self._directory.partitions)
-        self._differences.keep(opened)
+        open_partitions = dict(self._directory.partitions)
+        self._differences.keep(open_partitions)
         # The slice sizes of the partitions that have records.
         slice_sizes = {
             number: slice_size(each.log.size_bytes, each.log.max_id + 1)
-            for number, each in sorted(opened.items())
+            for number, each in sorted(open_partitions.items())
             if each.log.max_id >= 0
         }
         if not slice_sizes:
@@ -105,12 +105,14 @@ class PeerComparison:
         A difference that is new is logged. Raises PeersUnknown, TlsConfigError.
         """
         result, assigned = await self._result(partition, slice_ids)
-        if (difference := result.difference) is not None:
-            # A long comparison may have read a replica after it has left the session, with records
-            # that a recovery was about to remove. So the transaction is compared once more.
+        difference = result.difference
+        if difference is not None:
+            # During a long comparison, a replica may have left the session, with records that a
+            # recovery is about to remove. So the transaction is compared once more.
             again, _ = await self._result(partition, 1, difference.transaction_id)
             result = replace(result, difference=again.difference)
-        if (new := self._differences.note(partition, result, assigned)) is not None:
+        new = self._differences.note(partition, result, assigned)
+        if new is not None:
             log.error(
                 "comparison: %s; nothing is repaired, because each version is valid: find the "
                 "wrong replica with waltz storage compare, and replace it as docs/faults.md "
@@ -122,23 +124,30 @@ class PeerComparison:
     async def _result(
         self, partition: int, slice_ids: int, only_id: int | None = None
     ) -> tuple[ComparisonResult, frozenset[str]]:
-        """Return the result of a comparison, and the storages that have the partition."""
+        """Return the result of a comparison, and the storages that have the partition.
+
+        The arguments are those of `replica_comparison`. Raises PeersUnknown, TlsConfigError.
+        """
         observation, params = await self._peers.observe((partition,), without=self._unreachable)
         assigned = observation.partitions[partition].replicas
         for storage in assigned - self._unreachable.keys():
-            if (problem := observation.storage_problem(storage)) is not None:
+            problem = observation.storage_problem(storage)
+            if problem is not None:
                 self._unreachable[storage] = problem
         comparison = replica_comparison(observation, partition, slice_ids, only_id)
         ports = observation.maps.connections.admin_ports
         queries = SumQueries(partition, ports, self._peers.tls, params, self._peers.network)
-        while (id_range := comparison.next_range) is not None:
+        id_range = comparison.next_range
+        while id_range is not None:
             sums = await queries.sums(comparison.storages, id_range)
             comparison.add_sums(sums)
-            read = sum(each.num_bytes for each in sums.values() if isinstance(each, RangeSum))
-            self._differences.compared_bytes += read
-            await self._wait(max(read, _LEAST_BYTES))
+            read_bytes = sum(each.num_bytes for each in sums.values() if isinstance(each, RangeSum))
+            self._differences.compared_bytes += read_bytes
+            await self._wait(max(read_bytes, _LEAST_BYTES))
+            id_range = comparison.next_range
         result = comparison.result
-        # The observation says of a storage without a query that it is not in the cluster.
+        # For a storage that was not queried, the observation only says that it is not in the
+        # cluster. So use the reason why it was not queried.
         problems = {s: self._unreachable.get(s, why) for s, why in result.problems.items()}
         return replace(result, problems=problems), assigned
 

@@ -1,9 +1,9 @@
 """Copy records of a peer into a partition that is switched off (spec/wire.md section 11).
 
-An administrator decides which records are copied, cuts the log before, and sets the low-water mark
-afterwards; only the records travel between the storages. One request works for a bounded time, so
-an administrator that stops sending requests ends the copy soon. Touches the network, the log of the
-program, and the disk through the engine.
+An administrator decides which records are copied. It truncates the log before the copy, and sets
+the low-water mark afterwards. The records go directly from one storage to the other. One request
+works for a bounded time, so the copy ends soon after the last request. Touches the network, the log
+of the program, and the disk through the engine.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ _PULL_SECONDS = 1.0
 _PEER_SECONDS = 5.0
 """How long after its beginning a request waits for the peer: for the connection, and for records.
 
-An administrator must get the reason of a failure before its own limit ends, which is
-`waltz.admin.execution.COPY_PART_SECONDS`. The rest of that time is for the last append, which may
-be slow.
+This is less than `waltz.admin.execution.COPY_PART_SECONDS`, which is how long the administrator
+waits for the answer. So it gets the reason of a failure even if the last append is slow.
 """
 _RECORDS_AT_ONCE = 4096
 """How many records one request to the peer reads at most."""
 _MOST_COPIES = 64
-"""Of how many incomplete copies the sizes of the records are kept."""
+"""For how many incomplete copies `PeerPulls` remembers what it knows about the records."""
 
 
 class _PullRefused(Exception):
@@ -56,9 +55,10 @@ class _PullRefused(Exception):
 class PeerPulls:
     """Handles the requests to pull records.
 
-    ``identity`` is the cluster's key and number of partitions. ``submit`` queues appends at the
-    engine. ``deliver`` is thread-safe, and calls the callbacks of answers on the event loop of the
-    caller of `handle`. ``tls`` is for the connections to peers, which ``network`` opens.
+    ``identity`` is the cluster's key and number of partitions. ``submit`` queues appends for the
+    engine. ``deliver`` is thread-safe, and calls the callbacks of answers on the main event loop,
+    which also calls `handle`. ``tls`` is for the connections to peers, which ``network`` opens.
+    ``clock`` returns seconds.
     """
 
     def __init__(
@@ -78,9 +78,10 @@ class PeerPulls:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts: dict[tuple[str, int, int], RecordCounts] = {}
-        """What is known about the records of each incomplete copy; the latest request is last.
+        """What is known about the records of each incomplete copy.
 
-        The key is the peer's host and admin port, and the partition.
+        The key is the peer's host and admin port, and the partition. The copy with the latest
+        request is last.
         """
 
     def handle(self, request: admin.PullRecordsRequest, reply: Reply) -> None:
@@ -156,7 +157,8 @@ class PeerPulls:
         counts = self._counts.pop(key) if key in self._counts else RecordCounts()
         self._counts[key] = counts
         if len(self._counts) > _MOST_COPIES:
-            del self._counts[next(iter(self._counts))]
+            oldest = next(iter(self._counts))
+            del self._counts[oldest]
         return counts
 
     async def _read(
@@ -166,7 +168,10 @@ class PeerPulls:
         first_id: int,
         counts: RecordCounts,
     ) -> RecordBatch:
-        """Return records of the peer from ``first_id`` on; at least one."""
+        """Return records of the peer from ``first_id`` on; at least one.
+
+        Raises _PullRefused if the peer does not have it, and the errors of `RpcConnection.call`.
+        """
         count = min(_RECORDS_AT_ONCE, request.last_id + 1 - first_id)
         count = counts.allowed(request.partition, count, COPY_BYTES)
         try:
@@ -197,15 +202,20 @@ class PeerPulls:
         append = storage.AppendRequest(
             request.session_id, request.seq_num, request.partition, records, offline=True
         )
-        reply = partial(self._post, answered)
+        reply = partial(self._deliver_answer, answered)
         job = AppendJob(append, max(STORAGE.versions), reply, self._clock())
         self._submit([Arrival(request.partition, job)])
         answer = await answered
         if isinstance(answer, storage.FailureResponse):
             raise _PullRefused(answer.failure.message)
 
-    def _post(self, answered: asyncio.Future[storage.Response], answer: storage.Response) -> None:
-        """Set the result of ``answered``; called on the event loop of the engine."""
+    def _deliver_answer(
+        self, answered: asyncio.Future[storage.Response], answer: storage.Response
+    ) -> None:
+        """Let the main event loop set the result of ``answered``.
+
+        This is called on the event loop of the engine.
+        """
         self._deliver([(partial(_resolve, answered), answer)])
 
 
@@ -215,6 +225,7 @@ def _copy_key(request: admin.PullRecordsRequest) -> tuple[str, int, int]:
 
 
 def _resolve(answered: asyncio.Future[storage.Response], answer: storage.Response) -> None:
+    """Set the result of ``answered``, unless it is cancelled."""
     # The future is cancelled if the storage stops meanwhile.
     if not answered.done():
         answered.set_result(answer)

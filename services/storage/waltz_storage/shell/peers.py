@@ -20,7 +20,9 @@ from waltz.metadata.store import StoreError
 from waltz.net import Network, TlsConfig, TlsConfigError
 
 _ANSWER_SECONDS = 30.0
-"""The time that ZooKeeper and the storages have for all their answers together."""
+"""The time that ZooKeeper and the storages have for all their answers together.
+
+A third of it is for the answer of one storage."""
 
 
 class PeersUnknown(Exception):
@@ -41,8 +43,8 @@ class Peers:
     async def assigned(self, partitions: Sequence[int]) -> dict[int, frozenset[str]]:
         """Return the storages to which each of ``partitions`` is assigned. Raises PeersUnknown."""
         async with self._metadata() as cluster:
-            assignments = (await cluster.storage_maps()).assignments
-            return {p: frozenset(assignments.storages_of(p)) for p in partitions}
+            maps = await cluster.storage_maps()
+            return {p: frozenset(maps.assignments.storages_of(p)) for p in partitions}
 
     async def observe(
         self,
@@ -55,9 +57,9 @@ class Peers:
 
         Return the state of their replicas, and the cluster's key and number of partitions.
 
-        The storages ``without`` are not queried. With ``damage``, the others are queried for
-        their damaged records, too. A storage that does not answer has its problem in the
-        observation. Raises PeersUnknown, also if the cluster has not all of the partitions.
+        The storages ``without`` are not queried. With ``damage``, the other storages are queried
+        for their damaged records, too. If a storage does not answer, the observation has the
+        reason. Raises PeersUnknown, also if one of the partitions does not exist in the cluster.
         """
         async with self._metadata() as cluster:
             observer = ReplicaObserver(
@@ -75,7 +77,8 @@ class Peers:
                 damage=damage,
             )
             observation = await observer.observe(scope)
-            if missing := [p for p in partitions if p not in observation.partitions]:
+            missing = [p for p in partitions if p not in observation.partitions]
+            if missing:
                 count = observation.num_partitions
                 raise PeersUnknown(f"partition {missing[0]} is not one of the {count} in ZooKeeper")
             return observation, await cluster.store_params()

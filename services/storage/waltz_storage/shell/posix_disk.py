@@ -19,7 +19,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKED = (errno.EACCES, errno.EAGAIN)
 """The errors of a lock that another process holds."""
 _CLOSED = -1
-"""No file has this descriptor: any use of a closed file fails."""
+"""The descriptor of a closed `PosixFile`. No file has it, so any use fails."""
 
 
 class PosixDisk:
@@ -94,18 +94,19 @@ class PosixDisk:
                 os.close(fd)
 
     def _at(self, path: str) -> str:
+        """Return ``path`` with the directory of this disk before it."""
         return f"{self._root}/{path}" if path else self._root
 
 
 class PosixFile:
     """A file descriptor, open until `close`."""
 
-    __slots__ = ("_fd", "_flushing", "_path")
+    __slots__ = ("_fd", "_flush_lock", "_path")
 
     def __init__(self, path: str, fd: int) -> None:
         self._path = path
         self._fd = fd
-        self._flushing = threading.Lock()
+        self._flush_lock = threading.Lock()
 
     def size(self) -> int:
         """Return the length in bytes."""
@@ -118,10 +119,13 @@ class PosixFile:
             return data
         # The operating system may return fewer bytes than the file has: it caps a read at 2 GiB.
         parts = [data]
-        have = len(data)
-        while have < length and (data := os.pread(self._fd, length - have, offset + have)):
+        num_bytes = len(data)
+        while num_bytes < length:
+            data = os.pread(self._fd, length - num_bytes, offset + num_bytes)
+            if not data:
+                break
             parts.append(data)
-            have += len(data)
+            num_bytes += len(data)
         return b"".join(parts)
 
     def write(self, offset: int, data: bytes) -> None:
@@ -138,13 +142,13 @@ class PosixFile:
 
         The operating system reports a lost write to only one of several concurrent flushes.
         """
-        with self._flushing:
+        with self._flush_lock:
             self.write(offset, data)
             self.flush()
 
     def one_flush(self) -> AbstractContextManager[object]:
         """Return the lock that `write_durably` holds while it writes and flushes."""
-        return self._flushing
+        return self._flush_lock
 
     def allocate(self, start: int, end: int) -> None:
         """Write zeros."""
@@ -175,13 +179,13 @@ class PosixFile:
         return True
 
     def close(self) -> None:
-        """Close the file and forget its descriptor, whose number the next opened file may get."""
+        """Close the file and forget its descriptor: the next file that is opened may get it."""
         fd, self._fd = self._fd, _CLOSED
         os.close(fd)
 
 
 def _write_error(error: OSError, what: str, path: str) -> NoSpace | DiskFailed:
-    """Return NoSpace if the disk is full, which ends only the request, otherwise DiskFailed."""
+    """Return NoSpace, which only refuses the request, if the disk is full; otherwise DiskFailed."""
     if error.errno in _FULL:
         return NoSpace(f"no space left on the storage disk: {path} cannot grow; free some space")
     return DiskFailed(f"{what} {path} failed: {error.strerror}")

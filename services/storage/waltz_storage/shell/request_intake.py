@@ -1,7 +1,8 @@
 """Decide which requests of a connection begin now, and which wait. Touches the connection.
 
-A connection may send more requests than the storage can have in memory. So the requests that have
-begun and are not answered are bounded, and the connection is not read while too many wait.
+A connection may send more requests than the storage can have in memory. So there is a bound for the
+requests that have begun and are not answered. While too many requests wait, nothing is read from
+the connection. `shell.connections` has one intake for each connection.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from waltz.net import FrameConnection
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
-"""The bound of the weight of a connection's unanswered reads.
+"""The bound of the weight of a connection's unanswered reads, in bytes.
 
 While their weight is this or more, no further read begins. The other requests of the connection
 have the same bound, and are counted separately."""
@@ -34,11 +35,11 @@ class WeightedRequest(NamedTuple, Generic[T]):
 class RequestIntake(Generic[T]):
     """Begins the requests of one connection in their order, and bounds how many are unanswered.
 
-    The bound is on the sum of their weights, separately for reads and for other requests. Requests
-    overtake a read that waits because of other reads, so that reads do not delay appends. No
-    request overtakes a waiting request that is not a read. Nothing is read from the connection
-    while a request that is not a read waits, while too many reads wait, or while the peer does not
-    read its answers.
+    The bound is on the sum of their weights, separately for reads and for other requests. If a read
+    waits because of the bound, later requests other than reads overtake it, so that reads do not
+    delay appends. No request overtakes a waiting request that is not a read. Nothing is read from
+    the connection while a request that is not a read waits, while too many reads wait, or while the
+    peer does not read its answers.
     """
 
     def __init__(self, begin: Callable[[list[T]], None]) -> None:
@@ -53,9 +54,9 @@ class RequestIntake(Generic[T]):
         """The weight of the unanswered requests other than reads."""
         self._read_weight = 0
         """The weight of the unanswered reads."""
-        self._paused = False
-        """Whether nothing is read from the connection."""
-        self._beginning = False
+        self._is_paused = False
+        """Whether the reading of the connection is paused."""
+        self._is_beginning = False
         """Whether `proceed` is beginning requests."""
 
     def add(self, requests: Iterable[WeightedRequest[T]]) -> None:
@@ -63,13 +64,13 @@ class RequestIntake(Generic[T]):
         self._waiting.extend(requests)
         self.proceed()
 
-    def done(self, weight: int) -> None:
+    def note_answer(self, weight: int) -> None:
         """Subtract the weight of an answered request other than a read."""
         self._weight -= weight
         if self._waiting:
             self.proceed()
 
-    def read_done(self, weight: int) -> None:
+    def note_read_answer(self, weight: int) -> None:
         """Subtract the weight of an answered read."""
         self._read_weight -= weight
         if self._waiting or self._reads:
@@ -82,19 +83,23 @@ class RequestIntake(Generic[T]):
             self._waiting.clear()
             self._reads.clear()
             return
-        if self._beginning:
-            # A request that the loop below has begun was answered at once: the loop continues.
+        if self._is_beginning:
+            # The loop below has begun a request that was answered at once, which called this method
+            # again. The loop then continues with the requests that may begin now.
             return
-        self._beginning = True
-        while begun := self._take(connection):
+        self._is_beginning = True
+        begun = self._take(connection)
+        while begun:
             self._begin(begun)
-        self._beginning = False
-        pause = bool(self._waiting) or len(self._reads) > MOST_WAITING_READS or connection.congested
-        if pause and not self._paused:
+            begun = self._take(connection)
+        self._is_beginning = False
+        too_many_reads = len(self._reads) > MOST_WAITING_READS
+        must_pause = bool(self._waiting) or too_many_reads or connection.congested
+        if must_pause and not self._is_paused:
             connection.pause_reading()
-        elif self._paused and not pause:
+        elif self._is_paused and not must_pause:
             connection.resume_reading()
-        self._paused = pause
+        self._is_paused = must_pause
 
     def _take(self, connection: FrameConnection) -> list[T]:
         """Return the requests that may begin now, in order; add their weights."""
@@ -103,7 +108,8 @@ class RequestIntake(Generic[T]):
             read = self._reads.popleft()
             self._read_weight += read.weight
             taken.append(read.request)
-        # If reads are left in ``_reads``, no read below begins either: none overtakes another one.
+        # If reads are left in ``_reads``, the bound for reads is reached. So no read below begins
+        # either, and no read overtakes another one.
         while self._waiting and not connection.congested:
             first = self._waiting[0]
             if first.is_read:

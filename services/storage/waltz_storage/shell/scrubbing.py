@@ -1,11 +1,11 @@
 """Run the scrubber: perform its checks by way of the engine, and log what it finds.
 
-Damaged records that the start of the storage has found are reported in the same way.
+Damaged records that the start of the storage has found are logged in the same way.
 
 The engine has a *lane* for each partition, which does the jobs of the partition one after the other
 (see `core.engine.engine`). Each check is a read in the lane of its partition: an append overtakes a
-check that has not begun, and waits for one that runs. Touches the event loop, and the disk through
-the checks.
+check that has not begun, and waits for a check that runs. Touches the event loop, and the disk
+through the checks.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ def note_openings(findings: Findings, directory: StorageDirectory, *, repairs_it
     ``repairs_itself`` says whether the storage repairs damaged records by itself.
     """
     for number, partition in sorted(directory.partitions.items()):
-        if ranges := findings.note_opening(number, partition.log.damaged_at_opening):
+        ranges = findings.note_opening(number, partition.log.damaged_at_opening)
+        if ranges:
             _log_damage("start", number, ranges, repairs_itself=repairs_itself)
 
 
 class Scrubbing:
     """Performs what a scrubber decides.
 
-    ``submit`` queues arrivals for the engine. ``on_damage`` is called when new damage was found, so
-    that it is repaired. If ``on_damage`` is None, nothing repairs the damage, and the log names the
-    command that does. ``after_pass`` is awaited at the end of each pass, with the number of passes.
+    ``submit`` queues jobs for the engine. ``on_damage`` is called when new damage was found, to
+    begin its repair. If ``on_damage`` is None, the storage repairs nothing by itself, and the log
+    names the command for the repair. ``after_pass`` is awaited at the end of each pass, with the
+    number of passes so far.
     """
 
     def __init__(
@@ -79,7 +81,8 @@ class Scrubbing:
                 self._log_pass()
                 if self._after_pass is not None:
                     await self._after_pass(scrubber.progress.passes)
-                    continue  # The time for the pause has passed in part, or in whole.
+                    # ``action`` is a pause, of which a part, or all, has passed meanwhile.
+                    continue
             match action:
                 case ScrubPause(seconds):
                     await asyncio.sleep(seconds)
@@ -89,8 +92,8 @@ class Scrubbing:
     async def _perform(self, check: ScrubCheck) -> None:
         """Submit a check to the lane of its partition, and wait until its outcome is noted.
 
-        The outcome is noted at once when it is delivered. A repair of the same records may be
-        delivered right after it, and must be noted after it.
+        The outcome is noted as soon as it is delivered. The outcome of a repair of the same records
+        may be delivered next, and must be noted after that of the check.
         """
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -107,7 +110,7 @@ class Scrubbing:
     def _note(self, check: ScrubCheck, outcome: _Outcome) -> None:
         """Report the outcome of a check to the scrubber, and log new damage.
 
-        A RequestRefused is not logged: the partition was closed during the pass.
+        A RequestRefused means that the partition was closed during the pass; it is not logged.
         """
         now, partition = self._clock(), check.partition
         if isinstance(outcome, CheckedRecords):
@@ -140,8 +143,8 @@ class Scrubbing:
     def _sizes(self) -> dict[int, int]:
         """Return the bytes in the log of each open partition."""
         # Copied in one step, because other threads open and close partitions.
-        opened = dict(self._directory.partitions)
-        return {number: partition.log.size_bytes for number, partition in opened.items()}
+        open_partitions = dict(self._directory.partitions)
+        return {number: partition.log.size_bytes for number, partition in open_partitions.items()}
 
 
 def _check_steps(
@@ -162,7 +165,7 @@ def _check_steps(
 
 
 def _log_damage(finder: str, partition: int, ranges: Ranges, *, repairs_itself: bool) -> None:
-    """Log which records ``finder`` found damaged, and who repairs them."""
+    """Log which records ``finder`` found damaged, and how they are repaired."""
     log.log(
         logging.WARNING if repairs_itself else logging.ERROR,
         "%s: partition %d has damaged records: %s; the storage serves its other records, and "

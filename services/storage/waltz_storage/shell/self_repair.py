@@ -1,9 +1,9 @@
 """Repair, from other replicas, the records that the scrubber or the start found damaged.
 
-An *attempt* reads from ZooKeeper to which storages the damaged partitions are assigned, queries
-these for their replicas and their damaged records, and repairs what one of them can give. Nothing
-happens while no record is damaged. Touches ZooKeeper and the network, and changes the own log by
-requests to the admin handler.
+An *attempt* reads from ZooKeeper to which storages the damaged partitions are assigned. It queries
+these storages for the state of their replicas and for their damaged records. Then it replaces each
+damaged record that one of them has undamaged. There is no attempt while no record is damaged.
+Touches ZooKeeper and the network, and changes the own log by requests to the admin handler.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from waltz_storage.shell.peers import Peers, PeersUnknown
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30.0
-"""The time that a peer has for each batch, and then the own log to replace it."""
+"""The time that a peer has to send each batch, and that the own log then has to replace it."""
 _RECORDS_AT_ONCE = 1000
 """How many records are read from a peer and replaced at once."""
 
@@ -52,7 +52,7 @@ _REFUSED = (CopyFailed, RemoteFailure)
 
 
 class OwnLogSilent(Exception):
-    """The own log has not answered in time, so no peer helps; the text says what to do."""
+    """The own log has not answered in time, so no peer can help. The text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,12 @@ class SelfRepair:
         self._handler = handler
         self._peers = peers
         self._times = times
-        self._found = asyncio.Event()
+        self._new_damage = asyncio.Event()
+        """Set when damage was found since the last attempt began."""
 
     def damage_found(self) -> None:
-        """Begin an attempt soon."""
-        self._found.set()
+        """Begin an attempt soon, because damage was found."""
+        self._new_damage.set()
 
     async def run(self) -> None:
         """Repair what is found, again and again, until the task is cancelled."""
@@ -100,19 +101,19 @@ class SelfRepair:
             # The wait is limited even if no damage is known: the check at the end of an
             # administrator's repair adds damage to the findings, but does not call `damage_found`.
             pause = retry.delay(failures - 1) if failures else retry.longest_seconds
-            if await self._found_within(pause):
+            if await self._is_found_within(pause):
                 failures = 0
                 await asyncio.sleep(self._times.settle_seconds)
-                self._found.clear()
+                self._new_damage.clear()
             if self._findings.ranges:
                 await self._attempt()
             failures = failures + 1 if self._findings.ranges else 0
 
-    async def _found_within(self, seconds: float) -> bool:
+    async def _is_found_within(self, seconds: float) -> bool:
         """Wait at most ``seconds``; return whether damage was found meanwhile."""
         try:
             async with asyncio.timeout(seconds):
-                await self._found.wait()
+                await self._new_damage.wait()
         except TimeoutError:
             return False
         return True
@@ -149,7 +150,8 @@ class SelfRepair:
         """
         marks = {state.partition: state.local_low_water_mark for state in self._directory.states()}
         for partition, ranges in sorted(self._findings.ranges.items()):
-            # Damage of other partitions was found since the observation: the next attempt has it.
+            # Other partitions with damage were found after the observation: they are left to the
+            # next attempt.
             if partition in observation.partitions:
                 for ids in ranges:
                     await attempt.repair(partition, ids, marks.get(partition, -1))
@@ -192,17 +194,17 @@ class _Attempt(AsyncExitStack):
                 "repaired after the next store session has begun"
             )
         refusals: dict[str, str] = {}  # By peer: why no record came from it.
-        left = IdRange(ids.first_id, min(ids.last_id, mark))
-        while left.first_id <= left.last_id:
+        remaining = IdRange(ids.first_id, min(ids.last_id, mark))
+        while remaining.first_id <= remaining.last_id:
             excluded = self._unreachable | refusals.keys()
-            repair = next_repair(self._observation, partition, left, excluded)
+            repair = next_repair(self._observation, partition, remaining, excluded)
             if repair is None:
                 why = "; ".join(refusals.values()) or (
                     "no other replica that takes part in the store session has them undamaged and "
                     "can be read"
                 )
-                rest = DamagedRange(partition, left.first_id, left.last_id)
-                self.obstacles.append(f"{records_of(rest)}: {why}")
+                unrepaired = DamagedRange(partition, remaining.first_id, remaining.last_id)
+                self.obstacles.append(f"{records_of(unrepaired)}: {why}")
                 return
             try:
                 await self._replace(repair)
@@ -214,12 +216,12 @@ class _Attempt(AsyncExitStack):
                 refusals[repair.source] = f"from storage {repair.source}: {problem}"
             else:
                 self.replaced.append(str(repair))
-                left = IdRange(repair.damaged.last_id + 1, left.last_id)
+                remaining = IdRange(repair.damaged.last_id + 1, remaining.last_id)
 
     async def _replace(self, repair: PeerRepair) -> None:
-        """Perform one repair; the time limit of the peer applies to each batch.
+        """Perform one repair, in batches; the peer has a new time limit for each batch.
 
-        Raises OwnLogSilent.
+        Raises the errors `_UNREACHABLE` and `_REFUSED`, and OwnLogSilent.
         """
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(_ANSWER_SECONDS) as deadline:
@@ -244,9 +246,9 @@ class _Attempt(AsyncExitStack):
 class _OwnReplica:
     """Replaces records of the storage's own log, as a request of an administrator does.
 
-    ``peer_deadline`` is the time limit of the peer. It does not run while the own log is awaited:
-    the peer is not to blame if the own disk is slow
-    (test_own_log_that_does_not_answer_is_named_instead_of_the_peer).
+    ``peer_deadline`` is the time limit of the peer. It is switched off while the own log is
+    awaited: a slow disk of this storage must not be reported as a failure of the peer
+    (`test_own_log_that_does_not_answer_is_named_instead_of_the_peer`).
     """
 
     def __init__(self, handler: AdminHandler, peer_deadline: asyncio.Timeout) -> None:
@@ -256,7 +258,7 @@ class _OwnReplica:
     async def repair(self, partition: int, records: RecordBatch, checksum: int) -> None:
         """See `waltz.admin.peer_repair.RepairTarget`.
 
-        Raises CopyFailed if the log refuses it, and OwnLogSilent.
+        Raises CopyFailed if the log refuses the records, and OwnLogSilent.
         """
         self._peer_deadline.reschedule(None)
         answered: asyncio.Future[admin.Response] = asyncio.get_running_loop().create_future()

@@ -1,11 +1,12 @@
 """Commit the queued changes of all partitions together, and make checkpoints.
 
 A thread that needs its changes to be durable calls `commit`. The first such thread writes one
-transaction with the queued changes, as many as it has space for, and flushes it once. The other
-threads wait. Changes that are queued meanwhile belong to the next transaction. So one flush serves
-all that waited.
+transaction with the queued changes, as many as the transaction has space for, and flushes it once.
+The other threads wait. Changes that are queued meanwhile belong to the next transaction. So one
+flush serves all threads that waited for it.
 
-Touches threads, and the disk through `LoggedFiles`.
+The changes of one call of `WalCommits.queue` are a *unit*, which is never divided between two
+transactions. Touches threads, and the disk through `LoggedFiles`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _MOST_PAUSE_SECONDS = 10.0
 """The longest pause between two checkpoints, so that a replay is short."""
 _PAUSE_PER_CHECKPOINT = 3
 """The pause is this many times as long as the last checkpoint, within the bounds above. So the
-flushes of segment files, which compete with those of the log, take a fourth of the time or less. A
-checkpoint of more than `_MOST_PAUSE_SECONDS` / 3, or a log that fills, makes their part larger."""
+flushes of segment files, which compete with those of the log, take a fourth of the time or less.
+They take more if a checkpoint lasts longer than `_MOST_PAUSE_SECONDS` / 3, or if the log fills."""
 _CHECKPOINT_SHARE = 4
-"""A checkpoint begins at the latest when a fourth of the log is used: this is the divisor."""
+"""A checkpoint begins at the latest when one part in this many of the log is used."""
 
 Fail = Callable[[BaseException], None]
 """Ends the process at once because of an error."""
@@ -50,9 +51,9 @@ OnApplied = Callable[[], None]
 class _Unit:
     """Operations that are committed by the same transaction, and the file that they change.
 
-    Units have ascending numbers and are committed in this order. After a crash, either all
-    operations of a unit were applied or none. ``on_applied`` is called when the unit is durable and
-    applied, before the lock is released.
+    Units have ascending numbers, from 1 on, and are committed in this order. After a crash, either
+    all operations of a unit were applied or none. ``on_applied`` is called when the unit is durable
+    and applied, before the lock is released.
     """
 
     number: int
@@ -67,9 +68,10 @@ def pause_after(seconds: float) -> float:
     """Return the pause in seconds after a checkpoint that took ``seconds``.
 
     A checkpoint flushes each file that has changed. With a thousand files that takes longer than a
-    second, and without a pause the log would never have the disk alone.
+    second. Without a pause, checkpoints would use the disk all the time, beside the log.
     """
-    return min(max(_LEAST_PAUSE_SECONDS, _PAUSE_PER_CHECKPOINT * seconds), _MOST_PAUSE_SECONDS)
+    wanted = _PAUSE_PER_CHECKPOINT * seconds
+    return min(max(_LEAST_PAUSE_SECONDS, wanted), _MOST_PAUSE_SECONDS)
 
 
 class _Locked(AbstractContextManager[None]):
@@ -96,8 +98,8 @@ class WalCommits:
     """The queue of changes, the commits and the checkpoints of one log. Thread-safe.
 
     Change the fields of `LoggedFileState`, and call its methods and those of ``logged``, only while
-    `locked` is held.
-    After a failure each call raises DiskFailed: the content of the disk is unknown.
+    `locked` is held. After a failure each call raises DiskFailed: the content of the disk is
+    unknown.
     """
 
     def __init__(
@@ -129,8 +131,8 @@ class WalCommits:
         self._failure: BaseException | None = None
         """The first failure. The content of the disk is unknown since then."""
         self._wake = threading.Event()
-        """Wakes the thread of `start` for a checkpoint or for its end."""
-        self._closed = False
+        """Wakes the thread of `start`, for a checkpoint or because the thread must end."""
+        self._thread_must_end = False
         """Whether the thread of `start` must end."""
         self._thread: threading.Thread | None = None
 
@@ -230,7 +232,7 @@ class WalCommits:
 
     def end_thread(self) -> None:
         """End the thread of `start`, after its current checkpoint."""
-        self._closed = True
+        self._thread_must_end = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
@@ -241,10 +243,11 @@ class WalCommits:
         pause = _LEAST_PAUSE_SECONDS
         while True:
             self._wake.wait(pause)
-            # `end_thread` sets `_closed` before `_wake`: to clear the latter after the check could
-            # lose that wake-up, and the end would wait for the whole pause.
+            # `end_thread` sets `_thread_must_end` before `_wake`. So this thread clears the latter
+            # before it checks the former. In the other order it could lose the wake-up, and
+            # `end_thread` would wait for the whole pause.
             self._wake.clear()
-            if self._closed:
+            if self._thread_must_end:
                 return
             begun = self._clock()
             try:
@@ -253,8 +256,8 @@ class WalCommits:
                 if not log_is_empty:
                     self.checkpoint()
             except DiskFailed as error:
-                # Without appends, no later commit would notice the failure. The process would go
-                # on although the content of its files is unknown.
+                # Without appends, no later commit would notice the failure. The process would
+                # continue although the content of its files is unknown.
                 fail(error)
                 return
             pause = pause_after(self._clock() - begun)
@@ -283,7 +286,7 @@ class WalCommits:
                     flush()
             self.transactions += 1
             self.logged.complete()
-            self._lag.transaction_complete()
+            self._lag.note_transaction()
             self._last_durable = units[-1].number
             for unit in units:
                 unit.file_state.settle(self._last_durable)
@@ -299,10 +302,10 @@ class WalCommits:
     def _take_units(self) -> list[_Unit]:
         """Remove the first units from the queue, as many as one transaction has space for."""
         units: list[_Unit] = []
-        room = self.logged.writer.most_bytes
-        while self._queue and self._queue[0].size <= room:
+        free_bytes = self.logged.writer.most_bytes
+        while self._queue and self._queue[0].size <= free_bytes:
             units.append(self._queue.popleft())
-            room -= units[-1].size
+            free_bytes -= units[-1].size
         assert units, "a commit has something to write"
         return units
 
@@ -321,7 +324,7 @@ class WalCommits:
             # A checkpoint begins only when the header of the last one is durable.
             self._flush_header()
             flushes = self.logged.begin_checkpoint()
-            self._lag.checkpoint_begun()
+            self._lag.note_checkpoint_begin()
             with self._unlocked():
                 for flush in flushes:
                     flush()
@@ -329,7 +332,7 @@ class WalCommits:
             with self._unlocked():
                 flush_position()
             self.logged.end_checkpoint()
-            self._lag.checkpoint_ended()
+            self._lag.note_checkpoint_end()
         finally:
             self._checkpointing = False
             self._changed.notify_all()
@@ -337,13 +340,12 @@ class WalCommits:
     def _flush_header(self) -> None:
         """Make the header of the last checkpoint durable.
 
-        While a transaction is written but not complete, do not flush here: its own flush makes the
-        header durable, too, if the header was written before that flush began. So wait until the
-        transaction is complete. If its flush began first, the header is still pending afterwards,
-        and is flushed here.
+        If a transaction is written but not complete, wait until it is. Its flush makes the header
+        durable, too, if the header was written before that flush began. Otherwise the header is
+        still pending afterwards, and is flushed here.
 
-        When `_write_transaction` calls this, its transaction is not written yet: it does not wait
-        for itself.
+        The thread that is writing a transaction calls this before it has written the blocks of the
+        transaction. So it does not wait for itself.
         """
         while self.logged.header_pending:
             if self.logged.writer.writing:
@@ -388,5 +390,6 @@ class WalCommits:
         self._changed.release()
 
     def _check_not_failed(self) -> None:
+        """Raise DiskFailed after a failure."""
         if self._failure is not None:
             raise DiskFailed(f"the write-ahead log has failed before: {self._failure}")

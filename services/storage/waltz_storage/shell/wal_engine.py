@@ -1,6 +1,7 @@
 """The storage engine ``wal``: one write-ahead log for the segment files of all partitions.
 
-Touches the disk, threads, and the log of the program.
+This module connects `wal_commits` and `logged_disk` with a storage directory. `core.wal` has the
+logic and the terms. Touches the disk, threads, and the log of the program.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class WalEngine:
         self._lock: DiskFile | None = None
         """The locked file in the directory of the log, if the log has a directory of its own."""
         self._replay_seconds = 0.0
+        """How long the replay has taken."""
         self._replayed: ReplayResult | None = None
 
     @property
@@ -73,7 +75,7 @@ class WalEngine:
         """See `WriteAheadLog`.
 
         The segments of a *plain* directory are complete without a log. Such a directory is prepared
-        in this order: tie the directory of the log to it, make an empty log and the catalogue
+        in these steps: pair it with the directory of the log, make an empty log and the catalogue
         durable, invert the key in the control file. A crash before the last step leaves a plain
         directory, and the next start repeats all steps.
         """
@@ -133,8 +135,8 @@ class WalEngine:
     def close(self) -> None:
         """See `WriteAheadLog`.
 
-        The lock of the directory of the log is released by `release`, after the control file has
-        its plain key: until then the directory needs this log.
+        This does not release the lock of the directory of the log. `release` does that later, when
+        the control file has its plain key: until then the storage directory needs this log.
         """
         self.commits.close()
 
@@ -153,6 +155,7 @@ class WalEngine:
 
 
 def _log_progress(progress: Progress) -> None:
+    """Log how far a replay is."""
     log.info(
         "replaying the write-ahead log: %d of %d KiB",
         progress.blocks * BLOCK_BYTES // 1024,
@@ -161,6 +164,7 @@ def _log_progress(progress: Progress) -> None:
 
 
 def _log_lost_rows(lost: LostRows | None) -> None:
+    """Log which rows the catalogue had lost, and what became of their files."""
     if lost is None:
         return
     log.warning(
@@ -195,7 +199,8 @@ class LoggedRounds:
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write all parts, then flush them (see `RoundWriter`).
 
-        The first flush commits the changes of all parts. The others find nothing to do.
+        The first flush commits the changes of all parts. The flushes of the other parts find
+        nothing to do.
         """
         for part in parts:
             part.log.write(part.staged)

@@ -2,10 +2,11 @@
 
 Files are used only through the `Disk` that the caller passes. The control file is in the directory
 of the partitions, or in a separate directory (see `directory_pair`). `control_format` defines its
-bytes: the entry of a partition has two *structs*, of which an update writes the older one. Every
-update is durable before the call returns: a replica that forgot its session after a loss of power
-would not vote, and its log would be cut to an older mark. If most replicas of a partition forgot
-their sessions, committed records would be lost (planted bug "control file not flushed").
+bytes: the entry of a partition has two *structs*, and an update overwrites the older one. Every
+update is durable before the call returns. Otherwise a replica could forget its session by a loss of
+power. It would then not vote, and its log would be cut to an older mark. If most replicas of a
+partition forgot their sessions, committed records would be lost (planted bug "control file not
+flushed").
 
 Beside the control file is a file of *flushed marks*: up to which record each log was flushed (see
 `flushed_marks`).
@@ -66,9 +67,9 @@ class ControlFile:
     ) -> None:
         """Take the open file, its content, and the locked pair files if there are any.
 
-        ``header`` is on the disk; its key is inverted while the segment files need the write-ahead
-        log. ``key`` is the key of the cluster. ``entries`` has None for each partition whose entry
-        is damaged, and ``damage`` has the reason for each of these.
+        ``header`` is the header on the disk. Its key is inverted while the segment files need the
+        write-ahead log; ``key`` is the key of the cluster itself. ``entries`` has None for each
+        partition whose entry is damaged, and ``damage`` has the reasons for these partitions.
         """
         self.flushed_marks = flushed_marks
         self._file = file
@@ -155,18 +156,18 @@ class ControlFile:
         mark, or an entry that is not assigned, whose mark is ignored.
         Raises NoSpace, DiskFailed.
         """
-        steps = reset_steps(self._entries[partition])
-        for step in steps:
-            self._write(partition, step)
-        self._entries[partition] = steps[-1]
+        structs = reset_steps(self._entries[partition])
+        for entry in structs:
+            self._write(partition, entry)
+        self._entries[partition] = structs[-1]
         self._damage.pop(partition, None)
         self.flushed_marks.clear(partition)
 
     def advance_generation(self) -> None:
         """Refuse from now on a data volume that is restored from a copy made before this call.
 
-        Call this after a truncation. An older copy still has the records that were removed, and
-        the flushed mark does not show that: the record that it names is in the copy, too
+        Call this after a truncation. An older copy still has the records that were removed. The
+        flushed mark does not show that, because the copy also has the record of the mark
         (`test_data_volume_from_before_a_truncation_is_refused`). Storages with one directory have
         no generation. Raises NoSpace, DiskFailed.
         """
@@ -178,7 +179,7 @@ class ControlFile:
                 self._pair.advance()
 
     def close(self) -> None:
-        """Close the file, make the flushed marks durable, release the locks of the directories.
+        """Make the flushed marks durable, close the files, release the locks of the directories.
 
         Raises DiskFailed.
         """
@@ -186,7 +187,7 @@ class ControlFile:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file and release the locks without a flush, as after a crash."""
+        """Close the files and release the locks without a flush, as after a crash."""
         self.flushed_marks.release()
         self._file.close()
         if self._pair is not None:
@@ -199,6 +200,7 @@ class ControlFile:
         return entry
 
     def _write(self, partition: int, entry: ControlEntry) -> None:
+        """Write one struct durably; raises NoSpace, DiskFailed."""
         self._file.write_durably(struct_offset(partition, entry.slot), entry.encode())
 
 
@@ -272,7 +274,7 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bo
             # Only a start that is not refused raises the generation.
             pair.advance()
         flushed_marks = open_marks(home, expected.num_partitions)
-        # From now on, the control file closes what it holds.
+        # From now on, the `ControlFile` closes the file and the pair.
         held.pop_all()
         return ControlFile(file, header, expected.key, entries, damage, flushed_marks, pair)
 
@@ -280,12 +282,12 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bo
 def _make_durable(file: DiskFile) -> None:
     """Make the content durable before any entry is used. Raises NoSpace, DiskFailed.
 
-    If the flush of an update failed, the process ended, but the operating system may still have the
-    update in its cache. The storage would report a session that a loss of power takes back. A flush
-    alone does not help: after a failed flush, Linux counts the cached pages as flushed. So the same
-    bytes are written again. If a crash tears this write, at most a struct that was not durable
-    before is damaged, because the durable bytes do not change. The other struct of the same entry
-    is then the current one.
+    The last process may have ended because the flush of an update failed. The operating system may
+    still have that update in its cache. The storage would report a session that a loss of power
+    takes back. A flush alone does not help: after a failed flush, Linux counts the cached pages as
+    flushed. So the same bytes are written again. A crash that tears this write can damage only a
+    struct that was not durable before, because the durable bytes do not change. The other struct of
+    the same entry is then the current one.
     """
     file.write_durably(0, file.read(0, file.size()))
 
@@ -346,9 +348,9 @@ def _open_file(data: Disk, home: Disk) -> DiskFile | None:
 
 
 def _check_no_partitions(data: Disk, problem: str) -> None:
-    """Raise DirectoryRefused if there are partitions whose control file is lost.
+    """Raise DirectoryRefused if there are partitions although the control file is lost.
 
-    ``problem`` completes the sentence that begins with the name of the control file.
+    ``problem`` says what is wrong with the control file, such as "is missing".
     """
     partitions = partition_directories(data)
     if partitions:
@@ -367,8 +369,8 @@ def _create_file(disk: Disk, header: ControlHeader) -> DiskFile:
     """
     file = disk.create(_NEW_FILE)
     try:
-        # Another process may create the file, too. Then that process has the lock, or has just
-        # renamed its file.
+        # Another process may create the control file at the same time. Then it has the lock, or
+        # has just renamed its file.
         if not file.lock(HEADER_BYTES) or disk.exists(CONTROL_FILE):
             raise DirectoryRefused(IN_USE)
         file.truncate(0)
@@ -386,7 +388,7 @@ def _create_file(disk: Disk, header: ControlHeader) -> DiskFile:
 def _read_entries(
     file: DiskFile, num_partitions: int
 ) -> tuple[list[ControlEntry | None], dict[int, str]]:
-    """Return the entries, None for each damaged one, and the reasons for the damaged ones."""
+    """Return the current struct of each entry, None if it is damaged, and why these are damaged."""
     entries: list[ControlEntry | None] = []
     damage: dict[int, str] = {}
     for partition in range(num_partitions):

@@ -4,13 +4,13 @@ Source: spec/disk.md section 2. The file has an entry for each partition, and an
 structs. An update never overwrites the current struct, so that a torn write leaves the state before
 the update (planted bug "control file overwritten in place").
 
-A partition has a read switch and a write switch. Waltz 0.13.2 has one common switch for both. The
-state "only one of the two switches is on" is a flag that 0.13.2 does not know: 0.13.2 finds such a
-partition switched off, and copies the flag in each update. If an administrator of 0.13.2 then sets
-the common switch, the copied flag is wrong. So this flag is written with a stamp, the low 16 bits
-of the update's number. The flag counts only if the stamp fits the number of the last update.
-Example: this storage writes the flag in update 7, with the stamp 7. 0.13.2 copies both in update 8.
-The stamp 7 does not fit 8, so the flag does not count any more (`test_storage_switches`).
+A partition has a read switch and a write switch. Waltz 0.13.2 has one common switch for both. If
+only one of the two switches is on, the entry has a flag that 0.13.2 does not know. 0.13.2 finds
+such a partition switched off, and copies the flag in each update. If an administrator of 0.13.2
+then sets the common switch, the copied flag is wrong. So this flag is written with a stamp, the low
+16 bits of the update's number. The flag counts only if the stamp fits the number of the last
+update. Example: this storage writes the flag in update 7, with the stamp 7. 0.13.2 copies both in
+update 8. The stamp 7 does not fit 8, so the flag does not count any more (`test_storage_switches`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _ASSIGNED = 4
 _READABLE = 8
 _WRITABLE = 16
 _ONLY_ONE_SWITCH = _READABLE | _WRITABLE
-"""The two bits for "only one of the two switches is on"; at most one of them is set."""
+"""The flag "only one of the two switches is on": one bit for each switch, never both."""
 _STAMP_SHIFT = 16
 """The lowest bit of the stamp; the flags are in the bits below."""
 _LOW_16_BITS = 0xFFFF
 _LAST_SEQUENCE = (1 << 31) - 1
+"""The highest number of an update; the field has 32 bits and a sign."""
 
 _HEADER = struct.Struct(">iq16si")
 _STRUCT = struct.Struct(">qqqIi")
@@ -159,9 +160,9 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControlEntry:
-    """A partition's current info, the number of its last update, and its slot: struct 0 or 1.
+    """One struct of a partition's entry: the info, the number of the update, and its slot, 0 or 1.
 
-    The struct with the higher number is the current one.
+    Of the two structs, the one with the higher number is current.
     """
 
     info: PartitionInfo
@@ -211,7 +212,7 @@ def fresh_entry(partition: int) -> bytes:
 
 
 def decode_entry(raw: bytes) -> ControlEntry:
-    """Return the current struct of an entry; raises EntryCorrupted."""
+    """Return the current struct of the entry ``raw``; raises EntryCorrupted."""
     if len(raw) < ENTRY_BYTES:
         raise EntryCorrupted("partition info missing: the control file is cut off")
     undamaged = []
@@ -235,14 +236,14 @@ def decode_entry(raw: bytes) -> ControlEntry:
 def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry, ControlEntry]:
     """Return the structs that reset an entry if they are written in this order, each flushed.
 
-    ``entry`` has the current struct; it is None if no struct can be used. The result is the same as
-    with Waltz 0.13.2: both structs have fresh info, with the numbers -1 and 0. The order matters
-    for a crash between two steps: the current struct then has the last info or fresh info. It never
-    has the info of the older struct, whose marks are outdated (`test_storage_control`).
+    ``entry`` is the current struct, None if no struct can be used. The entry ends as in Waltz
+    0.13.2: both structs have fresh info, with the numbers -1 and 0. The order matters for a crash
+    between two steps. The current struct then has the last info or fresh info, never the info of
+    the older struct, whose marks are outdated (`test_storage_control`).
     """
-    # An entry without a usable struct may have two undamaged ones, see `decode_entry`. So the first
-    # step writes the highest number: the entry stays corrupted until the last step, and a crash
-    # makes neither of the two old structs current.
+    # An entry without a usable struct may have two undamaged ones, see `decode_entry`. A crash must
+    # make neither of them current. So the first step writes the highest number, which
+    # `decode_entry` refuses: the entry stays corrupted until the last step.
     current = entry or ControlEntry(PartitionInfo(), _LAST_SEQUENCE - 1, 0)
     fresh = current.updated(PartitionInfo())
     return (
@@ -262,8 +263,8 @@ def _stamped(flags: int, sequence: int) -> int:
 def _unstamped(raw: int, sequence: int) -> int:
     """Return the flags of ``raw``, written in update ``sequence``.
 
-    The flag "only one of the two switches is on" is removed unless its stamp fits ``sequence`` and
-    no other flag contradicts it.
+    The flag "only one of the two switches is on" stays only if its stamp fits ``sequence`` and no
+    other flag contradicts it.
     """
     flags = raw & _LOW_16_BITS
     stamp_fits = (raw >> _STAMP_SHIFT) == (sequence & _LOW_16_BITS)

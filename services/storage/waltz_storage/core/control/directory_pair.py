@@ -15,12 +15,12 @@ although the sessions and marks in its control file may be older than the log:
 
 * Session: a replica with an older session than the one that ZooKeeper names for it does not vote.
   Its log is cut to its mark, and it copies the rest (`replica_roles` of the server,
-  `test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote`). The fence is
-  lower, too: the replica would accept requests of an older session. But no server sends it any.
-  When the storage stopped, each server lost its connection and dropped the replica from its
-  session. Before a server admits the replica again, it writes its own session to ZooKeeper, which
-  fails as soon as a newer session has begun (`StoreSession` of the server).
-* Low-water marks: an older one claims fewer records.
+  `test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote`).
+* Fence: it is lower, too, so the replica would accept requests of an older session. But no server
+  sends it any. When the storage stopped, each server lost its connection and dropped the replica
+  from its session. Before a server admits the replica again, the server writes its own session to
+  ZooKeeper. That fails if a newer session has begun (`StoreSession` of the server).
+* Low-water marks: an older one claims fewer records, which is safe.
 * Flushed mark: an older one claims fewer records, unless a truncation has removed its record. Then
   the storage refuses the partition as damaged.
 
@@ -135,7 +135,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class PairContent:
-    """The content of a pair file; the generation is 0 until the first start is complete."""
+    """The content of a pair file: the UUID, which both files share, as text, and the generation.
+
+    The generation is 0 until the first start is complete.
+    """
 
     pair_id: bytes
     generation: int
@@ -171,6 +174,7 @@ def pair_problem(data: PairContent, meta: PairContent) -> str | None:
 
 
 def _checksum(pair_id: bytes, generation: int) -> int:
+    """Return the checksum in the slot of a generation; it covers the UUID, too."""
     return crc32(generation.to_bytes(8, "big", signed=True), crc32(pair_id))
 
 
@@ -196,8 +200,8 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
             _make_durable(pair)
         else:
             _write_id(pair, str(uuid.uuid4()).encode())
-        # The names of existing directories, too: the last process may have been killed before it
-        # flushed the name of a new partition's directory.
+        # This makes the names of older directories durable, too: the last process may have been
+        # killed before it flushed the name of a new partition's directory.
         data.flush_directory("")
         meta.flush_directory("")
         opened.pop_all()

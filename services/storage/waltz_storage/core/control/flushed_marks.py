@@ -6,14 +6,13 @@ that ends before its mark has lost records, and an invalid record at or before t
 not an interrupted write (`log_opening`). The planted bugs "flushed mark written before the flush"
 and "flushed mark not lowered before a truncation" break the rule.
 
-The control file has two *structs* for each partition, and writes them in turn: after a crash, the
-newer undamaged one is current. The file of the marks has three *slots* for each partition. A slot
-has a mark and the checksum of one of these structs, and counts only while that struct is current.
-
 A raised mark is not flushed at once. After a loss of power the mark may lag behind the log, by the
 time between two calls of `FlushedMarks.flush`. After the death of the process it is exact.
 
-There are three slots, because two of them must not be written:
+The control file has two *structs* for each partition, and writes them in turn: after a crash, the
+newer undamaged one is current. The file of the marks has three *slots* for each partition. A slot
+has a mark and the checksum of one of these structs, and counts only while that struct is current.
+There are three slots, because two of them must not be overwritten:
 
 * The newest durable slot of the current struct. If its write were torn by a crash, no mark would be
   left.
@@ -55,13 +54,12 @@ class _PartitionState:
     After a change of the control struct, slots of the struct before it remain here until they
     are overwritten."""
     durable_after: list[int]
-    """For each slot, the number of the flush that makes it durable.
-
-    This is the first flush that begins after the slot was written."""
+    """For each slot, the number of the flush that makes it durable: the first one that begins after
+    the slot was written. `FlushedMarks` numbers its flushes."""
     last_sequence: int
     """The highest sequence number so far."""
     newest: int = 0
-    """The number of the newest slot in ``slots``; any number if all of them are None."""
+    """The place in ``slots``, from 0, of the newest slot; any place if all of them are None."""
     struct_checksum: int = 0
     """The checksum of the partition's current struct in the control file."""
     end: FlushedEnd | None = None
@@ -86,7 +84,7 @@ class FlushedMarks:
     """The open file of the flushed marks.
 
     Any thread may call its methods, but only one thread at a time for the same partition.
-    ``created`` says whether the file was missing.
+    ``created`` says whether the file was missing and is new.
 
     * The opening of a partition calls `load`. Then its log raises and lowers the mark, through the
       object that `mark_of` returns.
@@ -122,10 +120,8 @@ class FlushedMarks:
     def load(self, partition: int, struct_checksum: int) -> FlushedEnd | None:
         """Take the mark that a partition has in the file; return it, None if no slot counts.
 
-        Slots that do not count are ignored from now on.
-
         ``struct_checksum`` is that of the current struct of the partition in the control file. Only
-        the slots that belong to this struct count.
+        the slots that belong to this struct count. The other slots are ignored from now on.
 
         A slot that this process has written counts, too. Example: the start has refused a
         partition, because its log ends before its mark. An administrator switches the partition
@@ -169,10 +165,11 @@ class FlushedMarks:
             state.end = end
             self.flush_all()
 
-    def never_reached(self, partition: int) -> None:
+    def write_never_reached(self, partition: int) -> None:
         """Write the mark `NEVER_REACHED` durably; raises NoSpace, DiskFailed.
 
-        Unlike a mark of `raise_to`, this one must not stay behind: it alone refuses the partition.
+        If the disk is full, this raises NoSpace, unlike `raise_to`: without this mark, the next
+        start would serve the partition.
         """
         state = self._partitions[partition]
         self._write(partition, NEVER_REACHED, state.struct_checksum, self._slot_to_write(state))
@@ -192,7 +189,7 @@ class FlushedMarks:
             self.flush_all()
 
     def after_update(self, partition: int, struct_checksum: int) -> None:
-        """Note that the control struct that `before_update` was called for is durable."""
+        """Note that the control struct of the last `before_update` is durable, and current now."""
         self._partitions[partition].struct_checksum = struct_checksum
 
     def clear(self, partition: int) -> None:
@@ -203,7 +200,7 @@ class FlushedMarks:
         self.flush_all()
 
     def flush(self) -> None:
-        """Make all written marks durable; do nothing if a flush of them has begun.
+        """Make all written marks durable; do nothing if a flush has begun since the last of them.
 
         Raises DiskFailed.
         """
@@ -249,9 +246,10 @@ class FlushedMarks:
     def _unneeded_slot(self, state: _PartitionState) -> int:
         """Return the number of a slot that is neither the newest nor the newest durable one.
 
-        Only slots of the current control struct count as durable. Example: a full disk has refused
-        a change of the struct. The newest slot is then the one that `before_update` has written for
-        a struct that does not exist. If two slots are left, return the older one.
+        If there are two such slots, return the older one. Only slots of the current control struct
+        count as durable here. Example: a full disk has refused a change of the struct. The newest
+        slot is then the one that `before_update` has written for a struct that does not exist. It
+        must not replace the newest durable slot of the current struct.
         """
         newest = state.newest
         durable = [

@@ -3,11 +3,11 @@
 The file has three slots for each partition: the newest durable one, the one that a flush may be
 writing, and the one to write next (see `flushed_marks`). The control file has two *structs* for
 each partition, which are written in turn; the newer undamaged one is *current* (spec/disk.md
-section 2). A slot contains a sequence number, the flushed end of the log, the checksum of one of
-these structs, and its own checksum. A slot *counts* only while that struct is current. Reason:
-Waltz 0.13.2 does not update this file, but it writes a new struct when a store session begins. So
-marks that were written before 0.13.2 used the directory do not count any more. Among the slots that
-count, the one with the highest sequence number has the partition's mark.
+section 2). A slot contains a sequence number, the mark (the flushed end of the log), the checksum
+of one of these structs, and its own checksum. A slot *counts* only while that struct is current.
+Reason: Waltz 0.13.2 does not update this file, but it writes a new struct when a store session
+begins. So marks that were written before 0.13.2 used the directory do not count any more. Among the
+slots that count, the one with the highest sequence number has the partition's mark.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def decode_slots(raw: bytes, partition: int) -> list[MarkSlot | None]:
         start = slot_offset(partition, slot)
         part = raw[start : start + SLOT_BYTES]
         body = part[: _SLOT.size]
-        checksum_is_right = part[_SLOT.size :] == _CHECKSUM.pack(_checksum(body, partition))
-        if len(part) < SLOT_BYTES or not checksum_is_right:
+        is_checksum_right = part[_SLOT.size :] == _CHECKSUM.pack(_checksum(body, partition))
+        if len(part) < SLOT_BYTES or not is_checksum_right:
             slots.append(None)
             continue
         sequence, last_id, checksum, struct_checksum = _SLOT.unpack(body)
@@ -83,5 +83,9 @@ def current_end(raw: bytes, partition: int, struct_checksum: int) -> FlushedEnd 
 
 
 def _checksum(body: bytes, partition: int) -> int:
-    # Because of the start value, a slot fails its checksum at the place of another partition.
+    """Return the checksum of a slot.
+
+    The start value depends on the partition: a slot that was written at the place of another
+    partition fails its checksum.
+    """
     return crc32(body, partition + 1)

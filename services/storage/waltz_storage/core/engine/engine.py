@@ -1,17 +1,17 @@
 """Pure. The engine: it orders the requests of all partitions, and groups appends into rounds.
 
-Each partition has a *lane*: its jobs are done one after the other, and never two at a time. A
-*round* takes the appends at the heads of all lanes, one group per lane, and makes them durable
-together. Every other job is done by a *task* (`LaneTask`), which uses only its own lane; a job that
-only reads records (*read*) is done in steps (see `core.log.log_reads`), one task for each step.
+Each partition has a *lane*, a queue of jobs that are done one at a time. A *round* takes the
+appends at the heads of all lanes, one group per lane, and makes them durable together. Every other
+job is done by a *task* (`LaneTask`), which uses only its own lane. A job that only reads records (a
+*read*) is done in steps (see `core.log.log_reads`), and each step is a task.
 
-The order of the jobs of a lane is that of their arrival, with one exception, which lets no read
-delay an append for long (`test_append_waits_for_one_step_of_a_read`):
+The jobs of a lane are done in the order of their arrival, with one exception: appends overtake
+reads, because a long read must not delay an append (`test_append_waits_for_one_step_of_a_read`).
+The rules for each kind of job:
 
-* An append overtakes the reads that arrived before it: it waits for at most one step of a read.
-* While a read waits, one of its steps follows each group of appends, so that appends do not stop
-  reads.
-* A read overtakes no job that arrived before it, so it sees the changes of all these jobs.
+* An append overtakes the reads that arrived before it. It waits for at most one step of a read.
+* A read overtakes no job that arrived before it, so it sees the changes of all these jobs. After
+  each group of appends, one step of a waiting read is done, so that appends do not stop reads.
 * Every other job waits until all reads that arrived before it have ended. So a log is not cut,
   closed or given another session between two steps of a read (planted bug "a truncation overtakes a
   read"). `_begin_change` asserts this rule, and `log_reads` asserts it for the log.
@@ -21,8 +21,8 @@ The engine starts no thread and calls no callback. Each method returns the work 
 * `step` returns `Ready`: answers to deliver, tasks to run, a round to write and flush
 * `run_task` and `settle` return `Done`: answers to deliver, and the input of a later `step`
 
-`step` runs on one thread. `run_task` and `settle` may run on other threads at the same time. That
-is why each call returns its own `Done`, and none adds to a shared `Ready`.
+`step` runs on one thread. `run_task` and `settle` may run on other threads at the same time. So
+each call of these two returns its own `Done`, and none adds to the `Ready` of `step`.
 """
 
 from __future__ import annotations
@@ -89,20 +89,20 @@ EngineInput = Arrival | LaneFreed
 class LaneRead:
     """A read in a lane. Only the thread that does a step may use it during this step."""
 
-    __slots__ = ("_steps", "ended")
+    __slots__ = ("_steps", "has_ended")
 
     def __init__(self, steps: Steps[list[Answer]]) -> None:
         self._steps = steps
-        self.ended = False
+        self.has_ended = False
         """Whether the last step is done."""
 
     def step(self) -> list[Answer]:
-        """Do the next step; return the answers after the last one, else none."""
-        assert not self.ended, "a read that has ended has no further step"
+        """Do the next step; return the answers if it was the last one, else an empty list."""
+        assert not self.has_ended, "a read that has ended has no further step"
         try:
             next(self._steps)
         except StopIteration as end:
-            self.ended = True
+            self.has_ended = True
             answers: list[Answer] = end.value
             return answers
         return []
@@ -150,12 +150,12 @@ class _Lane:
     jobs: deque[Job] = field(default_factory=deque)
     """The jobs in their order, without those in ``reads``."""
     reads: deque[LaneRead] = field(default_factory=deque)
-    """The reads in progress, in their order. All other jobs that arrived before them are done, or
-    are in the group of appends that uses the partition now."""
-    taken: bool = False
+    """The reads in progress, in their order. All other jobs that arrived before a read in this list
+    are done, or are in the group of appends that uses the partition now."""
+    is_busy: bool = False
     """Whether a part of a round, or a task, uses the partition now."""
     is_read_due: bool = False
-    """Whether a step of a read precedes the next group of appends."""
+    """Whether a step of a waiting read precedes the next group of appends."""
 
 
 class Engine:
@@ -173,14 +173,15 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether no job waits or is being done."""
-        return not any(lane.taken or lane.jobs or lane.reads for lane in self._lanes.values())
+        return not any(lane.is_busy or lane.jobs or lane.reads for lane in self._lanes.values())
 
     def step(self, inputs: Sequence[EngineInput]) -> Ready:
-        """Give inputs to their lanes and take the jobs of these lanes that can begin now."""
-        touched = [self._add(added) for added in inputs]
+        """Give inputs to their lanes and begin the jobs of these lanes that can begin now."""
+        lanes = [self._add(added) for added in inputs]
         ready = Ready()
-        for lane in touched:
-            while not lane.taken and (lane.jobs or lane.reads):
+        for lane in lanes:
+            # A group of appends that are all refused leaves the lane free for the next job.
+            while not lane.is_busy and (lane.jobs or lane.reads):
                 self._begin_next(lane, ready)
         return ready
 
@@ -191,14 +192,14 @@ class Engine:
         that the records survive a loss of power (planted bug "append answered before it is
         flushed").
         """
-        opened, appends = part.partition, part.appends
+        open_partition, appends = part.partition, part.appends
         outcomes = part.log.complete(part.staged)
         answers = append_answers([append.request for append in appends], outcomes)
         for append, refused in zip(appends, outcomes, strict=True):
             if refused is None:
-                opened.count_append(append.request.records.count, now - append.arrived)
+                open_partition.count_append(append.request.records.count, now - append.arrived)
         replies = [append.reply for append in appends]
-        return Done(list(zip(replies, answers, strict=True)), LaneFreed(opened.partition))
+        return Done(list(zip(replies, answers, strict=True)), LaneFreed(open_partition.partition))
 
     def run_task(self, task: LaneTask) -> Done:
         """Do a task; raises DiskFailed."""
@@ -211,7 +212,7 @@ class Engine:
         return Done(job(), freed)
 
     def _add(self, added: EngineInput) -> _Lane:
-        """Free the lane of an input, or queue its job there; return the lane."""
+        """Free the lane that the input names, or queue the input's job there; return the lane."""
         partition = added.partition
         if not 0 <= partition < self.directory.num_partitions:
             partition = _UNKNOWN_PARTITION
@@ -219,27 +220,30 @@ class Engine:
         if lane is None:
             lane = self._lanes[partition] = _Lane(partition)
         if isinstance(added, LaneFreed):
-            assert lane.taken, f"partition {partition}: freed a lane that was free"
-            lane.taken = False
-            if lane.reads and lane.reads[0].ended:
+            assert lane.is_busy, f"partition {partition}: freed a lane that was free"
+            lane.is_busy = False
+            if lane.reads and lane.reads[0].has_ended:
                 lane.reads.popleft()
             return lane
         job = added.job
         lane.jobs.append(job)
         if isinstance(job, AppendJob | RequestJob):
-            # The fence rises when a request arrives, before the waiting jobs are done. So waiting
-            # appends of an older session are refused. Otherwise they could be written after the
-            # new session has read the end of this log
+            # The fence (see `core.partitions.fencing`) rises when a request arrives, before the
+            # waiting jobs are done. So waiting appends of an older session are refused. Otherwise
+            # they could be written after the new session has read the end of this log
             # (`test_waiting_append_is_refused_when_newer_session_arrives`).
-            opened = self.directory.partitions.get(partition)
-            if opened is not None:
-                opened.raise_fence(job.request)
+            open_partition = self.directory.partitions.get(partition)
+            if open_partition is not None:
+                open_partition.raise_fence(job.request)
         return lane
 
     def _begin_next(self, lane: _Lane, ready: Ready) -> None:
         """Begin the next job of a free lane, or the next step of its first read."""
-        assert not lane.taken, f"partition {lane.partition}: two jobs at a time"
-        while lane.jobs and (read := self._as_read(lane.jobs[0])) is not None:
+        assert not lane.is_busy, f"partition {lane.partition}: two jobs at a time"
+        while lane.jobs:
+            read = self._as_read(lane.jobs[0])
+            if read is None:
+                break
             lane.jobs.popleft()
             lane.reads.append(read)
         head = lane.jobs[0] if lane.jobs else None
@@ -248,7 +252,7 @@ class Engine:
             self._take_group(lane, ready)
         elif lane.reads:
             lane.is_read_due = False
-            lane.taken = True
+            lane.is_busy = True
             ready.tasks.append(LaneTask(lane.partition, lane.reads[0]))
         else:
             self._begin_change(lane, ready)
@@ -258,7 +262,7 @@ class Engine:
         assert not lane.reads, f"partition {lane.partition}: a change between the steps of a read"
         job = lane.jobs.popleft()
         assert not isinstance(job, AppendJob | ReadJob)
-        lane.taken = True
+        lane.is_busy = True
         ready.tasks.append(LaneTask(lane.partition, job))
 
     def _as_read(self, job: Job) -> LaneRead | None:
@@ -272,7 +276,8 @@ class Engine:
     def _take_group(self, lane: _Lane, ready: Ready) -> None:
         """Move the appends at the head of a lane to a part of the round; answer refused ones.
 
-        A read between two of these appends does not split the group: it is done after the group.
+        The group ends before a job that is neither an append nor a read. A read between two of
+        these appends is moved to ``lane.reads`` and done after the group.
         """
         admitted: list[AppendJob] = []
         size = 0
@@ -290,24 +295,23 @@ class Engine:
                 break
             lane.jobs.popleft()
             try:
-                opened = self.directory.partition(job.request.partition)
-                opened.admit(job.request, job.version)
+                open_partition = self.directory.partition(job.request.partition)
+                open_partition.admit(job.request, job.version)
                 admitted.append(job)
             except RequestRefused as refused:
                 ready.answers.append((job.reply, failure(job.request, refused)))
-        # If every append was refused, the lane stays free, and `step` begins its next job.
         if admitted:
-            lane.taken = True
-            opened = self.directory.partition(admitted[0].request.partition)
-            staged = opened.log.stage([append.request.records for append in admitted])
-            ready.parts.append(RoundPart(opened, admitted, staged))
+            lane.is_busy = True
+            open_partition = self.directory.partition(admitted[0].request.partition)
+            staged = open_partition.log.stage([append.request.records for append in admitted])
+            ready.parts.append(RoundPart(open_partition, admitted, staged))
 
     def _answer_steps(self, job: RequestJob) -> Steps[list[Answer]]:
         """Answer a request that only reads records, in steps."""
         answer: storage.Response
         try:
-            opened = self.directory.partition(job.request.partition)
-            answer = yield from opened.read_steps(job.request, job.version)
+            open_partition = self.directory.partition(job.request.partition)
+            answer = yield from open_partition.read_steps(job.request, job.version)
         except RequestRefused as refused:
             answer = failure(job.request, refused)
         return [(job.reply, answer)]
@@ -315,7 +319,7 @@ class Engine:
     def _response(self, job: RequestJob) -> storage.Response:
         """Execute a request that is neither an append nor a read; return its answer."""
         try:
-            opened = self.directory.partition(job.request.partition)
-            return opened.handle(job.request, job.version)
+            open_partition = self.directory.partition(job.request.partition)
+            return open_partition.handle(job.request, job.version)
         except RequestRefused as refused:
             return failure(job.request, refused)

@@ -2,9 +2,9 @@
 
 A connection begins no further request while the weight of its unanswered requests is too large (see
 `shell.request_intake`). The weight of a request for a list of records is its bound in bytes. A
-request of an older version bounds only the number of records. Its weight is this number multiplied
-by the estimated size of a record, which is learned from the answers of the connection for the
-partition. Before the first such answer, the request has the weight of the largest answer.
+request of an older version bounds only the number of records: its weight is this number multiplied
+by the estimated size of a record. The estimate comes from earlier answers on the same connection
+for the same partition. Before the first of them, the weight is that of the largest answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ADMIN_WEIGHT = 16 << 20
 _SMOOTHING = 8
 """An answer with smaller records lowers the estimated size by one eighth of the difference."""
 _HEADER_BYTES = 256
-"""About how many bytes of memory a header needs."""
+"""About how many bytes of memory the header of a record needs."""
 _MOST_HEADERS_BYTES = 4 << 20
 """The largest weight of a request for headers."""
 
@@ -40,11 +40,11 @@ class RequestWeights:
         """Update the estimated record size of the partition from the records in ``answer``."""
         if isinstance(answer, storage.RecordListResponse) and answer.records.count:
             size = len(answer.records.wire) / answer.records.count
-            before = self._sizes.get(answer.partition, size)
-            self._sizes[answer.partition] = max(size, before + (size - before) / _SMOOTHING)
+            estimate = self._sizes.get(answer.partition, size)
+            self._sizes[answer.partition] = max(size, estimate + (size - estimate) / _SMOOTHING)
 
     def of(self, request: storage.Message, message_bytes: int) -> int:
-        """Return the weight of a request, whose message has ``message_bytes``."""
+        """Return the weight of a request whose message has ``message_bytes`` bytes."""
         match request:
             case storage.BoundedRecordListRequest(max_bytes=max_bytes):
                 return _clamped(max_bytes, BULK_LIMIT_BYTES)
@@ -52,6 +52,7 @@ class RequestWeights:
                 # This includes StoredRecordListRequest, which is a subclass.
                 return _clamped(max_bytes, BULK_LIMIT_BYTES)
             case storage.RecordListRequest(max_records=count):
+                # Without an estimate, one record counts as much as the largest answer.
                 size = self._sizes.get(request.partition, READ_LIMIT_BYTES)
                 return _clamped(int(count * size), READ_LIMIT_BYTES)
             case storage.RecordHeaderListRequest(max_records=count):
@@ -70,5 +71,5 @@ def admin_weight(request: admin.Message) -> int:
 
 
 def _clamped(size: int, limit: int) -> int:
-    """Return the weight of a read of ``size`` bytes whose answer has at most ``limit``."""
+    """Return the weight of a read of ``size`` bytes whose answer has at most ``limit`` bytes."""
     return max(LEAST_READ_BYTES, min(size, limit))

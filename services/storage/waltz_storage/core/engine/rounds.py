@@ -1,7 +1,8 @@
 """Pure. A round: appends of several partitions that are written and flushed in one pass.
 
 The appends of one partition are a *part* of the round. Each part is answered as soon as it is
-durable, and need not wait for the other parts.
+durable, and need not wait for the other parts. `core.engine.engine` makes the rounds, and a
+`RoundWriter` of the shell writes them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RoundWriter(Protocol):
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write and flush all parts; raises DiskFailed.
 
-        Calls ``durable`` once for each part as soon as that part is durable, from any thread, and
-        returns when all parts are durable. After DiskFailed no append may be answered any more,
+        Calls ``durable`` once for each part, from any thread, as soon as that part is durable.
+        Returns when all parts are durable. After DiskFailed no append may be answered any more,
         because it is unknown which records are on disk.
         """

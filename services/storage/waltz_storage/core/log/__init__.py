@@ -14,7 +14,7 @@ Read in this order:
 * `partition_log`: the log: append, read, truncate, repair
 * `opening_errors`: why a file may fail to open without being damaged
 * `segment_scan`: reading a segment up to the first invalid record
-* `damaged_scan`: where a scan goes on behind damaged records
+* `damaged_scan`: where a scan continues after damaged records
 * `log_recovery`: where a log ends when its files are opened after a crash
 * `log_opening`: finding the files of a log, recovering them, removing them
 """

@@ -1,11 +1,14 @@
-"""Pure. Go on with the scan of a segment behind damaged records.
+"""Pure. Continue the scan of a segment after damaged records.
 
 A record is damaged if it is known to have been flushed and fails its checksum. The log keeps such
-records: they are not served, and are repaired from other replicas. So a start must find their
-places. The *place* of a record, where it begins and where it ends, comes from the index, or from
-the lengths in the records. Either may be wrong, too. So a place counts only if the scan can go on
-behind the damaged records: with a valid record that has the next id, or at the end of the log or
-segment, if that is certain (`_is_end`).
+records: they are not served, and are repaired from other replicas. So a start must find the *place*
+of each of them: where it begins and where it ends. The index shows the place, and so do the lengths
+in the records, but either may be wrong, too. So a place counts only if the scan can continue after
+the damaged records. One of these must follow them: a valid record with the next id, or the end of
+the segment, if that is certain (`_Segment._is_end`).
+
+`log_recovery` calls `scan_past_damage` for the opening of a log. `inspect` calls
+`ends_before_valid` for files of which less is known.
 """
 
 from __future__ import annotations
@@ -41,13 +44,14 @@ def scan_past_damage(
 ) -> SegmentPlan | None:
     """Continue the scan ``plan``, which ended before it reached the record ``must_have``.
 
-    An invalid record up to ``must_have`` is damage; one after it is a torn write. In a ``sealed``
-    segment, one that is not the last of its log, ``must_have`` is the last record. In the last
-    segment it is the last record that is known to be durable: by the flushed mark ``flushed`` (None
-    if that is not known), or by the index and the local low-water mark, if these reach further.
+    An invalid record up to ``must_have`` is damage; an invalid record after it is a torn write. A
+    ``sealed`` segment is not the last one of its log, and ``must_have`` is its last record. In the
+    last segment, ``must_have`` is the last record that is known to be durable. The flushed mark
+    shows it, or the index and the local low-water mark, if these reach further. ``flushed`` is the
+    flushed mark, None if it is not known.
 
-    Return the plan of the whole segment, with all damaged records, or None if the place of one of
-    them is not certain, or if there are more than `MOST_DAMAGED`.
+    Return the plan of the whole segment, with all damaged records. Return None if the place of one
+    of them is not certain, or if there are more than `MOST_DAMAGED`. Raises OSError.
     """
     last_checksum = None
     if flushed is not None and flushed.last_id == must_have:
@@ -81,8 +85,8 @@ def ends_before_valid(
 ) -> array[int] | None:
     """Return where each of the consecutive damaged records from ``damaged_id`` on ends.
 
-    The first of them is at ``position``. For readers that do not know how far the log must reach:
-    return None unless a valid record with the next id follows the damaged ones.
+    The first of them is at ``position``. Return None unless a valid record with the next id follows
+    the damaged ones: this function is for readers that do not know how far the log must reach.
     """
     segment = _Segment(data, index, first_id, None, None, sealed=False)
     return segment.shortest_run(damaged_id, position, data.size())
@@ -91,9 +95,9 @@ def ends_before_valid(
 class _Segment:
     """The files of a segment that has damaged records.
 
-    The arguments are those of the scan; ``must_have`` is None if only a valid record shows where
-    damaged records end. ``last_checksum`` is the checksum of the record ``must_have`` in the
-    flushed mark, None if the mark names another record or is not known.
+    The arguments are those of `scan_past_damage`. But ``must_have`` may be None: then only a valid
+    record shows where damaged records end. ``last_checksum`` is the checksum of the record
+    ``must_have`` in the flushed mark, None if the mark names another record or is not known.
     """
 
     def __init__(
@@ -115,14 +119,18 @@ class _Segment:
         self._sealed = sealed
 
     def shortest_run(self, damaged_id: int, position: int, most: int) -> array[int] | None:
-        """Return the shorter of the runs by index and by lengths (see `damaged_run`)."""
+        """Return the shorter of the runs by index and by lengths (see `damaged_run`).
+
+        None if there is neither.
+        """
         runs = [
             self.damaged_run(damaged_id, position, most, by_index=by_index)
             for by_index in (True, False)
         ]
-        # One wrong index entry makes two records seem damaged: the damaged one seems to end at a
-        # wrong place, and the next one, which may be intact, seems to begin there. If the length in
-        # the damaged record is right, the run by lengths ends before the intact one: it is shorter.
+        # If the index entry after a damaged record is wrong, the index makes two records seem
+        # damaged: the damaged one seems to end at a wrong place, and the next one, which may be
+        # intact, seems to begin there. If the length in the damaged record is right, the run by
+        # lengths ends before the intact record, and is shorter.
         return min((run for run in runs if run is not None), key=len, default=None)
 
     def damaged_run(
@@ -133,7 +141,7 @@ class _Segment:
         The first of them is at ``position``. The index and the length in a record both say where
         the record ends; ``by_index`` says which of the two counts if both are possible. The run
         ends before the next valid record, or at the certain end of the segment. Return None if
-        neither follows within ``most`` damaged records, or if the end of one of them is not known.
+        neither follows within ``most`` damaged records, or if nothing shows where one of them ends.
         """
         ends = array("q")
         while len(ends) < most:
@@ -150,16 +158,16 @@ class _Segment:
 
     def _end_of(self, transaction_id: int, position: int, *, by_index: bool) -> int | None:
         """Return where the damaged record at ``position`` ends, None if nothing shows it."""
-        ends = (
+        ends = [
             self._end_in_index(transaction_id, position),
             self._end_by_length(transaction_id, position),
-        )
-        possible = [
-            end
-            for end in (ends if by_index else reversed(ends))
-            if end is not None and position + RECORD_OVERHEAD_BYTES <= end <= self._size
         ]
-        return possible[0] if possible else None
+        if not by_index:
+            ends.reverse()
+        for end in ends:
+            if end is not None and position + RECORD_OVERHEAD_BYTES <= end <= self._size:
+                return end
+        return None
 
     def _end_in_index(self, transaction_id: int, position: int) -> int | None:
         """Return where the record at ``position`` ends by the index: where the next one begins.
@@ -173,7 +181,10 @@ class _Segment:
         return entries[1]
 
     def _end_by_length(self, transaction_id: int, position: int) -> int | None:
-        """Return where the record ends by its own length, None if another id is stored there."""
+        """Return where the record at ``position`` ends by its own length.
+
+        None if another id is stored there, or if the file ends before.
+        """
         raw = self._data.read(position, ID_AND_LENGTH.size)
         if len(raw) < ID_AND_LENGTH.size:
             return None

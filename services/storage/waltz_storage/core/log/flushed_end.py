@@ -17,7 +17,8 @@ class FlushedEnd(NamedTuple):
     """The last flushed record of a log: its id, and its record checksum.
 
     The id is -1 and the checksum 0 if the log is empty. The checksum distinguishes the log from an
-    older copy, which may have another record with this id, one that a truncation has removed later.
+    older copy of its files. The copy may have another record with this id, which a truncation has
+    removed after the copy was made.
     """
 
     last_id: int
@@ -26,17 +27,18 @@ class FlushedEnd(NamedTuple):
 
 EMPTY_LOG = FlushedEnd(NO_TRANSACTION, 0)
 NEVER_REACHED = FlushedEnd((1 << 63) - 1, 0)
-"""The mark of a log of which a replay of the write-ahead log found flushed records damaged.
+"""The mark of a log whose flushed records a replay of the write-ahead log has found damaged.
 
-No log reaches it, so the partition is refused until its assignment is removed."""
+No log reaches this mark, so the partition is refused until it is unassigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLog:
     """What is known about a log before its files are opened.
 
-    ``flushed`` is its flushed mark, None if the mark is not known. ``has_files`` says whether the
-    log has had files: if they are missing now, that is damage, and no new files are made.
+    ``local_low_water_mark`` is that of the control file. ``flushed`` is the flushed mark, None if
+    it is not known. ``has_files`` says whether the log has had files: if they are missing now, that
+    is damage, and no new files are made.
     """
 
     local_low_water_mark: int = NO_TRANSACTION
@@ -47,8 +49,9 @@ class KnownLog:
     def must_reach(self) -> int:
         """The id that the log must reach, -1 if it may be empty.
 
-        A truncation may cut a log below its local low-water mark, and it lowers the flushed mark.
-        So the local low-water mark counts only if the flushed mark is not known.
+        A truncation may cut a log below its local low-water mark. The truncation lowers the flushed
+        mark, but not the local low-water mark. So the latter counts only if the flushed mark is not
+        known.
         """
         return self.local_low_water_mark if self.flushed is None else self.flushed.last_id
 

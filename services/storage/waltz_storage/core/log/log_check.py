@@ -1,10 +1,10 @@
 """Pure. Check every record of a part of a log, and name those that are damaged.
 
-A read ends at the first damaged record. A check continues after it: it takes the position of each
-record from the index, so that one wrong length does not hide the records after it. Records are read
-in *windows* of consecutive records, of at most the bytes that the caller allows for a check. A
-longer record is a window of its own and is read in pieces. Files are used only through
-`LogSegments`.
+A read ends at the first damaged record. A check continues after it: the check takes the position of
+each record from the index, so that one wrong length does not hide the records after it. Records are
+read in *windows* of consecutive records. A window has at most the bytes that the caller allows for
+the whole check. A longer record is a window of its own and is read in pieces. Files are used only
+through `LogSegments`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from waltz_storage.core.log.segment_format import (
 )
 
 MAX_CHECKED_RECORDS = 4096
-"""The most records that one check reads, so that the partition's other jobs wait only briefly."""
+"""The most records that one check reads: the partition's other jobs wait until it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,9 @@ class CheckedRecords:
 def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> CheckedRecords:
     """Check consecutive records of one segment, from ``first_id`` on, up to ``max_bytes``.
 
-    At least one record is checked, whatever its size; none if the log ends before ``first_id``.
-    Raises OSError if the files cannot be opened for a reason that is not damage.
+    At least one record is checked, whatever its size. No record is checked if ``first_id`` is not
+    in the log. Raises OSError if the files cannot be opened for a reason that is not damage
+    (`opening_errors`).
     """
     end_id = segments.tail.next_id
     if not 0 <= first_id < end_id:
@@ -66,13 +67,13 @@ def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> Check
     try:
         offsets = segments.extent(segment, first_id, count).offsets
     except (RecordsDamaged, OSError):
-        # The files are open now: an OSError is one of reading, which is damage.
+        # The files are open, so an OSError comes from a read, which is damage.
         return _unreadable(first_id, count, end_id)
     return _check_windows(data, segment, first_id, offsets, max_bytes, end_id)
 
 
 def _unreadable(first_id: int, count: int, end_id: int) -> CheckedRecords:
-    """Return a check that failed for all records: a file or the index cannot be read."""
+    """Return the result for ``count`` records that cannot be read: all of them are damaged."""
     return CheckedRecords(
         first_id, first_id + count, end_id, 0, tuple(range(first_id, first_id + count))
     )
@@ -123,11 +124,11 @@ def _is_possible(offsets: array[int], number: int, segment_end: int) -> bool:
 
 
 def _windows(offsets: array[int], segment_end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the windows: the number of the first record, and the number after the last one.
+    """Yield for each window the number of its first record and the number after its last one.
 
     Records are numbered from 0 by their place in ``offsets``. The positions in a window increase,
-    because each of its records has a possible length. A record without a possible position is a
-    window of its own.
+    because each of its records has a possible length (`_is_possible`). A record whose position or
+    length is impossible is a window of its own.
     """
     count, first = len(offsets) - 1, 0
     while first < count:
@@ -146,8 +147,8 @@ def _windows(offsets: array[int], segment_end: int, max_bytes: int) -> Iterator[
 def _damaged_in(data: ByteSource, first_id: int, offsets: array[int]) -> list[int]:
     """Return the ids of the damaged records of a window, which is read at once.
 
-    If the disk cannot read the window, each record is read alone: one bad sector must not make its
-    neighbours count as damaged.
+    If the disk cannot read the window, each record is read alone: one bad sector must not make the
+    neighbours of its record count as damaged.
     """
     base, count = offsets[0], len(offsets) - 1
     damaged: list[int] = []

@@ -1,7 +1,8 @@
 """Pure. Find where a truncation may cut a log, or refuse the truncation.
 
 A cut at a wrong position would remove committed records. So the position must be certain: the index
-and the last record that stays must both show it. Files are used only through `LogSegments`.
+and the last record that stays must both show it. This module only reads, through `LogSegments`.
+`PartitionLog.truncate` does the cut.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from waltz_storage.core.log.segment_format import (
 
 
 def cut_offset(segments: LogSegments, last_id: int) -> int:
-    """Return where the segment that holds ``last_id`` + 1 must end.
+    """Return where the segment that has the record ``last_id`` + 1 must be cut to remove it.
 
     Raises TruncationRefused, OSError.
 
@@ -30,14 +31,17 @@ def cut_offset(segments: LogSegments, last_id: int) -> int:
     that stays and compares the end of that record with the index
     (`test_truncation_at_a_wrong_index_entry_is_refused`).
 
-    The last record that stays may be damaged. It is kept if its id and its length are intact, and
-    the index confirms the length (`test_truncation_to_a_damaged_record_keeps_it`). The log must not
-    become shorter than ``last_id``: the vote has counted this replica as one that reaches it, and
-    after a shorter cut and the end of the server, the next vote could miss a committed record. The
-    cut removes the next record, which would show at a start where the damaged one ends. Then its
-    length shows it, and the record checksum, which the flushed mark has from its place in the file.
-    If the damage is in the id or in the length, such a start would refuse the partition, and the
-    replica would not count any more. So this truncation is refused, and the replica still counts.
+    The last record that stays may be damaged. The log must not be cut before it: the vote has
+    counted this replica as one that has this record. If the log became shorter and the server died,
+    the next vote could miss a committed record. The damaged record may only stay if a later start
+    can find where it ends. The next record, which would show that, is removed by the cut. There are
+    two cases:
+
+    * The id and the length of the damaged record are intact, and the index confirms the length.
+      Then the record stays (`test_truncation_to_a_damaged_record_keeps_it`). A start finds its end
+      by its length. The flushed mark confirms that: it has the checksum that is stored at this end.
+    * Otherwise a later start would refuse the partition, and the replica would not count in votes
+      any more. So the truncation is refused, and the replica still counts.
     """
     if last_id == NO_TRANSACTION:
         return HEADER_BYTES
@@ -56,7 +60,7 @@ def cut_offset(segments: LogSegments, last_id: int) -> int:
 def _check_last(segments: LogSegments, segment: SegmentBounds, last_id: int) -> None:
     """Check that the record ``last_id`` ends where the index says; raises RecordsDamaged, OSError.
 
-    Its id and its length must be intact; the rest of it may be damaged.
+    The id and the length of the record must be intact; the rest may be damaged.
     """
     try:
         last = segments.read_step(segment, last_id, count=1, max_bytes=0, at_least=1)
@@ -73,7 +77,7 @@ def _check_last(segments: LogSegments, segment: SegmentBounds, last_id: int) -> 
 
 
 def _has_certain_end(segments: LogSegments, segment: SegmentBounds, last_id: int) -> bool:
-    """Return whether the id and the length at the place of a damaged record fit the index.
+    """Return whether the id and the length that a damaged record has in the file fit the index.
 
     Raises RecordsDamaged, OSError.
     """

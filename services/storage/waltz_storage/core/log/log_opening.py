@@ -2,14 +2,17 @@
 
 Files are used only through the `Disk` that the caller passes. `log_recovery` finds the records of
 each segment. This module checks all files of the log before it changes any of them: a partition
-that is refused keeps its files. There are two exceptions. The remains of an interrupted creation of
-a segment, which have no records, are removed first. If the directory was replaced by an older copy
-of itself, such as a backup, this may be noticed only after the invalid bytes at the log's end were
-removed (`_check_flushed_record`).
+that is refused keeps its files. There are two exceptions:
 
-A partition is refused by one of two errors. PartitionDamaged: files are missing, unreadable or
-invalid. PartitionUnopened: the process cannot open a file now, for example because it has too many
-open files, which says nothing about the records.
+* The remains of an interrupted creation of a segment, which have no records, are removed first.
+* If the directory was replaced by an older copy of itself, such as a backup, this may be noticed
+  only after the invalid bytes at the log's end were removed (`_check_flushed_record`).
+
+A partition is refused by one of two errors:
+
+* PartitionDamaged: files are missing, unreadable or invalid.
+* PartitionUnopened: this process cannot open a file now, for example because it has too many open
+  files. That says nothing about the records.
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ def open_log(
             sealed.append(bounds)
         files, bounds = _apply(disk, identity, plans[-1], is_last=True)
         tail = TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
-        damaged = [each for plan in plans for each in plan.damaged]
+        damaged = [transaction_id for plan in plans for transaction_id in plan.damaged]
         log = PartitionLog(LogSegments(disk, identity, options, sealed, tail), mark, damaged)
     if known.flushed is not None:
         _check_flushed_record(log, known.flushed)
@@ -96,8 +99,8 @@ def remove_log(disk: Disk, identity: LogIdentity) -> bool:
     """Remove all files of a log, damaged or not; the directory stays.
 
     Return whether there were files. The newest segment is removed first, and the index of a segment
-    is emptied before the data file is removed, as `segment_files.remove_files` does it. So a crash
-    at any step leaves files that `open_log` opens, if it could open them before
+    is emptied before the data file is removed, as in `segment_files.remove_files`. So a crash at
+    any step leaves files that `open_log` opens, if it could open the log before
     (`test_removal_interrupted_at_any_step_leaves_a_partition_that_can_be_assigned`). Raises
     DiskFailed.
     """
@@ -162,10 +165,11 @@ def _check_flushed_record(log: PartitionLog, flushed: FlushedEnd) -> None:
 
     If the log is refused, it is closed.
 
-    A copy from before a truncation may be longer than the log that it replaces. It then has another
-    record at the flushed mark (`test_older_directory_of_partition_with_other_records_is_damage`).
-    If the record at the mark or its index entry is damaged, the comparison shows nothing about the
-    age of the directory. Then the log is not refused, and the record counts as damaged.
+    If an older copy, from before a truncation, has replaced the directory, the log may be longer
+    than before, but has another record at the flushed mark
+    (`test_older_directory_of_partition_with_other_records_is_damage`). If the record at the mark or
+    its index entry is damaged, the comparison shows nothing about the age of the directory. Then
+    the log is not refused, and the record counts as damaged.
     """
     identity = log.identity
     damaged: tuple[int, ...] = ()
@@ -231,8 +235,8 @@ def _plan(
     """Check one segment without a change; raises PartitionDamaged, PartitionUnopened.
 
     ``next_first_id`` is the first id of the next segment, None for the last one of the log. The
-    plan ends where the next segment begins. Waltz 0.13.2 opens a log with a hole between two
-    segments. A replica with a hole could vote for records that it does not have
+    segment must end where the next one begins, although Waltz 0.13.2 opens a log with a hole
+    between two segments. A replica with a hole could vote for records that it does not have
     (`test_torn_sealed_segment_is_damage`).
     """
     data = _open_to_check(disk, identity, identity.path(first_id, DATA_SUFFIX))
@@ -242,7 +246,7 @@ def _plan(
         data.close()
         raise
     files = SegmentFiles(data, index)
-    # The suffix of the file that an error below names; the data file if the error is about both.
+    # An error below names the file with this suffix: the data file if it concerns both files.
     suffix = INDEX_SUFFIX
     try:
         check_header(files.index, identity.key, identity.partition, first_id)
@@ -264,7 +268,7 @@ def _unreadable(identity: LogIdentity, path: str, error: OSError) -> PartitionDa
 
 
 def _open_to_check(disk: Disk, identity: LogIdentity, path: str) -> DiskFile:
-    """Open a file of a segment; raises PartitionDamaged, PartitionUnopened."""
+    """Open a file of a segment, which is only read; raises PartitionDamaged, PartitionUnopened."""
     try:
         return disk.open(path)
     except OSError as error:
@@ -282,7 +286,7 @@ def _names(disk: Disk, identity: LogIdentity) -> list[str]:
 def _unopened(
     identity: LogIdentity, path: str, what: str, error: OSError
 ) -> PartitionDamaged | PartitionUnopened:
-    """Return the reason to refuse a partition of which ``what``, at ``path``, cannot be opened."""
+    """Return why a partition is refused if ``path`` cannot be opened; ``what`` describes it."""
     advice = NOT_DAMAGE.get(error.errno or 0)
     if advice is not None:
         why = error.strerror or str(error)

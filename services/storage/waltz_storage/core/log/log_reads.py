@@ -1,14 +1,14 @@
 """Pure. Read a log in steps, between which its partition may take appends.
 
-A step reads at most `STEP_BYTES` of one segment, or one larger record. A generator of `Steps` does
-one step each time that it is resumed, and returns the result at its end. The steps of a read may
-run on different threads, but never at the same time as another use of the log: a `PartitionLog` is
-not thread-safe.
+A step reads at most `STEP_BYTES` of one segment, or one larger record. A read is a generator
+(`Steps`). It does one step each time that it is resumed, and returns the result at its end. The
+steps of a read may run on different threads, but never at the same time as another use of the log:
+a `PartitionLog` is not thread-safe.
 
-Between two steps, records may be appended, and segments may be begun. Nothing else may change: the
-end of the range is fixed by the first step, and a read that continued after a truncation could join
-records of two different logs. The engine keeps this rule, because it does the jobs of a partition
-one after the other; the assertions here check it (`LogSegments.removals`).
+Between two steps, records may be appended, and segments may be begun. Nothing else may change. The
+first step fixes the end of the range. A read that continued after a truncation could join records
+of two different logs. The engine keeps this rule by the order of a partition's jobs. The assertions
+here check the rule (`LogSegments.removals`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REMOVED = "records are not removed between two steps of a read"
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""A read in progress: yields None between two steps, and returns the result."""
+"""A read in progress: a generator that yields None between two steps, and returns the result."""
 
 
 def result_of(steps: Steps[T]) -> T:
@@ -63,9 +63,8 @@ def record_steps(
 
     The read ends at ``max_records``, at the present end of the log, before the record that would
     exceed ``max_bytes`` on disk, or before a damaged record. The first record is read whatever its
-    size. The last records may be yielded as if more followed: only the next step can show that the
-    record after them ends the read. Raises OSError, and RecordsDamaged if the first record is
-    damaged.
+    size. The last records may be yielded as if more followed: sometimes only the next step can show
+    that the read ends here. Raises OSError, and RecordsDamaged if the first record is damaged.
     """
     removals, next_id = segments.removals, first_id
     end = min(first_id + max_records, segments.tail.next_id)
@@ -78,13 +77,14 @@ def record_steps(
         try:
             records = _read_step(segments, segment, next_id, count, step_bytes, at_least)
             if not records.count and max_bytes > STEP_BYTES:
-                # The next record is larger than a step, but it may be within the bound of the read.
+                # The next record is larger than a step, but may be within the bound of the read.
                 records = segments.read_step(segment, next_id, 1, max_bytes, at_least=0)
         except RecordsDamaged:
             if next_id == first_id:
                 raise
             return
         if not records.count:
+            # The next record would exceed ``max_bytes``.
             return
         next_id += records.count
         # A step with fewer records than requested has reached its bound in bytes. If the bound was
@@ -105,9 +105,10 @@ def _read_step(
     max_bytes: int,
     at_least: int,
 ) -> VerifiedRecords:
-    """Do what `LogSegments.read_step` does; with damage among the records, return fewer of them.
+    """Do what `LogSegments.read_step` does; return fewer records if one of them is damaged.
 
-    Without the records before a damaged one, two replicas that are damaged in different records
+    The read is repeated with half as many records until all of these are valid. So the records
+    before a damaged one are served. Otherwise two replicas that are damaged in different records
     could not fill a third one together. Raises RecordsDamaged if the first record is damaged.
     """
     while True:
@@ -137,9 +138,14 @@ def header_steps(
 ) -> Steps[tuple[RecordHeader, ...]]:
     """Read the headers of consecutive records.
 
-    The list ends early if it has `LEAST_HEADERS` and a `HeaderBudget` is spent, or before a damaged
-    record if it has ``least`` headers, at least one. Raises OSError, and RecordsDamaged if the list
-    would have fewer.
+    The list has up to ``max_records`` headers. It ends earlier in these cases:
+
+    * At the present end of the log.
+    * When a `HeaderBudget` is spent, but not before the list has `LEAST_HEADERS`.
+    * Before a damaged record, if the list has at least ``least`` headers, and not less than one.
+      With a shorter list, the read raises RecordsDamaged.
+
+    Raises OSError, too.
     """
     removals, next_id, list_budget = segments.removals, first_id, HeaderBudget()
     end = min(first_id + max_records, segments.tail.next_id)
@@ -157,7 +163,7 @@ def header_steps(
             if len(headers) < max(least, 1):
                 raise
             break
-        assert step_headers, "a step with a budget reads at least one header"
+        assert step_headers, "a step whose budget is not spent reads at least one header"
         headers += step_headers
         next_id += len(step_headers)
         # What this step has spent counts against the whole list, too.
@@ -169,10 +175,11 @@ def header_steps(
 def _read_header_step(
     segments: LogSegments, segment: SegmentBounds, first_id: int, count: int, budget: HeaderBudget
 ) -> list[RecordHeader]:
-    """Read headers until ``budget`` is spent; with damage among the records, return fewer of them.
+    """Read headers until ``budget`` is spent; return fewer headers if a record is damaged.
 
-    Raises RecordsDamaged if the first record is damaged. A try that meets damage may spend the
-    budget, so the next one has the whole of it again: their number is the logarithm of ``count``.
+    The read is repeated with half as many records until all of these are valid, each time with the
+    whole budget. That happens at most as often as the logarithm of ``count``. Raises RecordsDamaged
+    if the first record is damaged, or OSError.
     """
     reads, size = budget.reads_left, budget.bytes_left
     while True:
@@ -190,10 +197,11 @@ def _read_header_step(
 def stored_steps(
     segments: LogSegments, first_id: int, max_records: int, max_bytes: int
 ) -> Steps[StoredBatch]:
-    """Read consecutive unverified records of one segment in disk form.
+    """Read consecutive records of one segment in disk form, without verifying them.
 
-    The bounds are those of `record_steps`, and `STORED_LIST_RECORDS`. Raises RecordsDamaged if
-    the index is damaged, or OSError.
+    The read ends where `record_steps` ends, at the end of the segment, or after
+    `STORED_LIST_RECORDS`. A damaged record does not end it. Raises RecordsDamaged if the index is
+    damaged, or OSError.
     """
     removals = segments.removals
     end = min(first_id + min(max_records, STORED_LIST_RECORDS), segments.tail.next_id)
@@ -208,8 +216,8 @@ def stored_steps(
         if parts:
             yield
             assert segments.removals == removals, _REMOVED
-        # An append may have begun a segment since the last step. Then the log has closed the files
-        # that were used least recently, maybe these ones. So they are taken from the log again.
+        # An append may have begun a segment since the last step. Then the log has closed the least
+        # recently used files, perhaps those of this segment. So each step gets the files again.
         data = segments.files(segment.first_id).data
         parts.append(data.read(position, min(STEP_BYTES, stop - position)))
     return StoredBatch(count, parts[0] if len(parts) == 1 else b"".join(parts))

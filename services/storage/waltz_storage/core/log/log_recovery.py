@@ -2,15 +2,16 @@
 
 Damage is not a torn tail. The flushed mark, the local low-water mark and the index show up to which
 record the log was flushed: it is *known clean* up to that record. An invalid record in the
-known-clean part means damage. If such a record were taken for a torn tail, the replica would vote
-with a shorter log, and a committed record could be lost. So the log keeps its length: the scan goes
-on behind the damaged records if their places are certain (see `damaged_scan`); otherwise the
-partition is refused, and a vote counts this replica as unknown. After the known-clean part, the
-first invalid record is the torn tail of an interrupted write, and the log ends before it. Shown by
-`test_storage_crash`, by `test_storage_damaged_start` and, against Waltz 0.13.2, by
-`tests/vectors/test_storage_dir`.
+known-clean part is damaged. If it were taken for a torn tail, the replica would vote with a shorter
+log, and a committed record could be lost. So the log keeps its length: the scan continues after the
+damaged records if their places are certain (see `damaged_scan`). Otherwise the partition is
+refused, and a vote counts this replica as unknown.
 
-This module changes no file: the caller applies the plans if no file of the partition is damaged.
+After the known-clean part, the first invalid record is the torn tail of an interrupted write, and
+the log ends before it. Shown by `test_storage_crash`, by `test_storage_damaged_start` and, against
+Waltz 0.13.2, by `tests/vectors/test_storage_dir`.
+
+This module changes no file: `log_opening` applies the plans if it does not refuse the partition.
 """
 
 from __future__ import annotations
@@ -61,39 +62,43 @@ def check_header(source: ByteSource, key: uuid.UUID, partition: int, first_id: i
 def recover_segment(
     data: ByteSource, index: ByteSource, first_id: int, known: KnownLog, next_first_id: int | None
 ) -> SegmentPlan:
-    """Find the last record of a segment; raises Damage, whose offset is in the data file.
+    """Find the last record of a segment; return the plan for its files.
 
-    ``next_first_id`` is the first id of the next segment, None for the last segment of the log. The
-    scan begins at the last record that the index and the local low-water mark show to be known
-    clean, as in Waltz 0.13.2, so that a start does not read all records of the log. In the last
-    segment, the index entries before that record are checked, too. A truncation that was
-    interrupted by a loss of power can leave an index file of its former length with zeros in the
-    middle (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
+    ``known`` is what is known about the log. ``next_first_id`` is the first id of the next segment,
+    None for the last segment of the log.
+
+    A start does not read all records of the log. The scan begins at the last record that the index
+    and the local low-water mark show to be known clean, as in Waltz 0.13.2. In the last segment,
+    the index entries before that record are checked, too. A loss of power during a truncation can
+    leave an index file of its former length with zeros in the middle
+    (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
+
+    Raises OSError, and Damage, whose offset is in the data file, if the segment is to be refused.
     """
     # The last id that the index file has an entry for.
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
     last_clean = _known_clean(claimed_last, known.local_low_water_mark)
     is_last = next_first_id is None
     plan = None
-    if last_clean > first_id and (
-        not is_last or _entries_increase(index, last_clean - first_id + 1)
-    ):
-        raw = index.read(entry_position(last_clean - first_id), ENTRY_BYTES)
-        plan = scan(data, first_id, last_clean, decode_entries(raw)[0])
+    if last_clean > first_id:
+        number = last_clean - first_id
+        if not is_last or _entries_increase(index, number + 1):
+            raw = index.read(entry_position(number), ENTRY_BYTES)
+            plan = scan(data, first_id, last_clean, decode_entries(raw)[0])
     if plan is None or plan.next_id <= last_clean:
         # The known-clean part has at most one record of this segment, or its last record is
         # invalid, or the index is wrong. A scan of all records shows which, and rebuilds the index.
         plan = scan(data, first_id, first_id, HEADER_BYTES)
         if last_clean == first_id:
             # The local low-water mark alone decides whether the first record is known clean. The
-            # checkpoint of `_known_clean` may be this record, for example 2000, but it shows only
-            # that the index entries before it are whole, and this segment has none of them. Waltz
-            # 0.13.2 drops a damaged first record as a torn tail
+            # checkpoint of `_known_clean` may be this record, for example 2000. But a checkpoint
+            # shows only that the index entries before it are whole, and this segment has none of
+            # these entries. Waltz 0.13.2 drops a damaged first record as a torn tail
             # (`test_damaged_first_record_below_local_mark_is_damage`).
             last_clean = min(claimed_last, known.local_low_water_mark)
     # Besides `last_clean`, the known log or the next segment says how far the segment must reach.
     must_reach = known.must_reach if next_first_id is None else next_first_id - 1
-    # An invalid record up to the larger of the two is damage, and one after it is the torn tail.
+    # An invalid record up to the larger of the two is damage; one after that is the torn tail.
     must_have = max(last_clean, must_reach)
     if first_id <= must_have and plan.next_id <= must_have:
         continued = scan_past_damage(
@@ -110,7 +115,11 @@ def recover_segment(
 def _damage(
     plan: SegmentPlan, last_clean: int, must_reach: int, next_first_id: int | None
 ) -> Damage:
-    """Return why a segment is refused whose scan ended before the record ``plan.next_id``."""
+    """Return why a segment is refused.
+
+    Its scan ended before the record ``plan.next_id``, or went beyond the first record of the next
+    segment. The other arguments are the values of `recover_segment`.
+    """
     record = plan.next_id
     if plan.first_id <= last_clean and record <= last_clean:
         what = (
@@ -154,8 +163,8 @@ def _entries_increase(index: ByteSource, count: int) -> bool:
 
     The check reads each entry once and reads no record.
     """
-    # The last entry of the window before. The first window has none before it: this value lets its
-    # first entry, which must be HEADER_BYTES, pass the check of the smallest record.
+    # The last entry of the previous window. For the first window, it is a value that lets the first
+    # entry, which must be HEADER_BYTES, pass the check of the smallest record.
     entry_before = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):
         size = min(_WINDOW_ENTRIES, count - number) * ENTRY_BYTES

@@ -2,8 +2,8 @@
 
 The peer's records are written only where they fit: they must begin at the end of the undamaged
 record before them, and end where the record after them begins. So a repair changes no position, and
-no record outside of it. A repair writes only records that are damaged: a crash at any moment leaves
-each of them damaged or repaired, and the repair can be repeated
+no record before or after the peer's records. A repair writes only records that are damaged: a crash
+at any moment leaves each of them damaged or repaired, and the repair can be repeated
 (`test_storage_repair`). Files are used only through `LogSegments`.
 """
 
@@ -37,21 +37,21 @@ from waltz_storage.core.log.segment_format import (
 )
 
 _NO_THRESHOLD = 1 << 62
-"""`SegmentEncoder` divides records into segments by a threshold; here the log has divided them."""
+"""`SegmentEncoder` ends a segment at a threshold. Here the segments exist already."""
 _BLOCK_BYTES = 4096
-"""The operating system reads a block of this size before it changes a part of the block."""
+"""The operating system reads a whole block of this size before it changes a part of the block."""
 _CHECK_BYTES = 1 << 20
 """How many bytes one check after a repair reads, unless a single record is longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRepair:
-    """The peer's records that belong to one segment, from ``first_id`` on.
+    """The peer's records that belong to one segment, from ``first_id`` on, and what to write.
 
     ``records`` are in disk form. ``offsets`` has the position where each of them begins, and then
     the position where the last one ends. ``damaged`` has the places in ``records``, from 0, of the
-    records that are damaged in the segment. ``entries`` are the bytes to write at ``entry_at`` in
-    the index file, none if the index is right.
+    records that are damaged in the segment: only these are written. ``entries`` are the bytes to
+    write at ``entry_at`` in the index file, none if the index is right.
     """
 
     segment: SegmentBounds
@@ -82,11 +82,12 @@ class SegmentRepair:
 def repair_records(
     segments: LogSegments, end: FlushedEnd, records: RecordBatch, checksum: int
 ) -> tuple[CheckedRecords, ...]:
-    """Replace damaged records by those of a peer, durably; return the checks that follow.
+    """Replace damaged records by those of a peer, durably.
 
     ``end`` is the last record of the log. ``checksum`` is the CRC-32 of the records in disk form as
-    the peer computed it. The checks may find records that are still damaged. Raises RequestRefused
-    before anything is written; NoSpace, DiskFailed and OSError at any time.
+    the peer computed it. After the repair, all these records are checked. Return the results, which
+    may name records that are still damaged. Raises RequestRefused before anything is written;
+    NoSpace, DiskFailed and OSError at any time.
     """
     repairs = plan_repair(segments, end, records, checksum)
     for repair in repairs:
@@ -103,21 +104,22 @@ def plan_repair(
     if not records.count:
         raise RequestRefused("the request has no records to repair")
     next_id = first_id = records.first_id()
-    if not 0 <= first_id <= first_id + records.count - 1 <= end.last_id:
+    last_id = first_id + records.count - 1
+    if first_id < 0 or last_id > end.last_id:
         raise RequestRefused(
             f"{_listed(first_id, records.count)} are not in the log, which ends with record "
             f"{end.last_id}"
         )
-    wrong = records.mismatch(first_id)
-    if wrong is not None:
-        raise RequestRefused(f"record {wrong} of the peer fails its checksum: nothing is repaired")
+    bad_id = records.mismatch(first_id)
+    if bad_id is not None:
+        raise RequestRefused(f"record {bad_id} of the peer fails its checksum: nothing is repaired")
     pieces = _in_disk_form(records)
     if _range_checksum(pieces) != checksum:
         raise RequestRefused(
             f"{_listed(first_id, records.count)} of the peer fail the checksum that the peer "
             "computed: nothing is repaired"
         )
-    if first_id + records.count - 1 == end.last_id and _record_checksum(pieces[-1]) != end.checksum:
+    if last_id == end.last_id and _record_checksum(pieces[-1]) != end.checksum:
         raise RequestRefused(
             f"record {end.last_id} of the peer is not the record that was flushed as the last one "
             "of this log: nothing is repaired"
@@ -161,8 +163,8 @@ def _plan_segment(
 def _check_headers(segments: LogSegments, segment: SegmentBounds, files: SegmentFiles) -> None:
     """Check the headers of both files; raises RecordsDamaged, OSError.
 
-    The next start refuses a partition with a damaged header, so a repair of its records would be of
-    no use. A write to a file that ends inside its header would leave a gap there.
+    The next start refuses a partition with a damaged header, so a repair of records would be of no
+    use. If a file ended inside its header, a write of records would leave a gap in the file.
     """
     identity = segments.identity
     for suffix, file in ((DATA_SUFFIX, files.data), (INDEX_SUFFIX, files.index)):
@@ -179,9 +181,9 @@ def _wrong_entries(
 ) -> tuple[int, bytes]:
     """Return a position in the index file, and the entries to write there; none if all are right.
 
-    The entries of the repaired records are checked, and the entry of the record after them: if it
-    was wrong, the last repaired record would count as damaged. The entries of the newest records
-    are not in the file yet. They are in memory, and right.
+    The entries of the repaired records are checked, and the entry of the record after them: if that
+    one was wrong, the last repaired record would count as damaged. The entries of the newest
+    records of a log are not in the file yet. They are in memory, and right.
     """
     number = first_id - segment.first_id
     count = min(len(offsets), segments.entries_in_file(segment) - number)
@@ -195,10 +197,10 @@ def _wrong_entries(
 def _start_of(
     segments: LogSegments, segment: SegmentBounds, data: ByteSource, first_id: int
 ) -> int:
-    """Return where a record begins: at the end of the record before it, which must be undamaged.
+    """Return where the record ``first_id`` begins: at the end of the record before it.
 
-    The length of the record before it is read from that record, where the record checksum covers
-    it, and not taken from the index. Raises RequestRefused, OSError.
+    That record must be undamaged. Its length is read from the record itself, where the record
+    checksum covers the length, and not taken from the index. Raises RequestRefused, OSError.
     """
     if first_id == segment.first_id:
         return HEADER_BYTES
@@ -223,9 +225,9 @@ def _refuse_undamaged(
 ) -> None:
     """Raise RequestRefused if the log has an undamaged record with the id ``transaction_id``.
 
-    A repair must not replace that record by a different one of the peer. The record is searched at
-    ``offset``, where the peer's record would be written, and at its position by the index. Raises
-    OSError.
+    A repair must not replace that record by a different one of the peer. Two places may have the
+    record: ``offset``, where the peer's record would be written, and the position that the index
+    gives. Raises OSError.
     """
     for position in (offset, _indexed_position(segments, segment, transaction_id)):
         if position is None:
@@ -296,10 +298,10 @@ def _check_blocks(segments: LogSegments, repair: SegmentRepair) -> None:
     """Check that the disk can read each block of which the repair writes only a part.
 
     To change a part of a block, the operating system reads the block first. If that fails, the
-    write fails, and the process ends (`DiskFailed`). A block that is written whole is not read, so
-    it may be unreadable. With a write-ahead log, every block must be readable, because the log may
-    divide a write within any block. Otherwise the write would fail at each replay, and the storage
-    could not start any more. Raises RequestRefused, OSError.
+    write fails, and the process ends (`DiskFailed`). A block that is written whole need not be
+    readable. With a write-ahead log, every block must be readable, because the log may divide a
+    write within any block. Otherwise each replay would fail, and the storage could not start any
+    more. Raises RequestRefused, OSError.
     """
     files = segments.files(repair.segment.first_id)
     divided = segments.options.divided_writes
@@ -313,13 +315,14 @@ def _check_blocks(segments: LogSegments, repair: SegmentRepair) -> None:
 def _check_readable(
     file: ByteSource, suffix: str, repair: SegmentRepair, start: int, end: int, divided: bool
 ) -> None:
-    """Check the blocks of which a write from byte ``start`` to ``end`` changes a part.
+    """Check that the disk can read each block of which a write changes only a part.
 
-    If the write may be ``divided``, these can be all of its blocks. Raises RequestRefused.
+    The write goes from byte ``start`` to ``end``. If it may be ``divided``, all its blocks are
+    checked. Raises RequestRefused.
     """
     for block in range(start - start % _BLOCK_BYTES, end, _BLOCK_BYTES):
-        whole = start <= block and block + _BLOCK_BYTES <= end
-        if whole and not divided:
+        is_whole = start <= block and block + _BLOCK_BYTES <= end
+        if is_whole and not divided:
             continue
         try:
             file.read(block, _BLOCK_BYTES)
@@ -333,12 +336,12 @@ def _check_readable(
 
 
 def _write_repair(segments: LogSegments, repair: SegmentRepair) -> None:
-    """Write the records and flush, then write the wrong index entries and flush.
+    """Write the damaged records and flush, then replace the wrong index entries and flush.
 
     The index is written second, so that after a crash each of its entries belongs to a durable
     record. The flushes are done even if nothing is written: an earlier repair may have ended
-    between a write and its flush. This process then reads the repaired records, but they are not
-    durable. Raises NoSpace, DiskFailed, OSError.
+    between a write and its flush. Then this process reads repaired records that are not durable.
+    Raises NoSpace, DiskFailed, OSError.
     """
     assert repair.offsets[-1] <= repair.segment.end, "a repair must not make a segment longer"
     files = segments.files(repair.segment.first_id)
@@ -363,12 +366,11 @@ def _checks(segments: LogSegments, first_id: int, last_id: int) -> Iterator[Chec
 def _in_disk_form(records: RecordBatch) -> list[bytes]:
     """Return the bytes of each record in disk form, with its checksum."""
     encoder = SegmentEncoder(records.first_id(), 0, _NO_THRESHOLD)
-    taken, _ = encoder.add(records.wire, 0, records.count)
-    assert taken == records.count, "the ids of the records were checked"
-    return [
-        record + checksum
-        for record, checksum in zip(encoder.parts[::2], encoder.parts[1::2], strict=True)
-    ]
+    added, _ = encoder.add(records.wire, 0, records.count)
+    assert added == records.count, "the ids of the records were checked"
+    # The encoder's parts are in turn a record without its checksum, and the checksum.
+    bodies, checksums = encoder.parts[::2], encoder.parts[1::2]
+    return [body + checksum for body, checksum in zip(bodies, checksums, strict=True)]
 
 
 def _range_checksum(records: Sequence[bytes]) -> int:
@@ -381,8 +383,7 @@ def _range_checksum(records: Sequence[bytes]) -> int:
 
 def _record_checksum(record: bytes) -> int:
     """Return the record checksum of a record in disk form."""
-    checksum: int = CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0]
-    return checksum
+    return int(CHECKSUM.unpack_from(record, len(record) - CHECKSUM.size)[0])
 
 
 def _read_exactly(data: ByteSource, offset: int, length: int) -> bytes | None:

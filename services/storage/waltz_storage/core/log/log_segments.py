@@ -73,24 +73,27 @@ class LogSegments:
         self.sealed = sealed
         self.tail = tail
         self.removals = 0
-        """How often records were removed, or the files closed. No read that is done in steps may
-        continue after that: it asserts that this number stays the same (see `log_reads`).
-        `partition_log` increases it when it truncates the log."""
+        """How often records were removed, or the files closed. A read that is done in steps must
+        not continue after that, so it asserts that this number stays the same (see `log_reads`).
+        `partition_log` increases the number when it truncates the log."""
         self._disk = disk
         self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
-        """The open files of sealed segments, by first id; those that were used last are last."""
+        """The open files of sealed segments, by first id, least recently used first."""
 
     def segment_of(self, transaction_id: int) -> SegmentBounds:
-        """Return the segment that holds a transaction; the tail for an id after the last one."""
+        """Return the segment that has the record ``transaction_id``.
+
+        For an id after the last record, that is the tail. The id must not be negative.
+        """
         if transaction_id >= self.tail.first_id:
             return self.tail.bounds()
         number = bisect_right(self.sealed, transaction_id, key=lambda segment: segment.first_id)
         return self.sealed[number - 1]
 
     def extent(self, segment: SegmentBounds, first_id: int, count: int) -> Extent:
-        """Return the positions of ``count`` records, from the index.
+        """Return the positions of ``count`` records from ``first_id`` on, from the index.
 
-        Raises RecordsDamaged, OSError.
+        All of them must be in ``segment``. Raises RecordsDamaged, OSError.
         """
         index = self.files(segment.first_id).index
         with self.damage_in(segment, INDEX_SUFFIX):
@@ -109,7 +112,10 @@ class LogSegments:
             return Extent(first_id, offsets, segment.end)
 
     def entries_in_file(self, segment: SegmentBounds) -> int:
-        """Return how many entries the index file of a segment must have."""
+        """Return how many entries the index file of a segment has if it is complete.
+
+        The newest entries of the tail are not in its file, but in memory.
+        """
         if segment.first_id == self.tail.first_id:
             return self.tail.indexed
         return segment.next_id - segment.first_id
@@ -139,7 +145,10 @@ class LogSegments:
 
     @contextmanager
     def damage_in(self, segment: SegmentBounds, suffix: str) -> Iterator[None]:
-        """Convert Damage to RecordsDamaged, which names the segment's file with ``suffix``."""
+        """Convert Damage to RecordsDamaged.
+
+        The new error names the partition, and the segment's file with ``suffix``.
+        """
         try:
             yield
         except Damage as damage:
@@ -189,7 +198,7 @@ class LogSegments:
     def remove(self) -> None:
         """Close and remove all files; the directory stays. Raises DiskFailed.
 
-        The newest are removed first, so that a crash leaves a log without a hole (see
+        The newest segments are removed first, so that a crash leaves a log without a hole (see
         `log_opening.remove_log`).
         """
         self.release()
@@ -202,7 +211,7 @@ class LogSegments:
         return TailSegment(files, bounds, options.segment_threshold, options.allocate_bytes)
 
     def _keep_open(self, first_id: int, files: SegmentFiles) -> None:
-        """Keep the files of a sealed segment open; close those used least recently, if too many."""
+        """Keep the files of a sealed segment open; close the least recently used, if too many."""
         self._open[first_id] = files
         self._open.move_to_end(first_id)
         while len(self._open) > max(1, self.options.open_segments):

@@ -1,10 +1,10 @@
-"""Pure. `PartitionLog`: append to the log of one partition, read it, truncate it.
+"""Pure. `PartitionLog`: append to the log of one partition, read it, truncate it, repair it.
 
 An append has four steps, so that the engine can group the steps of many partitions: `stage` checks
 and encodes the records, `write` writes them, `flush` makes them durable, `complete` makes them
-readable. A read has steps (see `log_reads`), between which records may be appended. A log is not
-thread-safe, but successive calls, and the steps of a read, may run on different threads. Files are
-used only through `LogSegments`.
+readable. A read has steps of another kind (see `log_reads`): between two of them, records may be
+appended. A log is not thread-safe, but successive calls, and the steps of a read, may run on
+different threads. Files are used only through `LogSegments`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ from waltz_storage.core.log.segment_format import (
 from waltz_storage.core.log.tail_segment import TailSegment
 
 OUT_OF_ORDER = "transaction out of order"
+"""Why an append is refused whose ids do not follow the last id."""
 
 _CHECKSUM_STEP_BYTES = 1 << 20
+"""How many bytes `PartitionLog.checksum` reads at once."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class StagedAppend:
     outcomes: list[RequestRefused | None]
     """For each batch, its error if it is refused, None if it is accepted."""
     written: SegmentEncoder | None = None
-    """The chunk that is written and not part of the log yet."""
+    """The newest chunk that is written, None if it is already part of the log."""
     size: int = 0
     """Size of all batches in wire form, in bytes."""
 
@@ -114,21 +116,21 @@ class PartitionLog:
         return self._end
 
     def note_damaged(self, transaction_ids: Sequence[int], flushed: FlushedEnd) -> None:
-        """Note damaged records that the opening found in the end; ``flushed`` is the flushed mark.
+        """Note more damaged records that the opening has found; ``flushed`` is the flushed mark.
 
-        If the last record is damaged, its checksum on the disk may be wrong, so the one in the mark
-        counts. A repair compares the record of a peer with it
+        If the last record is damaged, its checksum on the disk may be wrong, so the checksum in the
+        mark counts. A repair compares the record of a peer with that checksum
         (`test_start_keeps_the_mark_of_a_damaged_last_record`).
         """
         self.damaged_at_opening = tuple(sorted({*self.damaged_at_opening, *transaction_ids}))
-        if self.max_id == flushed.last_id in transaction_ids:
+        if self.max_id == flushed.last_id and self.max_id in transaction_ids:
             self._end = flushed
 
     def end_at(self, last_id: int) -> FlushedEnd:
         """Return the end that the log would have if ``last_id`` was its last record.
 
-        The position of the record is taken from the index and is not verified. Raises
-        RecordsDamaged, OSError.
+        The record must be in the log, or ``last_id`` must be -1. The position of the record is
+        taken from the index and is not verified. Raises RecordsDamaged, OSError.
         """
         if last_id == NO_TRANSACTION:
             return EMPTY_LOG
@@ -164,8 +166,8 @@ class PartitionLog:
                 if encoder.full:
                     encoder = SegmentEncoder(encoder.next_id, HEADER_BYTES, threshold)
                     staged.chunks.append(encoder)
-                taken, position = encoder.add(batch.wire, position, remaining)
-                remaining -= taken
+                added, position = encoder.add(batch.wire, position, remaining)
+                remaining -= added
                 if remaining and not encoder.full:
                     # The next record does not have the next id: it and the rest are refused.
                     break
@@ -185,7 +187,8 @@ class PartitionLog:
         self._tail.write_checkpoint()
         try:
             for chunk in staged.chunks:
-                # Make the chunk before part of the log. It fills its segment, which is sealed next.
+                # Make the previous chunk part of the log. It fills its segment, which `roll_over`
+                # then seals.
                 self._add_written(staged)
                 # A chunk that does not start at the end of the tail belongs to a new segment.
                 if chunk.start != self._tail.end:
@@ -236,7 +239,7 @@ class PartitionLog:
             raise outcome
 
     def read_batch(self, first_id: int, max_records: int, max_bytes: int) -> RecordBatch:
-        """Return consecutive verified records from ``first_id`` on; none if it is not in the log.
+        """Return consecutive verified records from ``first_id`` on; none if that is not in the log.
 
         The batch ends at ``max_records``, at the end of the log, or before the record that would
         exceed ``max_bytes`` on disk. The first record is returned whatever its size. Raises
@@ -251,8 +254,8 @@ class PartitionLog:
     def read_stored_batch(self, first_id: int, max_records: int, max_bytes: int) -> StoredBatch:
         """Return consecutive unverified records in disk form; none if ``first_id`` is absent.
 
-        The batch ends where `read_batch` ends, after `log_reads.STORED_LIST_RECORDS` records, or at
-        the end of the segment. Raises RecordsDamaged if the index is damaged, or OSError.
+        `log_reads.stored_steps` says where the batch ends. Raises RecordsDamaged if the index is
+        damaged, or OSError.
         """
         return result_of(self.stored_steps(first_id, max_records, max_bytes))
 
@@ -304,9 +307,11 @@ class PartitionLog:
         Segments are removed from the newest to the oldest. After a crash in between, the log has no
         gap and is only longer than it should be; the server then truncates the log again. Shown by
         `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
-        segment". The record ``last_id`` stays even if it is damaged (see `cut_offset`). Raises
-        DiskFailed. Before anything is removed, raises TruncationRefused, RecordsDamaged, OSError,
-        NoSpace if the flushed mark cannot be lowered, or RequestRefused if ``last_id`` is below -1.
+        segment". The record ``last_id`` stays even if it is damaged (see `cut_offset`).
+
+        Raises DiskFailed. With any other error nothing is removed: TruncationRefused,
+        RecordsDamaged, OSError, NoSpace if the flushed mark cannot be lowered, RequestRefused if
+        ``last_id`` is below -1.
         """
         if last_id < NO_TRANSACTION:
             raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
@@ -317,7 +322,8 @@ class PartitionLog:
         cut_at = cut_offset(segments, last_id)
         new_end = self.end_at(last_id)
         # The mark is lowered before the cut: a crash in between leaves a log that is longer than
-        # its mark. In the opposite order, a crash would leave a shorter log, which is damage.
+        # its mark. In the opposite order, a crash would leave a log that is shorter than its mark,
+        # and the next start would refuse that as damage.
         self._mark.lower_to(new_end)
         segments.removals += 1
         with changing(f"truncation of the log of partition {self.identity.partition}"):
@@ -365,8 +371,8 @@ class PartitionLog:
 
     def _add_written(self, staged: StagedAppend) -> None:
         """Make the chunk that was written last part of the log, unless it is already."""
-        if staged.written is not None:
-            written = staged.written
+        written = staged.written
+        if written is not None:
             self._tail.complete(written)
             self._end = FlushedEnd(written.next_id - 1, CHECKSUM.unpack(written.parts[-1])[0])
             staged.written = None

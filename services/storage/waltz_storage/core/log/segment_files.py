@@ -1,8 +1,8 @@
 """Pure. Create, open and remove the two files of a segment: data and index.
 
-The steps have an order such that after a crash at any step `log_opening` recognizes the files: as
-whole, or as remains of an interrupted creation or removal. Files are used only through the `Disk`
-that the caller passes.
+After a crash between any two steps, `log_opening` must recognize what the files are: a whole
+segment, or the remains of an interrupted creation or removal. The order of the steps ensures this.
+Files are used only through the `Disk` that the caller passes.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class SegmentFiles:
 class SegmentBounds:
     """Which records a segment has: the ids from ``first_id`` to ``next_id`` - 1.
 
-    The records end at byte ``end`` of the data file. The bounds of the tail are those at one
-    moment: an append moves them.
+    The records end at byte ``end`` of the data file. The bounds of the last segment of a log, the
+    *tail*, are those at one moment, because appends move them.
     """
 
     first_id: int
@@ -84,9 +84,10 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
     """Create an empty segment, and make its files and their names durable.
 
     The data file gets its name last, when its header is on disk. So a crash leaves at most an index
-    file without entries and a data file with the suffix of new files, never a data file without a
-    header (planted bug "new segment whose name is not durable", `test_storage_crash`). Raises
-    DiskFailed, or NoSpace after it has removed the files that it created.
+    file without entries, and a data file that still has the suffix of new files. It never leaves a
+    data file without a header (planted bug "new segment whose name is not durable",
+    `test_storage_crash`). Raises DiskFailed, or NoSpace after it has removed the files that it
+    created.
     """
     data_path = identity.path(first_id, DATA_SUFFIX)
     index_path = identity.path(first_id, INDEX_SUFFIX)
@@ -104,6 +105,7 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
             disk.flush_directory(identity.directory)
         disk.rename(new_path, data_path)
     except NoSpace:
+        # Not strict: the second file may not exist yet.
         for file, path in zip(opened, (index_path, new_path), strict=False):
             file.close()
             disk.remove(path)
@@ -116,9 +118,9 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
 def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:
     """Remove a segment durably.
 
-    The index is emptied first, and removed last: if `log_opening` found an index with entries but
-    no data file, it would refuse the partition, because records were lost. So a crash leaves both
-    files, or only an index without entries. Raises DiskFailed.
+    The index is emptied first, and removed last. So a crash leaves both files, or only an index
+    without entries. If a crash left an index with entries but no data file, `log_opening` would
+    refuse the partition, because records seem to be lost. Raises DiskFailed.
     """
     index_path = identity.path(first_id, INDEX_SUFFIX)
     with changing(f"removal of segment {identity.path(first_id, '')}"):
@@ -132,7 +134,10 @@ def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:
 
 
 def read_entries(index: DiskFile, number: int, count: int) -> array[int]:
-    """Return ``count`` index entries from entry ``number`` on; raises Damage if one is missing."""
+    """Return ``count`` index entries from entry ``number`` on, counted from 0.
+
+    Raises Damage if one of them is missing, or OSError.
+    """
     position = entry_position(number)
     entries = decode_entries(index.read(position, count * ENTRY_BYTES))
     if len(entries) < count:

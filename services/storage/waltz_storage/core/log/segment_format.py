@@ -1,9 +1,12 @@
 """Pure. The bytes of data and index files (spec/disk.md sections 3 and 4).
 
-Files have records in *disk form*. Messages, and the rest of the storage, have them in *wire form*.
-In disk form the checksum of the data precedes the data, and a checksum of the whole record follows.
-`SegmentEncoder` converts from wire form, and `decode_records` to it. The parameter ``raw`` of the
-functions that read records is in disk form, as read from a file.
+A segment has two files. The data file has consecutive records. The index file has an *entry* for
+each of them: the position in the data file where the record begins.
+
+Data files have records in *disk form*. Messages, and the rest of the storage, have them in *wire
+form*. In disk form the checksum of the data precedes the data, and a checksum of the whole record
+follows. `SegmentEncoder` converts from wire form, and `decode_records` to it. The parameter ``raw``
+of the functions that read records is in disk form, as read from a file.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ INDEX_SUFFIX = ".idx"
 
 _HEADER = struct.Struct(">iq16siq")
 ID_AND_LENGTH = struct.Struct(">q20xi")
-"""A record's id and the length of its data, at its beginning; a length below 0 is damage."""
+"""The id and the data length, at the beginning of a record; a length below 0 is damage."""
 
 # The first 32 bytes of a record, from the id to the data length, are the same in both forms.
 _WIRE_PREFIX_BYTES = WIRE_HEAD.size
@@ -101,10 +104,11 @@ def segment_name(first_id: int) -> str:
 class SegmentEncoder:
     """Converts records from wire form to the bytes to write at the end of one segment.
 
-    ``parts`` are the bytes to write at byte ``start`` of the data file, and ``offset`` is the byte
-    after them. ``offsets`` has the position of each record, from ``first_id`` to ``next_id`` - 1.
-    Once the encoder is ``full``, the segment exceeds its threshold: later records go to the next
-    segment.
+    ``parts`` are the bytes to write at byte ``start`` of the data file: for each record, its bytes
+    and then its record checksum. ``offset`` is the position after them. ``offsets`` has the
+    position of each record, from ``first_id`` to ``next_id`` - 1.
+    Once the encoder is ``full``, the segment exceeds its ``threshold`` in bytes, and later records
+    go to the next segment.
     """
 
     __slots__ = ("first_id", "next_id", "offset", "offsets", "parts", "start", "threshold")
@@ -130,8 +134,8 @@ class SegmentEncoder:
         next_id, offset, threshold = self.next_id, self.offset, self.threshold
         unpack, pack, checksum_bytes = ID_AND_LENGTH.unpack_from, CHECKSUM.pack, CHECKSUM.size
         add_part, add_offset = self.parts.append, self.offsets.append
-        taken = 0
-        while taken < count and offset <= threshold:
+        added = 0
+        while added < count and offset <= threshold:
             transaction_id, length = unpack(wire, position)
             if transaction_id != next_id:
                 break
@@ -147,9 +151,9 @@ class SegmentEncoder:
             offset += RECORD_OVERHEAD_BYTES + length
             position = next_position
             next_id += 1
-            taken += 1
+            added += 1
         self.next_id, self.offset = next_id, offset
-        return taken, position
+        return added, position
 
 
 def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:

@@ -1,9 +1,11 @@
 """Pure. Read consecutive records of one segment, or only their headers.
 
-A read in wire form verifies the record checksums. So does a read of headers, which must read the
-data for that. A client decides by a header whether its append is in the log: by a wrong one it
-would append a second time (`test_header_of_a_damaged_record_is_damage`). A read in disk form does
-not verify: the client verifies the records.
+A read in wire form verifies the record checksums. So does a read of headers, although it must read
+the data for that. A client decides by a header whether its append is in the log. Because of a wrong
+header it would append a second time (`test_header_of_a_damaged_record_is_damage`). A read in disk
+form verifies nothing: the client verifies the records.
+
+`log_reads` divides long reads into steps and calls these functions for each step.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from waltz_storage.core.log.segment_format import (
 
 HEADER_READS = 256
 HEADER_READ_BYTES = 4 << 20
-"""A list of headers ends after this many reads or bytes, so that it occupies the disk only briefly.
+"""A list of headers ends after this many reads of the data file, or this many bytes.
 
-`log_reads.header_steps` lets no list end before it has `LEAST_HEADERS`. The server requests the
-rest of a longer list.
+So it occupies the disk only briefly. The server then requests the rest of the list. But
+`log_reads.header_steps` does not end a list here before it has `LEAST_HEADERS`.
 """
 
 LEAST_HEADERS = 64
 """The size of the blocks that servers of Waltz 0.13.2 request (spec/behaviour.md section 7).
 
-It is unknown whether they request the rest of a block.
+It is unknown whether they request the rest of a block if the answer has fewer headers.
 """
 
 _WINDOW_BYTES = 256 << 10
@@ -77,8 +79,8 @@ class Extent:
     """The positions of consecutive records, from ``first_id`` on, in a data file.
 
     ``offsets`` has the position where each record begins, and then the position where the last
-    record ends. These positions come from the index and may be wrong. ``end`` is the end of the
-    segment's records.
+    record ends. These positions come from the index and may be wrong. ``end`` is the position where
+    the records of the whole segment end.
     """
 
     first_id: int
@@ -153,19 +155,19 @@ def _header_of_long_record(
 def _check_positions(extent: Extent) -> None:
     """Check that the positions increase and are within the segment; raises Damage."""
     offsets = extent.offsets
-    within_segment = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.end
-    if within_segment and all(
-        end - start >= RECORD_OVERHEAD_BYTES for start, end in pairwise(offsets)
-    ):
+    are_within_segment = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.end
+    sizes = (end - start for start, end in pairwise(offsets))
+    if are_within_segment and all(size >= RECORD_OVERHEAD_BYTES for size in sizes):
         return
     where = f"records {extent.first_id} … at {offsets[0]} … {offsets[-1]}"
     raise Damage(offsets[0], f"index corrupted: {where}")
 
 
 def _windows(offsets: array[int]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of records to read at once, with at least one record each.
+    """Yield the ranges of records to read at once, each with at least one record.
 
-    A range is the number of its first record and the number after its last one, from 0.
+    A range is the number of its first record and the number after its last one; the first record
+    of ``offsets`` has number 0. A range has at most `_WINDOW_BYTES`, or a single record.
     """
     count, first = len(offsets) - 1, 0
     while first < count:

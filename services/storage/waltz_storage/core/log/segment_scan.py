@@ -1,6 +1,7 @@
 """Pure. Read the records of a segment one after the other, up to the first invalid one.
 
 The index is not used: each record says how long it is, and its checksum confirms the length.
+`log_recovery` uses this scan to find the end of a log, `damaged_scan` to continue after damage.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _WINDOW_BYTES = 1 << 20
 class SegmentPlan:
     """The content of a segment, and the changes that its files need.
 
-    The last record ends at byte ``end`` of the data file. The scan began with the record
-    ``scanned_from`` at byte ``scan_offset``. The scanned records, up to ``next_id`` - 1, have the
-    index entries ``offsets``. Those with the ids ``damaged``, in ascending order, fail their
-    checksums; the others are valid.
+    The segment has the records from ``first_id`` to ``next_id`` - 1, which end at byte ``end`` of
+    the data file. The scan began with the record ``scanned_from`` at byte ``scan_offset``. The
+    scanned records begin at ``offsets``, which become their index entries. The scanned records with
+    the ids ``damaged``, in ascending order, are damaged; the other ones are valid.
     """
 
     first_id: int
@@ -42,13 +43,18 @@ class SegmentPlan:
 
 
 def scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> SegmentPlan:
-    """Read valid records from ``from_offset`` on, in windows, up to the first invalid record."""
+    """Read valid records in windows, up to the first invalid record; return what was found.
+
+    The scan begins with the record ``from_id``, which should be at byte ``from_offset``.
+    ``first_id`` is the first id of the segment. Raises OSError.
+    """
     size = data.size()
     offsets = array("q")
     next_id, offset = from_id, from_offset
     window, window_start = b"", 0
     while HEADER_BYTES <= offset <= size - RECORD_OVERHEAD_BYTES:
-        # The position of the record in the window, which must have space for the shortest record.
+        # The position of the record in the window. From there on, the window must be at least as
+        # long as the shortest record.
         position = offset - window_start
         if position + RECORD_OVERHEAD_BYTES > len(window):
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
@@ -61,15 +67,15 @@ def scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Seg
         if end <= len(window):
             body_end = end - CHECKSUM.size
             body = memoryview(window)[position:body_end]
-            valid = crc32(body) == CHECKSUM.unpack_from(window, body_end)[0]
+            is_valid = crc32(body) == CHECKSUM.unpack_from(window, body_end)[0]
         elif position > 0:
             # The window ends within this record: try again with a window that begins with it.
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
             continue
         else:
             # The record is longer than a window.
-            valid = long_record_is_valid(data, offset, RECORD_OVERHEAD_BYTES + length)
-        if not valid:
+            is_valid = long_record_is_valid(data, offset, RECORD_OVERHEAD_BYTES + length)
+        if not is_valid:
             break
         offsets.append(offset)
         offset += RECORD_OVERHEAD_BYTES + length

@@ -1,9 +1,9 @@
 """Pure. The last segment of a log, the only one that is written.
 
-The data file may be allocated ahead with zeros, so the log ends at ``end`` and not at the end of
-the file. The newest index entries stay in memory until a *checkpoint* writes them, so that the
-index file never claims a record that may not be durable. Files are used only through the `DiskFile`
-objects that the caller passes.
+The data file may be *allocated ahead*: after the records it has zeros, which later records
+overwrite. So the log ends at ``end`` and not at the end of the file. The newest index entries stay
+in memory until a *checkpoint* writes them, so that the index file never claims a record that may
+not be durable. Files are used only through the `DiskFile` objects that the caller passes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from waltz_storage.core.log.segment_format import (
 from waltz_storage.core.log.segment_scan import SegmentPlan
 
 _SMALLEST_STEP_BYTES = 1 << 20
-"""The file is allocated ahead by at least this, unless ``allocate_bytes`` or the limit is less."""
+"""The file is allocated ahead by at least this, unless ``allocate_bytes`` is less or the segment
+ends before."""
 _COPY_BYTES = 1 << 20
 """How many bytes `_rewrite` reads and writes at once."""
 _LARGEST_ALLOCATING_WRITE_BYTES = 32 << 10
-"""Larger writes do not allocate ahead: the zeros would cost more time than they save."""
+"""Larger writes do not allocate ahead: to write the zeros would cost more time than it saves."""
 
 
 class TailSegment:
     """The last segment of a log, which is the one that is written.
 
-    The readable part ends before the id ``next_id`` and the byte ``end``. Records written after
-    that become readable with `complete`. The segment is meant to end at ``threshold`` bytes, and
-    its data file is allocated ahead by up to ``allocate_bytes``.
+    The readable part ends before the id ``next_id`` and the byte ``end``. `write` writes records
+    after ``end``, and `complete` makes them readable. The segment gets no further record once it is
+    larger than ``threshold`` bytes. Its data file is allocated ahead by up to ``allocate_bytes``.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class TailSegment:
 
     @property
     def allocated(self) -> int:
-        """The byte up to which the data file has space."""
+        """The byte up to which the data file has space, with the space allocated ahead."""
         return self._allocated
 
     @property
@@ -96,7 +97,7 @@ class TailSegment:
     def complete(self, encoder: SegmentEncoder) -> None:
         """Make the encoder's written records part of the log.
 
-        They must be durable, or be made durable before their append is answered.
+        The records must be durable, or be made durable before their append is answered.
         """
         assert encoder.first_id == self.next_id, "records must be completed in order"
         assert encoder.offset <= self._allocated, "records must be written before they are complete"
@@ -107,11 +108,11 @@ class TailSegment:
         """Write the index entries up to the last checkpoint that is due, if it is not written yet.
 
         Example: if the next id is 2345, the entries of all records before 2000 are written, and the
-        entries from 2000 on stay in memory.
+        entries from 2000 on stay in memory. `flush_index` makes the written entries durable.
 
-        `flush_index` makes them durable. The entries between two checkpoints are an interval. Each
-        interval is flushed before the next one is written. So a crash tears at most the newest
-        interval, and recovery scans the records of the newest interval. If a crash could tear two
+        The entries between two checkpoints are an *interval*. Each interval is flushed before the
+        next one is written, so a crash tears at most the newest interval. Recovery scans the
+        records of the newest interval and trusts the entries before it. If a crash could tear two
         intervals, recovery would trust wrong entries. A full disk delays the checkpoint.
         """
         checkpoint = (self.next_id // CHECKPOINT_INTERVAL) * CHECKPOINT_INTERVAL
@@ -120,6 +121,7 @@ class TailSegment:
             try:
                 self._write_entries(due_entries)
             except NoSpace:
+                # Remove the part of an interval that may have been written.
                 self.files.index.truncate(entry_position(self._indexed))
 
     def flush_data(self) -> None:
@@ -162,16 +164,17 @@ class TailSegment:
         """Remove the records from ``next_id`` on, which begin at ``end``, durably.
 
         The index is cut and flushed before the data: after a crash in between, recovery finds
-        records without index entries, and adds the entries. The other order would leave entries of
-        records that do not exist. The data file is cut and flushed before this method returns. If
-        removed records came back after a restart, they would have the same ids as the records that
-        the server appends next (planted bugs "truncation leaves the bytes there" and "truncation is
-        not flushed").
+        records without index entries, and adds the entries. In the other order, a crash would leave
+        entries of records that do not exist. The data file is cut and flushed before this method
+        returns. If removed records came back after a restart, they would have the same ids as the
+        records that the server appends next (planted bugs "truncation leaves the bytes there" and
+        "truncation is not flushed").
         """
         assert self.first_id <= next_id < self.next_id, "a cut must be inside its segment"
         assert HEADER_BYTES <= end <= self.end, "a cut must not go beyond the segment's end"
         kept = next_id - self.first_id
         if kept < self._indexed:
+            # All entries in memory are of removed records.
             self._indexed = kept
             self._pending = array("q")
         del self._pending[kept - self._indexed :]
@@ -184,7 +187,8 @@ class TailSegment:
     def offsets(self, transaction_id: int, count: int) -> array[int]:
         """Return where ``count`` records begin, and where the last of them ends; raises Damage."""
         number = transaction_id - self.first_id
-        stop = number + count + 1  # the entry of the next record is the end of the last one
+        # The last record ends where the record after it begins, so one more entry is needed.
+        stop = number + count + 1
         # The older entries are in the file, the newer ones in memory.
         entries = array("q")
         if number < self._indexed:
@@ -192,11 +196,15 @@ class TailSegment:
         start = max(number - self._indexed, 0)
         entries.extend(self._pending[start : max(stop - self._indexed, 0)])
         if transaction_id + count == self.next_id:
+            # The last record of the log has no entry after it.
             entries.append(self.end)
         return entries
 
     def _write_entries(self, until: int) -> None:
-        """Write pending index entries until the file has ``until`` entries."""
+        """Write pending index entries until the file has ``until`` entries, interval by interval.
+
+        An interval is flushed before the next one is written (see `write_checkpoint`).
+        """
         while self._indexed < until:
             if self._index_dirty:
                 self.flush_index()
@@ -211,10 +219,10 @@ class TailSegment:
     def _allocate_beyond(self, end: int) -> None:
         """Allocate space after ``end``: a flush is cheaper if the file keeps its size.
 
-        The space is as large as the file, so that a small log stays small. It is at least
-        `_SMALLEST_STEP_BYTES`, but at most ``allocate_bytes``, and never beyond the size at which
-        the segment ends. After an allocation on a full disk has failed, this segment is not
-        allocated ahead any more.
+        The new space is as large as the file so far, so that a small log stays small. It has at
+        least `_SMALLEST_STEP_BYTES`, but at most ``allocate_bytes``, and never goes beyond the size
+        at which the segment ends. After an allocation has failed on a full disk, this segment is
+        not allocated ahead any more.
         """
         step = min(self._allocate_bytes, max(_SMALLEST_STEP_BYTES, end))
         target = min(end + step, self._allocate_limit)
@@ -238,9 +246,9 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, is_last: bool) -> Segm
     """Change a segment's files as ``plan`` says, durably; return which records the segment has.
 
     ``is_last`` says whether this is the last segment of the log. The scanned records of the last
-    segment are written again: after a failed flush the operating system may keep pages in memory,
-    marked clean, that never reached the disk. A flush without a new write would report success for
-    these pages (planted bug "pages of a failed flush are trusted").
+    segment are written again. After a failed flush, the operating system may keep pages in memory
+    that never reached the disk, but are marked as flushed. A flush without a new write would report
+    success for these pages (planted bug "pages of a failed flush are trusted").
     """
     assert plan.next_id - plan.scanned_from == len(plan.offsets), "an entry per scanned record"
     assert HEADER_BYTES <= plan.scan_offset <= plan.end, "a plan must end after its scan begins"
@@ -251,7 +259,8 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, *, is_last: bool) -> Segm
         files.data.flush()
     position = entry_position(plan.scanned_from - plan.first_id)
     raw = encode_entries(plan.offsets)
-    # One entry more is read than the segment has records: an index file that is too long differs.
+    # One entry more than the segment has records is read, so that an index file that is too long
+    # differs.
     if is_last or files.index.read(position, len(raw) + ENTRY_BYTES) != raw:
         _rewrite_entries(files.index, plan)
     return SegmentBounds(plan.first_id, plan.next_id, plan.end)
@@ -266,9 +275,9 @@ def _rewrite(file: DiskFile, start: int, end: int) -> None:
 def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:
     """Replace the entries of scanned records, one interval at a time (see `write_checkpoint`).
 
-    Entries of damaged records may be all that shows the places of these records. So if there are
-    damaged records, no entry is removed before it is written again: a crash in between leaves each
-    entry as it was, or right (`test_start_with_damage_that_is_interrupted_can_be_repeated`).
+    The entries may be all that shows where damaged records begin and end. So if there are damaged
+    records, no entry is removed before it is written again. A crash then leaves each entry as it
+    was, or right (`test_start_with_damage_that_is_interrupted_can_be_repeated`).
     """
     # The number of the first entry to write; the entries of the file are numbered from 0.
     first = plan.scanned_from - plan.first_id

@@ -1,6 +1,6 @@
 """Pure. Which requests are refused, and which marks a session may set (spec/disk.md section 9).
 
-A log is cut below its low-water mark only in the cases that `check_truncation` describes.
+`PartitionInfo` of `control_format` explains the session id, the marks and the switches.
 
 The *fence* is the highest session id of the control file and of all requests since the partition
 was opened. Two kinds of requests do not count: reads of committed records (`raises_fence`), and
@@ -10,10 +10,13 @@ fence" and "an older server that reconnects lowers the fence", and by
 `tests/vectors/test_storage_ops`.
 
 An administrator can turn off the read switch or the write switch of a partition. Reads of records
-need the read switch. All other requests need the write switch. So does the first request of a
-session: a replica that could vote but not be truncated would make every recovery fail, while an
+need the read switch. All other requests need the write switch, also the first request of a session,
+which changes no file. Otherwise a replica that is switched off for writes could vote, but not be
+truncated, and every recovery would fail. Without an answer, the replica counts as absent, and an
 absent replica does not disturb the others. Version 0 of the protocol knows one switch: its requests
 need both switches to be on (`test_storage_switches`).
+
+A log is cut below its low-water mark only in the cases that `check_truncation` describes.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ _READS = (
 def raises_fence(request: storage.Request) -> bool:
     """Whether the request raises the fence to its session id, if that is higher.
 
-    A read of committed records does not: its sender may be a reader, which is no server and repeats
-    the session id of a server. StoredRecordListRequest is a subclass, so it does not either.
+    A read of committed records does not raise it: the sender may be a reader, a client that repeats
+    the session id of a server. StoredRecordListRequest is a subclass of this kind of request.
     """
     return not isinstance(request, storage.CommittedRecordListRequest)
 
@@ -61,11 +64,12 @@ def is_possible(session_id: int, info: PartitionInfo) -> bool:
     servers. If it raised the fence, all servers would be refused until the storage restarts, and
     for ever once the id is persisted.
 
-    A possible id may be wrong, too: a storage cannot distinguish it from the id of a new
-    server. Nevertheless a fence never falls, even when the connection that raised it ends. Example:
-    the new server, with session 8, has read that this log ends at 100. Its connection is lost, but
-    the server has not noticed that yet. If the fence fell to 7, the old server, with session 7,
-    could commit an append 101 here, and the new server would begin its session without this append.
+    A possible id may be wrong, too: a storage cannot distinguish it from the id of a new server.
+    Nevertheless the fence never falls, even when the connection whose request raised it ends.
+    Example: the new server, with session 8, has read that this log ends at 100. Its connection is
+    lost, but the server has not noticed that yet. If the fence fell to 7, the old server, with
+    session 7, could commit an append 101 here. The new server would begin its session without this
+    append.
     """
     return session_id - info.session_id <= MAX_SESSION_JUMP
 
@@ -75,8 +79,9 @@ def check_request(
 ) -> None:
     """Check that a request may be executed; raises RequestRefused.
 
-    ``version`` is the protocol version of the request. ``highest_session`` is the fence. A request
-    that raises the fence has done so before this call, so its session is never above the fence.
+    ``version`` is the protocol version of the request. ``info`` is the persisted state of the
+    partition. ``highest_session`` is the fence. A request that raises the fence has done so before
+    this call, so its session is never above the fence.
 
     Requests of an offline recovery need both switches off, so that no server uses the partition
     meanwhile. A read of committed records must name the session in the control file: a replica that
@@ -85,7 +90,7 @@ def check_request(
     partition, session_id = request.partition, request.session_id
     if not info.assigned:
         raise NotAssigned(partition)
-    # Only the requests of which a recovery consists have this field.
+    # Only the kinds of requests that an offline recovery sends have this field.
     if getattr(request, "offline", False):
         if info.readable or info.writable:
             raise RequestRefused("cannot run offline recovery while partition is online")
@@ -111,7 +116,8 @@ def _check_switches(request: storage.Request, version: int, info: PartitionInfo)
     """Check that the switches that the request needs are on; raises RequestRefused."""
     if info.available:  # Both switches are on.
         return
-    partition, both_are_off = request.partition, not (info.readable or info.writable)
+    partition = request.partition
+    both_are_off = not (info.readable or info.writable)
     if both_are_off or version < _SEPARATE_SWITCHES_SINCE:
         raise RequestRefused(
             f"read and write for partition={partition} have been disabled on storage node"
@@ -143,12 +149,12 @@ def check_truncation(
     Records up to the low-water mark are committed, unless a session that never opened wrote the
     mark. Only a server can know that the session never opened. Such a server sends a
     TruncateBelowMarkRequest, which version 3 introduced, with the mark that the server has read
-    from this storage. In version 3 any other cut below the mark is refused.
+    from this storage. From version 3 on, any other cut below the mark is refused.
 
     Versions 0 to 2 have one request for all cuts, so cuts below the mark are executed. There is one
-    exception: a cut that removes all records of an intact log is refused, because a server sends it
-    if the metadata in ZooKeeper are lost. A log is intact if it has records, and reaches its local
-    low-water mark.
+    exception: a cut that removes all records of an intact log is refused. A server would send it
+    after the metadata in ZooKeeper were lost. A log is intact if it has records and reaches its
+    local low-water mark.
     """
     mark, last_id = info.low_water_mark, request.transaction_id
     if isinstance(request, storage.TruncateBelowMarkRequest):
@@ -173,14 +179,14 @@ def begin_session(
 ) -> PartitionInfo:
     """Return the info of a session that begins at ``low_water_mark``; raises RequestRefused.
 
-    ``max_id`` is the last id of this log. It becomes the new local low-water mark (the *local
-    mark*), which is below the low-water mark if this replica lags. Records up to the local mark are
-    *known clean*: a start takes an invalid one for damage, not for the end of a torn write. The
-    rules, and the failure that each prevents:
+    ``info`` is the persisted state so far. ``max_id`` is the last id of this log. It becomes the
+    new local low-water mark (the *local mark*), which is below the low-water mark if this replica
+    lags. Records up to the local mark are *known clean*: a start takes an invalid one among them
+    for damage, not for a torn write at the end. The rules, and the failure that each prevents:
 
     * The log must not end above the low-water mark: records above that mark were never committed,
       and would count as known clean.
-    * Session ids never go down: a server that was replaced would end the session of its successor.
+    * Session ids never go down: a server that was replaced could end the session of its successor.
     * Marks never go down: committed records would count as not committed.
     * The log must not end below the local mark of the previous session: durable records are lost,
       for example because an old snapshot of the disk was restored. This replica must not vote as if

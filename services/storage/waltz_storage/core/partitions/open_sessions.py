@@ -2,8 +2,8 @@
 
 A storage is ready when its replicas take part in sessions (see `shell.metrics.readiness`). A
 replica takes part in a session if a server began that session on it, and a connection of that
-server is open. Connections change the sessions on the thread of the engine; the main thread reads
-them. So a reader copies each dict in one step.
+server is open. The thread of the engine changes the dicts with the sessions, while the main thread
+reads them. So `unattended` copies each dict in one step before it iterates over the copy.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from waltz_storage.core.control.control_format import PartitionInfo
 
 
 class OpenSessions:
-    """The session ids that each open connection of a server uses, by partition."""
+    """For each open connection of a server, the session id that it uses for each partition."""
 
     def __init__(self) -> None:
         self._connections: dict[int, Mapping[int, int]] = {}
-        """The sessions of each connection, by the `id` of the mapping: two connections may have
-        equal sessions."""
+        """The sessions of each connection. The key is the `id` of the mapping, because two
+        connections may have equal mappings."""
 
     def add(self, sessions: Mapping[int, int]) -> None:
         """Count the sessions of an open connection; the connection may change them later."""
@@ -32,8 +32,11 @@ class OpenSessions:
     def unattended(self, infos: Mapping[int, PartitionInfo]) -> list[int]:
         """Return the partitions whose replicas should take part in a session, but do not.
 
-        A replica that was never in a session has no server yet. A replica that is switched off
-        takes part in no session: an administrator or an offline copy has switched it off.
+        ``infos`` has the persisted state of each open partition. Two kinds of replicas need not
+        take part in a session:
+
+        * A replica that was never in a session: it has no server yet.
+        * A replica with a switch that is off: an administrator or an offline copy has set it.
         """
         # Pairs of a partition and the id of a session that an open connection uses.
         used: set[tuple[int, int]] = set()

@@ -1,7 +1,8 @@
 """Pure. One partition: its log, session and marks, and the effect of each request on them.
 
-A partition changes files only through its log and the control file. Only one thread at a time may
-use a partition, except that another thread may call `raise_fence`.
+`core.engine.engine` decides when a request is executed, `fencing` whether it is refused. A
+partition changes files only through its log and the control file. Only one thread at a time may use
+a partition, except that the thread of the engine may call `raise_fence` at any time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ READ_LIMIT_BYTES = 64 << 20
 """A list of records ends before it would exceed this size, but has at least one record."""
 
 BULK_LIMIT_BYTES = 16 << 20
-"""The limit for requests that have a bound in bytes, even if their bound is higher.
+"""As `READ_LIMIT_BYTES`, for requests that name a bound in bytes; a lower bound counts.
 
 A copy of a replica makes many such requests."""
 
@@ -71,9 +72,12 @@ class StoragePartition:
         """The id of the partition."""
         self.log = log
         self.requests: Counter[str] = Counter()
-        """How many requests other than appends were executed or refused, by their counter."""
+        """How many requests other than appends were executed or refused, for each name in
+        `COUNTER_NAMES`, and for `_WITHOUT_METRIC`."""
         self.appended_records = 0
+        """How many records of accepted appends became durable."""
         self.append_latency = Timer()
+        """The times in seconds from the arrival of an append until it was durable."""
         self._control = control
         # The fence (see `fencing`) is the higher of two values. Each value is written by one thread
         # at a time, so no update is lost, although there is no lock. The engine's thread writes the
@@ -98,8 +102,8 @@ class StoragePartition:
     def admit(self, request: storage.Request, version: int) -> None:
         """Check that a request with protocol ``version`` may be executed; raises RequestRefused.
 
-        This raises the fence again: if the partition was not assigned yet when the request arrived,
-        `raise_fence` was not called.
+        This raises the fence first: `raise_fence` was not called if the partition was not assigned
+        yet when the request arrived.
         """
         if raises_fence(request) and is_possible(request.session_id, self.info):
             self._highest_admitted = max(self._highest_admitted, request.session_id)
@@ -107,7 +111,10 @@ class StoragePartition:
         check_request(request, version, self.info, highest)
 
     def handle(self, request: storage.Request, version: int) -> storage.Response:
-        """Execute any request other than an append; raises RequestRefused, DiskFailed."""
+        """Execute any request other than an append; return its answer.
+
+        Raises RequestRefused, DiskFailed.
+        """
         if is_read(request):
             return result_of(self.read_steps(request, version))
         self._count_and_admit(request, version)
@@ -137,7 +144,7 @@ class StoragePartition:
     def read_steps(self, request: storage.Request, version: int) -> Steps[storage.Response]:
         """Answer a request that only reads records (`is_read`), in steps (see `log_reads`).
 
-        The first step checks that the request may be executed. Raises RequestRefused.
+        The first step counts the request and checks that it may be executed. Raises RequestRefused.
         """
         self._count_and_admit(request, version)
         context = (request.session_id, request.seq_num, request.partition)
@@ -152,7 +159,7 @@ class StoragePartition:
                     return storage.RecordResponse(*context, batch if batch.count else None)
                 case storage.RecordHeaderListRequest(first_id=first_id, max_records=max_records):
                     count = min(max_records, _MAX_HEADERS)
-                    # A server of Waltz 0.13.2 may not request the rest of a shorter list.
+                    # A server of Waltz 0.13.2 might never request the rest of a shorter list.
                     least = LEAST_HEADERS if version == 0 else 1
                     headers = yield from log.header_steps(first_id, count, least)
                     return storage.RecordHeaderListResponse(*context, headers)
@@ -176,9 +183,10 @@ class StoragePartition:
     def records(
         self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
     ) -> RecordBatch:
-        """Return consecutive records from ``first_id`` on, whatever the session and the switches.
+        """Return consecutive records from ``first_id`` on, without a check of session or switches.
 
-        Requests on the admin port do the same in steps (`record_steps`). Raises RequestRefused.
+        The bounds are those of `PartitionLog.read_batch`. Requests on the admin port do the same in
+        steps (`record_steps`). Raises RequestRefused.
         """
         return result_of(self.record_steps(first_id, max_records, max_bytes))
 
@@ -190,12 +198,13 @@ class StoragePartition:
             return (yield from self.log.batch_steps(first_id, max_records, max_bytes))
 
     def repair(self, records: RecordBatch, checksum: int) -> tuple[CheckedRecords, ...]:
-        """Replace damaged records by those of a peer, durably; return the checks that follow.
+        """Replace damaged records by those of a peer, durably.
 
-        Only records up to the local low-water mark are repaired. The session that set the mark, and
-        every later one, began with these records, so the peer has the same transactions under these
-        ids. Above the mark, the peer may have another transaction under the same id. Raises
-        RequestRefused, DiskFailed.
+        Return the results of the checks of these records after the repair. ``checksum`` is that of
+        `log_repair.repair_records`. Only records up to the local low-water mark are repaired. The
+        session that set the mark, and every later one, began with these records, so the peer has
+        the same transactions under these ids. Above the mark, the peer may have another transaction
+        under the same id. Raises RequestRefused, DiskFailed.
         """
         mark = self.info.local_low_water_mark
         if records.count and records.first_id() + records.count - 1 > mark:
@@ -209,12 +218,15 @@ class StoragePartition:
     def scan(
         self, first_id: int, max_records: int, max_bytes: int, checksum: int
     ) -> ScannedRecords:
-        """Continue the CRC-32 ``checksum`` over consecutive records; raises RequestRefused."""
+        """Continue the CRC-32 ``checksum`` over consecutive records (see `PartitionLog.scan`).
+
+        Raises RequestRefused.
+        """
         with _refusing_read_errors():
             return self.log.scan(first_id, max_records, max_bytes, checksum)
 
     def _count_and_admit(self, request: storage.Request, version: int) -> None:
-        """Count a request other than an append, and check that it may be executed."""
+        """Count a request other than an append, and do what `admit` does."""
         self.requests[_COUNTERS.get(type(request), _WITHOUT_METRIC)] += 1
         self.admit(request, version)
 

@@ -1,4 +1,8 @@
-"""Pure. The control file and the partitions of one storage node.
+"""Pure. `StorageDirectory`: the control file and the partitions of one storage node.
+
+It opens, assigns and unassigns partitions, and sets their switches. The engine and the admin port
+find the open partitions here. With the engine ``wal``, the segment files are changed through a
+write-ahead log (`WriteAheadLog`).
 
 Only one thread at a time may use a partition; several threads may use different partitions. Files
 are used only through the `Disk` that the caller passes.
@@ -36,9 +40,9 @@ from waltz_storage.core.wal.wal_start import Refuse
 class WalFigures:
     """The figures of a write-ahead log for the metrics; all are 0 without a log.
 
-    ``fill`` is the part of the log that a replay would need, from 0 to 1. ``checkpoint_lag`` is the
-    age in seconds of the oldest transaction that no checkpoint has passed. ``replay_seconds`` is
-    how long the replay at the start has taken.
+    ``fill`` is the share of the log that a replay would need, from 0 to 1. ``checkpoint_lag`` is
+    the age in seconds of the oldest transaction that no checkpoint has passed. ``replay_seconds``
+    is how long the replay at the start has taken.
     """
 
     fill: float = 0.0
@@ -52,9 +56,9 @@ class WriteAheadLog(Protocol):
     def open(self, disk: Disk, key: uuid.UUID, control: ControlFile, refuse: Refuse) -> Disk:
         """Replay the log; return the disk to use for the segment files instead of ``disk``.
 
-        Marks the control file, so that nothing uses the segments without the log. ``refuse`` gets
-        the partitions whose durable records the replay found damaged. Raises
-        DirectoryRefused, OSError, NoSpace, DiskFailed.
+        Marks the control file, so that nothing uses the segments without the log
+        (`ControlFile.mark_logged`). Calls ``refuse`` with the partitions whose durable records the
+        replay found damaged. Raises DirectoryRefused, OSError, NoSpace, DiskFailed.
         """
 
     @property
@@ -74,7 +78,7 @@ class WriteAheadLog(Protocol):
     def abandon(self) -> None:
         """Close all files without a change, as after a crash, and release the directory.
 
-        If `open` fails, it does the same.
+        An `open` that fails has already done the same.
         """
 
     def release(self) -> None:
@@ -88,8 +92,8 @@ class WriteAheadLog(Protocol):
 class StorageDirectory:
     """An open storage directory.
 
-    A partition that cannot be opened, for example because its files are damaged, is in `refused`
-    and is not served. The other assigned partitions are served.
+    An assigned partition that cannot be opened, for example because its files are damaged, is in
+    `refused` and is not served. The other assigned partitions are in `partitions` and are served.
     """
 
     def __init__(
@@ -103,7 +107,8 @@ class StorageDirectory:
     ) -> None:
         """Open a storage directory, or initialize an empty one.
 
-        ``meta`` is the directory of the control file, None if that is ``disk`` (see
+        ``disk`` is the directory of the partitions, and ``key`` the key of the cluster. ``meta`` is
+        the directory of the control file, None if that is ``disk`` (see
         `core.control.directory_pair`). ``wal`` is the write-ahead log, None to change the segment
         files without one. Raises DirectoryRefused, NoSpace, DiskFailed.
         """
@@ -164,18 +169,18 @@ class StorageDirectory:
     def unmarked(self) -> Sequence[int]:
         """The assigned partitions that had no flushed mark (`flushed_end`) at the opening.
 
-        Waltz 0.13.2 used the directory last, or the marks were lost. Of these logs, only the
-        records up to the local low-water mark, or up to the last checkpoint if that is higher, were
-        known to be flushed.
+        Waltz 0.13.2 used the directory last, or the marks were lost. Of these logs, fewer records
+        were known to be flushed: those up to the local low-water mark, or up to the last checkpoint
+        of the index if that is higher (`log_recovery`).
         """
         return self._unmarked
 
     def partition(self, partition: int) -> StoragePartition:
         """Return an open partition; raises RequestRefused."""
-        opened = self._partitions.get(partition)
-        if opened is None:
+        open_partition = self._partitions.get(partition)
+        if open_partition is None:
             raise self._refused.get(partition) or NotAssigned(partition)
-        return opened
+        return open_partition
 
     def info(self, partition: int) -> PartitionInfo:
         """Return a partition's persisted info; raises UnknownPartition, PartitionDamaged."""
@@ -221,16 +226,16 @@ class StorageDirectory:
     def _state(self, partition: int) -> PartitionState:
         """Return the state of an assigned partition whose control entry is not damaged."""
         info = self._control.info(partition)
-        opened = self._partitions.get(partition)
+        open_partition = self._partitions.get(partition)
         return PartitionState(
             partition,
             info.session_id,
             info.low_water_mark,
             info.local_low_water_mark,
-            opened.log.max_id if opened is not None else NO_TRANSACTION,
-            opened.log.size_bytes if opened is not None else 0,
-            info.readable and opened is not None,
-            info.writable and opened is not None,
+            open_partition.log.max_id if open_partition is not None else NO_TRANSACTION,
+            open_partition.log.size_bytes if open_partition is not None else 0,
+            info.readable and open_partition is not None,
+            info.writable and open_partition is not None,
         )
 
     def assign(self, partition: int) -> None:
@@ -256,22 +261,22 @@ class StorageDirectory:
 
         The files of a partition that is not assigned are removed, too: a crash may have left them,
         and damaged files would prevent a new assignment. The entry of such a partition is also
-        reset, as in Waltz 0.13.2. If there was no file to remove, or ``delete_files`` is false, the
-        call then raises UnknownPartition. Raises NoSpace, DiskFailed.
+        reset, as in Waltz 0.13.2. Raises UnknownPartition after that if there was no file to
+        remove, or if ``delete_files`` is false. Raises NoSpace, DiskFailed.
         """
         self._check_exists(partition)
-        assigned = partition in self._partitions or partition in self._refused
+        is_assigned = partition in self._partitions or partition in self._refused
         self._control.reset(partition)
-        if not assigned:
+        if not is_assigned:
             if delete_files and remove_log(self._disk, self._identity(partition)):
                 return
             raise UnknownPartition(f"partition {partition} is not assigned")
-        opened = self._partitions.pop(partition, None)
+        open_partition = self._partitions.pop(partition, None)
         self._refused.pop(partition, None)
-        if opened is not None and delete_files:
-            opened.log.remove()
-        elif opened is not None:
-            opened.log.close()
+        if open_partition is not None and delete_files:
+            open_partition.log.remove()
+        elif open_partition is not None:
+            open_partition.log.close()
         elif delete_files:
             remove_log(self._disk, self._identity(partition))
 
@@ -330,20 +335,20 @@ class StorageDirectory:
         return [partition for partition in range(self.num_partitions) if partition not in damaged]
 
     def _refuse(self, damaged: Mapping[int, PartitionDamaged]) -> None:
-        """Refuse partitions whose durable records the replay found damaged, now and later.
+        """Refuse partitions whose durable records the replay found damaged, now and at each start.
 
-        The log is empty after its replay, so that nothing but the flushed mark shows at the next
-        opening that the records are damaged. Without that mark, it would take them for an
-        interrupted write, cut them off and serve the partition. Raises NoSpace, DiskFailed.
+        The write-ahead log is empty after its replay. So at the next start, only the flushed mark
+        shows that the records are damaged. Without that mark, the start would take the records for
+        an interrupted write, cut them off and serve the partition. Raises NoSpace, DiskFailed.
         """
         for partition, why in damaged.items():
             if partition not in self._refused and self._control.info(partition).assigned:
                 self._refused[partition] = why
                 self._load_mark(partition)
-                self._control.flushed_marks.never_reached(partition)
+                self._control.flushed_marks.write_never_reached(partition)
 
     def _open_assigned(self) -> None:
-        """Open each assigned partition that is not refused yet; refuse it if that fails."""
+        """Open each assigned partition that is not refused yet; refuse it if the opening fails."""
         for partition in range(self.num_partitions):
             if partition in self._refused or not self.info(partition).assigned:
                 continue

@@ -18,10 +18,10 @@ _SLICE_BYTES = 4 << 20
 def due_partitions(assigned: Mapping[int, Set[str]], passes: int) -> tuple[int, ...]:
     """Return the partitions that a storage compares after its pass number ``passes``.
 
-    A storage compares a partition with n replicas after every n-th of its passes. So the n storages
-    together make about one comparison per pass, although no storage knows the passes of the others.
-    A partition with one replica is never compared. ``assigned`` has the storages of each partition
-    that could be compared.
+    ``assigned`` has the storages of each partition that could be compared. A storage compares a
+    partition with n replicas after every n-th pass of its scrubber. So the n storages together make
+    about one comparison per pass, although no storage knows the passes of the others. A partition
+    with one replica is never compared.
     """
     return tuple(
         partition
@@ -35,16 +35,17 @@ def replica_comparison(
 ) -> Comparison:
     """Return the comparison of a partition's replicas, each up to its local low-water mark.
 
-    Only replicas in the present store session are compared: they were made equal up to their marks
-    when it began. The mark of another replica may be that of a session that never opened, and a
-    recovery may be about to remove records of it. With ``only_id``, only this transaction is
-    compared.
+    Only replicas in the present store session are compared: when the session began, they were made
+    equal up to their marks. A replica outside of it may have the mark of a session that never
+    opened, and a recovery may be about to remove some of its records. ``slice_ids`` is how many
+    transactions one request compares. With ``only_id``, only this transaction is compared.
     """
     view = observation.partitions[partition]
     replicas: dict[str, int | str] = {}
     for storage in view.replicas:
         held = observation.held(storage, partition)
-        if problem := observation.storage_problem(storage):
+        problem = observation.storage_problem(storage)
+        if problem:
             replicas[storage] = problem
         elif held is None:
             replicas[storage] = "it does not hold the partition"
@@ -59,6 +60,10 @@ def replica_comparison(
 
 
 def slice_size(log_bytes: int, log_records: int) -> int:
-    """Return how many records of a log one request compares: about `_SLICE_BYTES`, at least one."""
+    """Return how many records of a log one request compares: about `_SLICE_BYTES` of them.
+
+    ``log_bytes`` is the size of the log, and ``log_records`` how many records it has. The result is
+    between 1 and `SLICE_IDS`.
+    """
     mean_bytes = max(1, log_bytes // max(1, log_records))
     return max(1, min(SLICE_IDS, _SLICE_BYTES // mean_bytes))

@@ -1,4 +1,7 @@
-"""Pure. The known differences between replicas, and how much was compared."""
+"""Pure. The known differences between replicas, and how much was compared.
+
+`shell.peer_comparison` notes the results of its comparisons here, and the metrics read them.
+"""
 
 from __future__ import annotations
 
@@ -32,28 +35,29 @@ class Differences:
     ) -> Difference | None:
         """Note the result of a comparison; return its difference if that was not known before.
 
-        ``assigned`` are the storages that have the partition now. Those of them that the known
-        difference names decide whether the result replaces it, which happens in two cases:
+        ``assigned`` are the storages that have the partition now. If a difference of the partition
+        is known, consider the storages that it names and that still have the partition. The result
+        replaces the known difference only in these cases:
 
         * The known difference is settled: its transaction is now the same on these storages.
-        * The result has a difference that names these storages, too. A difference of fewer storages
-          replaces nothing: the storage that is missing may be the wrong one.
+        * The result has a difference that names all these storages. A difference that leaves one of
+          them out replaces nothing: that storage may be the one with the wrong transaction.
         """
         self.comparisons += 1
-        known, found = self._known.get(partition), result.difference
+        known, new = self._known.get(partition), result.difference
         if known is not None:
             storages = {s for s in _named(known) if s in assigned}
-            found_replaces_known = found is not None and _named(found) >= storages
-            if not found_replaces_known and not _is_settled(known, storages, result):
+            new_names_all = new is not None and _named(new) >= storages
+            if not new_names_all and not _is_settled(known, storages, result):
                 return None
-        if found is None:
+        if new is None:
             self._known.pop(partition, None)
             return None
-        self._known[partition] = found
-        if found == known:
+        self._known[partition] = new
+        if new == known:
             return None
         self.found += 1
-        return found
+        return new
 
     def keep(self, partitions: Container[int]) -> None:
         """Forget the differences of all other partitions."""
@@ -61,11 +65,14 @@ class Differences:
 
 
 def _is_settled(known: Difference, storages: Iterable[str], result: ComparisonResult) -> bool:
-    """Whether a comparison shows that the transaction of ``known`` is the same on ``storages``."""
-    return result.compared_until >= known.transaction_id and not any(
-        s in result.problems or result.ends.get(s, known.transaction_id) < known.transaction_id
-        for s in storages
-    )
+    """Whether a comparison shows that the transaction of ``known`` is the same on ``storages``.
+
+    All of them must have been compared up to this transaction.
+    """
+    if result.compared_until < known.transaction_id:
+        return False
+    ends_before = {s for s, last_id in result.ends.items() if last_id < known.transaction_id}
+    return not any(s in result.problems or s in ends_before for s in storages)
 
 
 def _named(difference: Difference) -> frozenset[str]:

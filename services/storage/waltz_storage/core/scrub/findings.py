@@ -1,4 +1,8 @@
-"""Pure. The damaged records that are known, as ranges of ids for each partition."""
+"""Pure. The damaged records that are known, as ranges of ids for each partition.
+
+The openings of logs, the scrubber and the checks after repairs add to them. The repairs, the
+metrics and the admin port read them.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +56,7 @@ class Findings:
     def note(self, partition: int, checked: CheckedRecords) -> Ranges:
         """Note the result of a check; return the damaged ranges that were not known before."""
         before = self._ranges.get(partition, ())
+        # Among the checked ids, only those that are damaged now are added below.
         kept = _without(before, checked.first_id, checked.next_id)
         # A truncation has removed the records above the end; other records may get their ids.
         kept = _without(kept, checked.end_id, None)
@@ -77,7 +82,7 @@ class Findings:
         self.repaired += max(0, before - self.count)
 
     def note_truncation(self, partition: int, last_id: int) -> None:
-        """Forget the damaged records after ``last_id``, with which the log ends now."""
+        """Forget the damaged records after ``last_id``, the last record of the log now."""
         self._set(partition, _without(self._ranges.get(partition, ()), last_id + 1, None))
 
     def forget(self, partition: int) -> None:
@@ -90,6 +95,7 @@ class Findings:
         self._ranges = {p: ranges for p, ranges in self._ranges.items() if p in wanted}
 
     def _set(self, partition: int, ranges: Ranges) -> None:
+        """Replace the known ranges of a partition."""
         if ranges:
             self._ranges[partition] = ranges
         else:
@@ -97,7 +103,7 @@ class Findings:
 
 
 def ranges_of(ids: Iterable[int]) -> Ranges:
-    """Return ids as ranges."""
+    """Return ids, in any order, as ranges."""
     return _joined(IdRange(transaction_id, transaction_id) for transaction_id in ids)
 
 

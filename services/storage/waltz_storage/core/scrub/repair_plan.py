@@ -1,8 +1,8 @@
 """Pure. From which peer the storage takes its own damaged records.
 
-The peers of a replica are the other replicas of its partition. The storage does not know under
-which name it is in ZooKeeper, and needs no name here: it reports its damaged records to itself as
-to every peer, so it is never a source for them.
+The peers of a replica are the other replicas of its partition. The storage does not know its own
+name in ZooKeeper, so it may find itself among the peers. That does no harm: it reports its damaged
+records to itself, too, and a peer is no source for the records that it reports as damaged.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def next_repair(
 ) -> PeerRepair | None:
     """Return the repair of the first records of ``ids``, from the peer that has the most of them.
 
-    ``ids`` must not be above the storage's own local low-water mark, and a source gives only
+    ``ids`` must not be above the local low-water mark of this storage, and a source gives only
     records up to its own mark: records up to both marks are committed, so they must be the same.
-    The storages ``without`` are no sources. The observation has the partition, and all storages to
-    which it is assigned. Return None if no peer that takes part in the present store session has
-    the first record undamaged.
+    The storages ``without`` are no sources. ``observation`` must include the partition, and all
+    storages to which the partition is assigned. Return None if no peer that takes part in the
+    present store session has the first record undamaged.
     """
     view = observation.partitions[partition]
     peers = [

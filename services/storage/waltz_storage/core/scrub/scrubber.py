@@ -1,8 +1,8 @@
 """Pure. What the scrubber checks next, at which rate, and what it has found.
 
-A *pass* checks every record of every open partition once, in ascending order. The caller asks for
-the next action, performs it, and reports the result. All times are in seconds of the clock of the
-caller.
+A *pass* checks every record of every open partition once, in ascending order. The caller
+(`shell.scrubbing`) asks for the next action, performs it, and reports the result. All times are in
+seconds of the clock of the caller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEGLIGIBLE_SECONDS = 1e-6
 """A shorter wait is a rounding error: a clock may not even show that it has passed."""
 
 _LEAST_RECORD_BYTES = 64
-"""For the rate, a record counts as at least this many bytes.
+"""In the count against the rate, a record has at least this many bytes.
 
 A check reads nothing if a file or the index cannot be read. Without this bound, such checks would
 follow each other without a pause."""
@@ -53,8 +53,9 @@ class ScrubPause:
 class ScrubProgress:
     """How far the scrubber is.
 
-    ``passes`` are complete. ``checked_bytes`` were read since the process started, ``pass_bytes``
-    of them in the present or last pass, which reads about ``pass_size`` bytes. ``passing`` says
+    ``passes`` is the number of complete passes. ``checked_bytes`` were read since the process
+    started, ``pass_bytes`` of them in the present pass, or between two passes in the last one.
+    ``pass_size`` is the number of bytes that the logs had when that pass began. ``passing`` says
     whether a pass has begun and is not complete.
     """
 
@@ -73,10 +74,10 @@ class ScrubProgress:
 
 
 class Scrubber:
-    """Decides what to check next. A rate of 0 bytes per second switches it off.
+    """Decides what to check next. A rate of 0 ``bytes_per_second`` switches it off.
 
-    ``now`` is always the present time. ``pass_seconds`` is the least time from the beginning of one
-    pass to the beginning of the next.
+    The arguments ``now`` are always the present time. ``pass_seconds`` is the least time from the
+    beginning of one pass to the beginning of the next.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Scrubber:
         self._waiting: list[int] = []
         """The partitions that the present pass has not begun; the last one comes next."""
         self._current: ScrubCheck | None = None
-        """The check whose result is awaited, or that comes next."""
+        """The check whose result is awaited, or that comes next; None between two partitions."""
 
     @property
     def enabled(self) -> bool:
@@ -146,9 +147,10 @@ class Scrubber:
         return self.findings.note(check.partition, checked)
 
     def _begin_pass(self, now: float, sizes: Mapping[int, int]) -> None:
+        """Begin a pass through the partitions in ``sizes``."""
         self._passing = True
         self._next_pass = now + self._pass_seconds
         self._waiting = sorted(sizes, reverse=True)
         self._pass_bytes, self._pass_size = 0, sum(sizes.values())
-        # Nothing is known any more about a partition that was closed since the last pass.
+        # Forget the damage of partitions that were closed since the last pass.
         self.findings.keep(sizes)

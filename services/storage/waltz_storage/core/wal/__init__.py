@@ -2,13 +2,15 @@
 
 `docs/decisions/write-ahead-log.md` has the design and the invariants 1 to 6. Its terms:
 
-* a *transaction* is a list of *operations* on files, and after a crash all or none are applied
-* a *region* is the number by which operations name a file, and the *catalogue* lists the files
+* a *transaction* is a list of *operations* on files, and after a crash all or none are applied; a
+  transaction of a client is called a *record* here
+* a *region* is one of these files, or its number, by which operations name it; the *catalogue*
+  says which file each region is
 * a *replay* at the start of the storage applies the transactions in the log to the files
 * a *checkpoint* flushes the files that transactions have changed, and so *passes* these
-  transactions: a replay begins after the last one that was passed
+  transactions: a replay begins after the last transaction that was passed
 * *direct data* are data of a large record, which are written to its file and not to the log; the
-  transaction has a Check with their checksum
+  transaction has a *Check*, an operation with their place and checksum
 * a *plain* storage directory has complete segment files, and needs nothing of its log
 
 The format:

@@ -3,16 +3,16 @@
 The operations of the log address the bytes of a file by the number of its *region* (`operations`).
 The catalogue is region 0. It has a row of fixed size for each region, at a fixed offset. A write of
 a row also changes the file of its region. A row with the state PRESENT creates the file if it is
-missing, and cuts it to the row's length. A row with the state REMOVED removes the file. An append
-beyond that length makes the file longer and does not change the row.
+missing, and cuts it to the row's length. A row with the state REMOVED removes the file. A later
+write beyond the row's length makes the file longer and does not change the row.
 
 Rows 0 and 1 name no file. They hold the *position*: the end of the log when the newest checkpoint
-began, as the id of the WAL transaction that begins there (`ring`). That checkpoint covers
-everything before it. The position is at or after the checkpoint in the header of the log, and at or
-before the end of the log. A start checks that, and so notices if the catalogue or the log was
-restored from an older copy. The two rows are written in turn, directly and not by transactions, so
-that a torn write leaves the previous position. All other rows change only by `WriteData` in
-transactions.
+began, as the id of the WAL transaction that begins there (`ring`). That checkpoint has flushed the
+changes of all transactions before the position. The position is at or after the checkpoint in the
+header of the log, and at or before the end of the log. A start checks that, and so notices if the
+catalogue or the log was restored from an older copy. The two rows are written in turn, so that a
+torn write leaves the previous position. They are written directly, and not by transactions. All
+other rows change only by `WriteData` in transactions.
 
 Each row has a checksum, which also covers its number. A crash may tear a row, but then the log has
 the operation that was writing it, and the replay writes the row again.
@@ -47,9 +47,9 @@ _UNUSED = bytes(ROW_BYTES)
 
 
 class CatalogueDamaged(Exception):
-    """A row of the catalogue, or an operation on it, is not valid; the text says what is wrong.
+    """A row of the catalogue, or an operation on the catalogue, is not valid; the text says why.
 
-    A damaged row is refused only if the log needs it (`wal_replay`).
+    A damaged row makes a start fail only if the log needs the row (`wal_replay`).
     """
 
 
@@ -91,7 +91,7 @@ class FileName:
 class CatalogueRow:
     """The row of a region: its ``file`` is present, cut to ``length`` bytes, or removed.
 
-    A position row is encoded in the same form. It has the position as ``length``.
+    A position row is encoded in the same form, with the position as ``length``.
     """
 
     file: FileName
@@ -176,6 +176,7 @@ class Catalogue:
         self._removed: set[int] = set()
         """The regions of removed files that `take_removed` has not returned yet."""
         self._damaged: dict[int, str] = {}
+        """The damaged rows, each with the reason."""
 
     @classmethod
     def decode(cls, raw: bytes) -> Catalogue:
@@ -197,7 +198,7 @@ class Catalogue:
                 # The length of a position row is the position. The higher one of both counts.
                 catalogue._position = TransactionId.of(row.length)
                 catalogue._position_row = region
-        # One position row may be torn: the other one then has the position.
+        # One position row may be torn. That is no damage, because the other one has the position.
         if catalogue._position is not None:
             for region in range(FIRST_REGION):
                 catalogue._damaged.pop(region, None)
@@ -247,8 +248,8 @@ class Catalogue:
     def return_region(self, region: int) -> None:
         """Take back a region that `new_region` has returned, if its row was not written since.
 
-        No operation in the log names it, so `new_region` may return it again (invariant 5 of
-        docs/decisions/write-ahead-log.md).
+        No operation in the log names the region, so `new_region` may return it again (invariant 5
+        of docs/decisions/write-ahead-log.md).
         """
         row = self._rows.get(region)
         assert row is None or row.state is RowState.REMOVED, "a file that exists keeps its row"
@@ -265,7 +266,7 @@ class Catalogue:
         """Let `new_region` return regions whose files are removed.
 
         The checkpoint must have passed the removals. Otherwise an operation in the log could still
-        mean the removed file, and a replay would apply it to the new one
+        mean the removed file, and a replay would apply it to the new file of the region
         (docs/decisions/write-ahead-log.md, invariant 5).
         """
         for region in regions:

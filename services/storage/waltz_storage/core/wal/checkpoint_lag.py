@@ -1,9 +1,10 @@
 """Pure. How long the oldest transaction waits for a checkpoint.
 
 A checkpoint passes the transactions that are complete when it begins. Transactions that become
-complete while it runs wait for the checkpoint after it. So two times of completion are kept: that
-of the oldest waiting transaction, and that of the oldest one that became complete during the
-running checkpoint. When this checkpoint ends, the second time replaces the first.
+complete while it runs wait for the next checkpoint. So two times of completion are kept: that of
+the oldest waiting transaction, and that of the oldest transaction that became complete during the
+running checkpoint. When this checkpoint ends, the second time replaces the first. `WalCommits` of
+the shell calls the methods, and the lag is a metric.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ class CheckpointLag:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since: float | None = None
-        """When the oldest waiting transaction became complete, None if none waits."""
+        """When the oldest waiting transaction became complete, in seconds of the clock.
+
+        None if no transaction waits."""
         self._since_after_running: float | None = None
-        """When the oldest transaction that the running checkpoint does not pass became complete."""
-        self._running = False
+        """When the oldest transaction that the running checkpoint does not pass became complete.
+
+        None if there is none."""
+        self._is_running = False
+        """Whether a checkpoint has begun and not ended."""
 
     @property
     def seconds(self) -> float:
@@ -31,22 +37,22 @@ class CheckpointLag:
         since = self._since
         return 0.0 if since is None else max(0.0, self._clock() - since)
 
-    def transaction_complete(self) -> None:
-        """Note a transaction that is durable and applied."""
+    def note_transaction(self) -> None:
+        """Note that a transaction is complete: durable and applied."""
         now = self._clock()
-        if self._running and self._since_after_running is None:
+        if self._is_running and self._since_after_running is None:
             self._since_after_running = now
         if self._since is None:
             self._since = now
 
-    def checkpoint_begun(self) -> None:
-        """Note the beginning of a checkpoint, which passes all complete transactions."""
-        assert not self._running, "one checkpoint at a time"
-        self._running = True
+    def note_checkpoint_begin(self) -> None:
+        """Note the beginning of a checkpoint, which will pass the transactions complete now."""
+        assert not self._is_running, "one checkpoint at a time"
+        self._is_running = True
         self._since_after_running = None
 
-    def checkpoint_ended(self) -> None:
+    def note_checkpoint_end(self) -> None:
         """Note the end of the checkpoint."""
-        assert self._running, "a checkpoint has begun"
-        self._running = False
+        assert self._is_running, "a checkpoint has begun"
+        self._is_running = False
         self._since = self._since_after_running

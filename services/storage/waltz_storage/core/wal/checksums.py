@@ -1,8 +1,9 @@
 """Pure. The checksum algorithms that a write-ahead log can name.
 
-A WAL names its algorithm in its header, so a reader needs no setting. Every algorithm is a CRC with
-commonly published parameters. Catalogues of CRCs publish for each one the checksum of the text
-"123456789"; a test compares these (`test_storage_wal_format`).
+A log names its algorithm in its header, so a reader needs no setting. Every algorithm is a CRC with
+commonly published parameters. Catalogues of CRCs publish for each algorithm the checksum of the
+text "123456789". A test compares these checksums with those of this module
+(`test_storage_wal_format`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Checksum:
 
 
 DEFAULT = Checksum("CRC-32", 4, crc32_variants.iso_hdlc)
+"""The algorithm of new logs."""
 ALGORITHMS: Mapping[str, Checksum] = {
     algorithm.name: algorithm
     for algorithm in (

@@ -5,18 +5,18 @@ all storages of a cluster have the same cluster key. If a storage replayed the l
 it would change the wrong files. So both directories have a *pair file* with the same UUID, and a
 storage directory that needs its log is used only with the directory that has its UUID.
 
-A *plain* storage directory has complete segment files and needs nothing of its log. So it may get
-another directory for the log, but never one that belongs to another storage: that storage may need
-its log.
+A *plain* storage directory has complete segment files and needs nothing of its log. So a plain
+directory may be paired with another directory for the log. But that must not be the directory of
+another storage, which may need its log.
 
 A new UUID is written to the storage directory first, durably, and then to the directory of the log.
 After a crash in between, the directory of the log has no UUID, so it belongs to no storage, and the
 next start makes the pair anew. In the other order, a crash would leave a directory of the log with
 a UUID that no storage directory has, and no storage could use that directory.
 
-A volume that was restored from an older copy has the right UUID. `wal_replay` notices it by the
-positions in the log and in the catalogue, which is in the storage directory. Files are used only
-through the `Disk` objects that the caller passes.
+A volume that was restored from an older copy has the right UUID. `wal_replay` notices the older
+copy by the positions in the log and in the catalogue, which is in the storage directory. Files are
+used only through the `Disk` objects that the caller passes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ _REMEDY = (
 
 
 def untie_log_directory(data: Disk, *, logged: bool) -> None:
-    """Untie the storage directory ``data`` from a directory of its log: the log is in ``data``.
+    """Untie the storage directory ``data`` from a separate directory of its log.
 
-    ``logged`` says whether the storage directory needs its log. If not, its pair file is removed
-    durably: a log in another directory is empty and not used any more. Raises DirectoryRefused if
-    the log is needed and is in another directory. Raises OSError, DiskFailed.
+    Call this if the log is in ``data`` from now on. ``logged`` says whether the storage directory
+    needs its log. If not, its pair file is removed durably: a log in another directory is empty and
+    not used any more. Raises DirectoryRefused if the log is needed and is in another directory.
+    Raises OSError, DiskFailed.
     """
     if not data.exists(LOG_PAIR_FILE):
         return
@@ -73,14 +74,14 @@ def lock_log_directory(data: Disk, home: Disk, *, logged: bool) -> DiskFile:
             raise DirectoryRefused(
                 "failed to acquire the lock: another process uses this storage.wal.directory"
             )
-        _pair(data, home, lock, logged)
+        _check_or_make_pair(data, home, lock, logged)
     except BaseException:
         lock.close()
         raise
     return lock
 
 
-def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
+def _check_or_make_pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
     """Check that both pair files have the same UUID, or write a new one to both if that is allowed.
 
     Both files are durable when this returns. ``lock`` is the open pair file in ``home``. Raises
@@ -101,9 +102,9 @@ def _pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) -> None:
             )
         # An existing UUID is written again: the process that wrote it may have ended before its
         # flush, or because its flush failed.
-        text = log_id or str(uuid.uuid4()).encode()
+        pair_id = log_id or str(uuid.uuid4()).encode()
         for disk, pair_file in ((data, file), (home, lock)):
-            pair_file.write_durably(0, text)
+            pair_file.write_durably(0, pair_id)
             disk.flush_directory("")
     finally:
         file.close()

@@ -4,8 +4,8 @@ A replay applies all operations since the checkpoint again, from the first one o
 may already have the changes of later operations. Two kinds of changes would make the result wrong
 (docs/decisions/write-ahead-log.md, invariants 3 and 4):
 
-* Direct data, which are written to a file and not to the log, on bytes that an operation in the log
-  changes: the replay would write the older operation over the newer data.
+* A direct write (to a file, and not to the log) of bytes that an operation in the log changes: the
+  replay would write the older operation over the newer data.
 * A change of the source of a Move in the log: the replay would move the changed bytes.
 
 The log names a file by a number, its *region*. The *catalogue* is the region that has a row for
@@ -66,7 +66,7 @@ class _RegionChanges:
     last: TransactionId
     """The last transaction that changes the region."""
     end: int = 0
-    """The highest end of all ranges that were changed after the last write of the region's row."""
+    """The highest end of the ranges that were changed after the last write of the region's row."""
     row: TransactionId | None = None
     """The last transaction that writes the region's row, None if the log has none."""
 
@@ -76,7 +76,7 @@ class LoggedChanges:
 
     Only the end of the changes of each region is recorded, and the write of a row counts as a
     change of the whole file. So `may_write` and `may_write_directly` may return False for a change
-    that would be safe. They never return True for an unsafe one.
+    that would be safe, but never True for an unsafe change.
     """
 
     def __init__(self) -> None:
@@ -97,9 +97,9 @@ class LoggedChanges:
             changed = changed_range(operation)
             changes = self._of_region(changed.region, transaction)
             if operation.address.region == CATALOGUE_REGION:
-                # Until a checkpoint passes this row write, it blocks the whole file, so ``end`` is
-                # not needed. ``end`` restarts at 0: a checkpoint that passes the row write has also
-                # passed all earlier operations, so only later ones can still matter then.
+                # Until a checkpoint passes this write of the row, the whole file counts as changed,
+                # whatever ``end`` is. That checkpoint also passes all earlier operations. So
+                # ``end`` restarts at 0, for the later operations.
                 changes.row, changes.end = transaction, 0
             else:
                 changes.end = max(changes.end, changed.end)
@@ -138,7 +138,7 @@ class LoggedChanges:
     def may_write(self, operations: Iterable[Operation]) -> bool:
         """Return whether no operation changes the source of a Move in the log (invariant 4).
 
-        If one does, the transaction waits until the checkpoint has passed the Move.
+        If one does, the caller waits until the checkpoint has passed the Move.
         """
         if not self._sources:
             return True
@@ -153,9 +153,9 @@ def resolve_moves(
 ) -> list[Operation]:
     """Return the operations, with a WriteData instead of each Move that must not be applied twice.
 
-    Such a Move has a source that the same transaction changes: by the Move itself, or by another
+    Such a Move has a source that its own transaction changes: by the Move itself, or by another
     operation. The WriteData has the bytes that the Move would copy. ``read`` returns bytes as they
-    are before the transaction.
+    were before the transaction.
     """
     resolved: list[Operation] = []
     for operation in operations:
@@ -179,8 +179,8 @@ def _bytes_after(
 ) -> bytes:
     """Return the bytes of the range ``wanted`` as they are after ``operations``.
 
-    Before the operations they are ``content``. The sources of the Moves among ``operations`` do not
-    change in the transaction, so ``read`` returns the bytes that these Moves copy.
+    ``content`` has these bytes before the operations. The transaction does not change the sources
+    of the Moves among ``operations``, so ``read`` returns the bytes that these Moves copy.
     """
     result = bytearray(content)
     for operation in operations:

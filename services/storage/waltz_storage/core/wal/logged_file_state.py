@@ -1,8 +1,8 @@
 """Pure. A segment file as readers see it while a write-ahead log is in use.
 
-A change is *queued* until its transaction is durable and is applied to the file. A reader must see
-it at once, so a `LoggedFileState` keeps the queued changes of one file. A *region* is the number by
-which the log names the file. `shell.logged_disk` uses these states.
+A change is *queued* until its transaction is durable and is applied to the file. Readers must see
+the change at once, so a `LoggedFileState` keeps the queued changes of one file. A *region* is the
+number by which the log names the file. `shell.logged_disk` uses these states.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def path_of(file: FileName) -> str:
 
 
 def is_new_segment(path: str) -> bool:
-    """Return whether ``path`` is that of a data file which is being created."""
+    """Return whether ``path`` is the temporary name of a data file that is being created."""
     final_path = path.removesuffix(NEW_SUFFIX) + DATA_SUFFIX
     return path.endswith(NEW_SUFFIX) and file_of(final_path) is not None
 
@@ -59,9 +59,9 @@ class LoggedFileState:
     ``region`` and ``file`` are None until the file has its final name. Until then, ``content`` has
     the bytes.
 
-    While the thread of a partition reads and queues changes, another thread that commits the
-    changes of all partitions may call `settle`. So the caller of a method must hold the lock of
-    `WalCommits`. Properties that need no lock say so.
+    The thread of a partition reads the file and queues changes. Meanwhile another thread, which
+    commits the changes of all partitions, may call `settle`. So the caller of a method must hold
+    the lock of `WalCommits`. Properties that need no lock say so.
     """
 
     region: int | None = None
@@ -84,7 +84,8 @@ class LoggedFileState:
     @property
     def last_change(self) -> int:
         """The number of the unit of the last queued change, 0 if there is none. Needs no lock."""
-        # The slice is one step: the thread that commits may remove changes at any moment.
+        # The thread that commits may remove changes at any moment. A slice is one step; a test of
+        # the length and an index would be two.
         last = self.changes[-1:]
         return max(self.creation, last[0].number if last else 0)
 
@@ -114,7 +115,8 @@ class LoggedFileState:
     def may_be_extended(self) -> bool:
         """Whether the file on the disk can be made longer to reserve space. Needs no lock.
 
-        It must exist, and no queued change may cut it: the cut would remove the space again.
+        For that, the file must exist, and no queued change may cut it: the cut would remove the
+        space again.
         """
         # The copy is one step, as in `last_change`.
         return self.creation == 0 and all(change.data is not None for change in tuple(self.changes))
@@ -141,7 +143,7 @@ class LoggedFileState:
         on_disk = b"" if self.creation else read_disk(offset, length)
         result = bytearray(on_disk.ljust(length, b"\0"))
         for change in self.changes:
-            # Where the change begins in the result; negative if it begins before it.
+            # Where the change begins in the result; negative if it begins before the result.
             start = change.offset - offset
             if change.data is None:
                 # After a cut the bytes are zeros, until a later change writes them.

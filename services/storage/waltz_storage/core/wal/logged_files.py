@@ -3,11 +3,11 @@
 `LoggedFiles` keeps the six invariants of docs/decisions/write-ahead-log.md. A commit has four
 steps, so that the caller can do the flushes on other threads: `write_large_directly`, `write`, the
 flushes of `flushes`, and `complete`. A checkpoint has five: `begin_checkpoint`, its flushes,
-`write_position`, its flush, and `end_checkpoint`. Commits and checkpoints may overlap. Only one
-thread at a time may call the methods.
+`write_position`, the flush of the position, and `end_checkpoint`. Commits and checkpoints may
+overlap. Only one thread at a time may call the methods. `shell.wal_commits` is the caller.
 
 *Direct data* are written to their file before the transaction is written. In the log, the
-transaction has only a `Check` of them: their place and checksum. A *region* is the number of a file
+transaction has only a `Check` with their place and checksum. A *region* is the number of a file
 (see `operations`).
 """
 
@@ -60,26 +60,28 @@ class LoggedFiles:
         self._reclaimed = writer.reclaimed
         """The durable checkpoint at the last `_reclaim`: transactions before it are forgotten."""
         self._direct: list[tuple[Check, Flush]] = []
-        """The direct data of the next transaction, or of the one that is being written."""
+        """The direct data of the next transaction, or of the one that is written and not complete.
+
+        For each piece of data, its Check and the flush of its file."""
         self._pending: tuple[WrittenTransaction, Sequence[Operation]] | None = None
         """The transaction that is written and not complete."""
         self._checkpoint: TransactionId | None = None
         """The position of the checkpoint that has begun, None if none is under way."""
         self._removed: list[tuple[TransactionId, tuple[int, ...]]] = []
-        """For each position, the regions whose files were removed before it.
+        """For each position in the log, the regions whose files were removed before it.
 
         These regions may be used again when the log before the position is reclaimed.
         """
-        # All removals so far are durable, and no operation in the log names a removed file.
+        # Now all removals are durable, and no operation in the log names a removed file.
         files.catalogue.allow_reuse(files.catalogue.take_removed())
 
     def can_write(self, operations: Sequence[Operation]) -> bool:
         """Return whether the log has space for a transaction, and no replay would apply it wrongly.
 
-        If not, the caller waits until a checkpoint has ended and its header is durable, and asks
-        again. The caller does not wait for ever: an empty log has space for every transaction of at
-        most `WalWriter.most_bytes`, and its replay applies nothing. Each Move counts as the
-        WriteData that may replace it.
+        Otherwise the caller waits until a checkpoint has ended and its header is durable, and asks
+        again. The caller does not wait for ever: after enough checkpoints the log is empty. An
+        empty log has space for every transaction of at most `WalWriter.most_bytes`, and a replay of
+        it applies nothing wrongly. Each Move counts as the WriteData that may replace it.
         """
         size = sum(map(_largest_bytes, operations))
         return self.writer.fits(size) and self._changes.may_write(operations)
@@ -87,9 +89,9 @@ class LoggedFiles:
     def write_directly(self, address: Address, data: bytes) -> Check | None:
         """Write data of the next transaction to their file; return the Check to write with it.
 
-        Return None, and write nothing, if the log has a change of these bytes or a Move from them:
-        then the caller logs a WriteData. Raises NoSpace; then the next transaction must not have
-        the Check. Raises DiskFailed.
+        Write nothing and return None if the log has a change of these bytes or a Move from them:
+        then the caller logs a WriteData. After NoSpace, the next transaction must not have the
+        Check. Raises NoSpace, DiskFailed.
         """
         assert self._pending is None, "direct data belong to the next transaction"
         if not self._changes.may_write_directly(range_at(address, len(data))):
@@ -105,23 +107,25 @@ class LoggedFiles:
         """Write the large records of the next transaction to their files.
 
         Return the operations to write: a Check instead of each WriteData that is in its file now. A
-        WriteData stays in four cases: it is shorter than ``least_bytes``; it is not for a data
-        file; the log has a change of its bytes (invariant 3); another operation of this transaction
-        changes them. In the last case a replay would apply the other operation again, and could
-        write it over the direct data.
+        WriteData stays in four cases:
+
+        * It is shorter than ``least_bytes``.
+        * It is not for a data file. An index is changed in its middle, so its bytes are never
+          written directly.
+        * The log has a change of its bytes (invariant 3).
+        * Another operation of this transaction changes its bytes. A replay would apply that
+          operation again, and could write it over the direct data.
 
         A crash may leave direct data whose transaction is not in the log. They harm nothing,
         because a large WriteData for a data file has one of three origins:
 
         * An append: the direct data are bytes after the last record. The opening of the partition
           takes or drops them, as after a crash without a write-ahead log.
-        * The opening of a partition writes its newest records again: the bytes are the same.
-        * A repair replaces damaged records: each is damaged or repaired then, and the repair is
-          repeated.
+        * The opening of a partition, which writes its newest records again: the bytes are the same.
+        * A repair of damaged records: after the crash each record is damaged or repaired, and the
+          repair is repeated.
 
-        An index is changed in its middle, so its bytes are never written directly.
-
-        Raises NoSpace, DiskFailed: then the process must end.
+        After NoSpace or DiskFailed the process must end.
         """
         if not any(_is_large(operation, least_bytes) for operation in operations):
             return list(operations)
@@ -135,9 +139,9 @@ class LoggedFiles:
             if _is_large(operation, least_bytes):
                 target = changed_range(operation)
                 overlapping = [each for each in changes[target.region] if each.overlaps(target)]
-                only_this = len(overlapping) == 1  # The operation overlaps itself.
+                is_only_change = len(overlapping) == 1  # The operation overlaps itself.
                 assert isinstance(operation, WriteData), "only data are large"
-                if only_this and self._is_data(operation.address.region):
+                if is_only_change and self._is_data(operation.address.region):
                     check = self.write_directly(operation.address, operation.data)
             to_write.append(operation if check is None else check)
         return to_write
@@ -156,16 +160,15 @@ class LoggedFiles:
     def flushes(self) -> list[Flush]:
         """Return the flushes that make the written transaction durable, in any order."""
         assert self._pending is not None, "a transaction is written"
-        # One flush per file: all direct data of the transaction were written before this call.
+        # One flush per file is enough: all direct data of the transaction are written already.
         files = {check.address.region: flush for check, flush in self._direct}
         return [self.writer.flush, *files.values()]
 
     def complete(self) -> None:
         """Apply the written transaction. Afterwards it may be acknowledged.
 
-        All flushes that `flushes` returned must have returned without an error.
-        If this raises NoSpace or DiskFailed, the process must end; the next start applies the
-        transaction.
+        All functions that `flushes` returned must have returned without an error. After NoSpace or
+        DiskFailed the process must end; the next start applies the transaction.
         """
         assert self._pending is not None, "a transaction is written"
         written, operations = self._pending
@@ -223,7 +226,10 @@ class LoggedFiles:
         return self.writer.checkpoint != self.writer.reclaimed
 
     def flush_header(self) -> None:
-        """Make the header of the last checkpoint durable while no transaction does it."""
+        """Make the header of the last checkpoint durable by a flush of its own.
+
+        Call this only while no transaction is written. Raises DiskFailed.
+        """
         assert self._pending is None, "the flush of the transaction includes the header"
         self.writer.flush()
         self._reclaim()
@@ -232,7 +238,8 @@ class LoggedFiles:
         """Do a whole checkpoint on this thread; raises NoSpace, DiskFailed."""
         for flush in self.begin_checkpoint():
             flush()
-        self.write_position()()
+        flush_position = self.write_position()
+        flush_position()
         self.end_checkpoint()
         self.flush_header()
 
@@ -245,8 +252,8 @@ class LoggedFiles:
         """Forget the transactions before the durable checkpoint, and let regions be used again."""
         reclaimed = self.writer.reclaimed
         if reclaimed == self._reclaimed:
-            # The usual case: the cost of a transaction must not grow with the number of changed
-            # files.
+            # This is the usual case. Without this return, the cost of a transaction would grow with
+            # the number of changed files.
             return
         self._reclaimed = reclaimed
         self._changes.forget(reclaimed)

@@ -2,9 +2,9 @@
 
 An operation changes or checks a range of *memory*. Memory is all files of a storage in one address
 space. Each file is a *region* with a number, which the `catalogue` gives it. An address has the
-number of the region in its high 24 bits, and the offset in that file in its low 40 bits. All
-numbers are little-endian. An operation is encoded as an entry: address (64 bits), type (32 bits),
-length (32 bits), then data that depends on the type.
+number of the region in its high 24 bits, and the offset in that file in its low 40 bits. An
+operation is encoded as an *entry*: address (64 bits), type (32 bits), length (32 bits), then data
+that depend on the type. All numbers are little-endian.
 
 A replay applies all four kinds of operations. The storage itself writes no Move and no Zero.
 """
@@ -21,6 +21,7 @@ _ENTRY = struct.Struct("<QII")
 _ADDRESS = struct.Struct("<Q")
 _CHECKSUM_LENGTH = struct.Struct("<I")
 _MAX_CHECKSUM_BYTES = 64
+"""A longer checksum is taken for invalid bytes; the algorithms of `checksums` have at most 8."""
 
 
 class MalformedTransaction(ValueError):
@@ -85,7 +86,10 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The ``length`` bytes at ``address``, written before the transaction, have ``checksum``."""
+    """Check that ``length`` bytes at ``address`` have ``checksum``.
+
+    These are direct data: they were written to their file before the transaction.
+    """
 
     address: Address
     length: int
@@ -133,16 +137,16 @@ def decode_operations(raw: bytes) -> Sequence[Operation]:
     position = 0
     try:
         while position < len(raw):
-            value, kind, length = _ENTRY.unpack_from(raw, position)
+            address_value, kind, length = _ENTRY.unpack_from(raw, position)
             position += _ENTRY.size
-            address = Address.of(value)
+            address = Address.of(address_value)
             match kind:
                 case _Type.MEMCPY:
                     data = _take(raw, position, length)
                     operations.append(WriteData(address, data))
                     position += length
                 case _Type.MEMMOVE:
-                    source = Address.of(*_ADDRESS.unpack_from(raw, position))
+                    source = Address.of(_ADDRESS.unpack_from(raw, position)[0])
                     operations.append(Move(address, source, length))
                     position += _ADDRESS.size
                 case _Type.ZEROING:

@@ -1,8 +1,9 @@
 """Pure. The changes of one file that are not written to it yet.
 
-A transaction changes many files by a few bytes each. A buffer gathers such changes, so that the
-file gets a few large writes. Reads see the changes. A file is used only through the `DiskFile` that
-the caller passes.
+A transaction changes many files by a few bytes each. The buffer of a file gathers such changes, so
+that the file gets a few large writes. A change is *pending* while it is only in the buffer. Reads
+see pending changes. `region_files` has a buffer for each open file. Files are used only through the
+`DiskFile` objects that the caller passes.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Protocol
 from waltz_storage.core.disk import DiskFile
 
 _RUN_BYTES = 64 << 10
-"""A run of this size is written to its file."""
+"""A run that has reached this size is written to its file."""
 
 
 class Buffer(Protocol):
     """A file and its pending changes.
 
-    If a method raises NoSpace, only a part of the changes is in the file.
+    If a method raises NoSpace, a part of the changes may be in the file.
     """
 
     file: DiskFile
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes; fewer only at the end.
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file.
 
         Raises OSError. Raises NoSpace, DiskFailed if pending changes must be written first.
         """
@@ -46,7 +47,11 @@ class Buffer(Protocol):
 
 
 class RunBuffer:
-    """The buffer of a file that grows at its end: one run of consecutive bytes is pending."""
+    """The buffer of a file that grows at its end.
+
+    All pending changes are one *run* of consecutive bytes. A change elsewhere first writes the run
+    to the file.
+    """
 
     def __init__(self, file: DiskFile) -> None:
         self.file = file
@@ -104,8 +109,8 @@ class ImageBuffer:
         """Read the file; raises OSError."""
         self.file = file
         self._content = bytearray(file.read(0, file.size()))
-        # The pending changes are in this range of the content; it is empty if there are none.
         self._low = self._high = 0
+        """The range of the content that has all pending changes; it is empty if there are none."""
 
     def read(self, offset: int, length: int) -> bytes:
         """See `Buffer`."""

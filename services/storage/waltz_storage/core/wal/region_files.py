@@ -8,9 +8,11 @@ Operations are applied in the order of the log. When a replay applies an operati
 already have the changes of this operation, and of later ones, from the process that crashed. The
 result is right because of the invariants 3 to 5 in docs/decisions/write-ahead-log.md: each
 operation writes bytes that depend only on the log, or on bytes that no operation in the log
-changes. No operation begins beyond the end of its file, and no row has a greater length than its
-file: otherwise bytes beyond the end would become a part of the file, and after a crash these bytes
-can have any content.
+changes.
+
+No operation begins beyond the end of its file, and no row has a greater length than its file.
+Otherwise bytes beyond the end would become a part of the file, and after a crash these bytes can
+have any content.
 
 Files are used only through the `Disk` objects that the caller passes. Only one thread at a time may
 use the files; the flushes that `begin_flush` and `write_position` return may run on other threads
@@ -51,7 +53,9 @@ _CATALOGUE_STEP_BYTES = 1024
 """The catalogue's file grows by this, so that most new files do not change its length."""
 
 Flush = Callable[[], None]
-"""Makes the content of one file, or the names in one directory, durable; raises DiskFailed."""
+"""A function that makes the content of one file, or the names in one directory, durable.
+
+It raises DiskFailed."""
 
 
 def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: TransactionId) -> None:
@@ -60,6 +64,7 @@ def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: Transac
     The file gets its name when its content is durable. Raises DiskFailed, or NoSpace after it has
     removed what it has written.
     """
+    # A new catalogue says where its first position is written.
     offset, position_row = Catalogue().move_position(position)
     raw = bytearray(FIRST_REGION * ROW_BYTES)
     raw[offset : offset + len(position_row)] = position_row
@@ -103,20 +108,23 @@ class RegionFiles:
         self._catalogue_buffer = ImageBuffer(self._catalogue_file)
         self.catalogue = Catalogue.decode(raw)
         self._open: dict[int, Buffer] = {}
+        """The buffers of the open files, by region."""
         self._dirty: set[int] = set()
         """The regions that were changed since the last `begin_flush`."""
         self._rows_changed = False
         """Whether a row was written since the last `begin_flush`."""
         self._changed_names: dict[tuple[int, str], tuple[Disk, str]] = {}
-        """The directories in which names were changed since the last `begin_flush`, each once."""
+        """The directories in which names were changed since the last `begin_flush`.
+
+        The key makes each directory occur once: the `id` of the disk, and the path."""
         self._retired: list[DiskFile] = []
         """The open files that were removed. They stay open, because a flush may be using them."""
 
     def apply(self, operations: Sequence[Operation]) -> None:
         """Apply a transaction. It must be durable (invariant 1).
 
-        If this raises NoSpace or DiskFailed, the process must end; the next start applies the
-        transaction again. Raises CatalogueDamaged if an operation names no file.
+        After NoSpace or DiskFailed the process must end; the next start applies the transaction
+        again. Raises CatalogueDamaged if an operation names a region without a row.
         """
         for operation in operations:
             address = operation.address
@@ -169,8 +177,8 @@ class RegionFiles:
 
         The row of a durable transaction must have space: otherwise a checkpoint fails, and the
         process ends. The new bytes are zeros, which are unused rows. A crash may leave other bytes
-        there; such a row is damaged, and nothing needs it until a transaction writes it. Raises
-        NoSpace, DiskFailed.
+        in such a row. The row is then damaged, but nothing needs it until a transaction writes it.
+        Raises NoSpace, DiskFailed.
         """
         with changing("growth of the catalogue"):
             size = self._catalogue_file.size()
@@ -183,11 +191,11 @@ class RegionFiles:
         """Write to the file at once; return the flush that makes the data durable.
 
         The transaction that has the Check of these data is complete only after that flush. The
-        caller follows invariant 3. Raises NoSpace, DiskFailed, CatalogueDamaged.
+        caller must keep invariant 3. Raises NoSpace, DiskFailed, CatalogueDamaged.
         """
         buffer = self._buffer_to_change(address.region)
         assert buffer is not None, "data are written only to a file that exists"
-        # Earlier changes first: the data must not begin beyond the end of the file.
+        # Write the pending changes first: the data must not begin beyond the end of the file.
         buffer.write_out()
         buffer.file.write(address.offset, data)
         return _flush_of(buffer.file)
@@ -230,12 +238,12 @@ class RegionFiles:
     def write_position(self, position: TransactionId) -> Flush:
         """Write the position; return the flush that makes it durable. Raises NoSpace, DiskFailed.
 
-        The flushes of a `begin_flush` must have returned, before which all transactions before
-        ``position`` were applied. Otherwise a snapshot of the volume could have the position
+        Before this call, all transactions before ``position`` must be applied, and then flushed by
+        the flushes of a `begin_flush`. Otherwise a snapshot of the volume could have the position
         without these changes. With a log whose checkpoint is at the position, the snapshot would
         pass the check of the positions, and the changes would be lost.
 
-        The position is durable before the checkpoint in the header.
+        The position must be durable before the checkpoint is written to the header of the log.
         """
         offset, position_row = self.catalogue.move_position(position)
         self._catalogue_buffer.write(offset, position_row)
@@ -252,16 +260,17 @@ class RegionFiles:
             self._open.pop(region).file.close()
 
     def flush(self, position: TransactionId) -> None:
-        """Do a whole flush on this thread; raises NoSpace, DiskFailed."""
+        """Flush all changes and write the position, durably; raises NoSpace, DiskFailed."""
         for flush_file in self.begin_flush():
             flush_file()
-        self.write_position(position)()
+        flush_position = self.write_position(position)
+        flush_position()
         self.end_flush(len(self._open))
 
     def release(self) -> None:
         """Close all files without changing them."""
-        opened = [buffer.file for buffer in self._open.values()]
-        for file in (*self._retired, *opened, self._catalogue_file):
+        open_files = [buffer.file for buffer in self._open.values()]
+        for file in (*self._retired, *open_files, self._catalogue_file):
             file.close()
         self._retired.clear()
         self._open.clear()
@@ -307,9 +316,9 @@ class RegionFiles:
             assert buffer is not None, "the row is present"
             buffer.cut(row.length)
         else:
-            opened = self._open.pop(region, None)
-            if opened is not None:
-                self._retired.append(opened.file)
+            buffer_of_removed = self._open.pop(region, None)
+            if buffer_of_removed is not None:
+                self._retired.append(buffer_of_removed.file)
             self._dirty.discard(region)
             disk, _, path = self._place(row.file)
             if disk.exists(path):
@@ -321,18 +330,18 @@ class RegionFiles:
     def _open_file(self, file: FileName) -> Buffer:
         """Open a file; create it if it is missing.
 
-        A file may be missing because a later operation, which was applied before, removed it. If
-        the file was lost instead, the opening of its partition detects that.
+        During a replay, a file may be missing because a later operation in the log has removed it
+        before the crash. If the file was lost instead, the opening of its partition detects that.
         """
         disk, directory, path = self._place(file)
         with changing(f"opening of {path}"):
-            missing = not disk.exists(path)
+            is_missing = not disk.exists(path)
             if not disk.exists(directory):
                 disk.make_directory(directory)
-            opened = disk.create(path)
-            if missing:
+            open_file = disk.create(path)
+            if is_missing:
                 self._note_names(file)
-            return _buffer_of(file, opened)
+            return _buffer_of(file, open_file)
 
     def _note_names(self, file: FileName) -> None:
         """Note that the name of a file, or of its directory, may not be durable."""
@@ -350,8 +359,9 @@ class RegionFiles:
         return self._data, directory, path
 
 
-def _buffer_of(file: FileName, opened: DiskFile) -> Buffer:
-    return RunBuffer(opened) if file.kind in _SUFFIXES else ImageBuffer(opened)
+def _buffer_of(file: FileName, open_file: DiskFile) -> Buffer:
+    """Return the buffer for a file of this kind: segment files grow at their ends."""
+    return RunBuffer(open_file) if file.kind in _SUFFIXES else ImageBuffer(open_file)
 
 
 def _flush_of(file: DiskFile) -> Flush:

@@ -1,7 +1,7 @@
 """Pure. The ids of the transactions of a write-ahead log (WAL), and the space of its ring.
 
-A transaction here is a list of operations on files (see the package). It is not a transaction of a
-client, and its id is not the transaction id of a record.
+A transaction here is a list of operations on files (see `waltz_storage.core.wal`). It is not a
+transaction of a client, and its id is not the transaction id of a record.
 
 The blocks of a WAL are a ring: the block after the last one is the first one. A transaction begins
 where the previous one ends. Its id is its position: the low 32 bits are the number of its first
@@ -71,7 +71,7 @@ class Ring:
         return (end.sequence - begin.sequence) * self.count + end.block - begin.block
 
     def free(self, oldest: TransactionId, following: TransactionId) -> int:
-        """Return how many blocks the transaction ``following``, which is written next, may have.
+        """Return how many blocks the next transaction, with the id ``following``, may have.
 
         ``oldest`` is the oldest transaction that is still needed. One block always stays unused.
         Otherwise the position after a full ring would be the position of its oldest transaction.
@@ -79,10 +79,10 @@ class Ring:
         return self.count - 1 - self.distance(oldest, following)
 
     def pieces(self, block: int, blocks: int) -> list[tuple[int, int]]:
-        """Return the one or two extents of ``blocks`` blocks, of which the first is ``block``.
+        """Return the one or two extents in the file of ``blocks`` blocks from ``block`` on.
 
-        An extent is a block number and a count of consecutive blocks. A range that goes beyond the
-        end of the ring continues at the ring's first block, and has two extents.
+        An extent is the number of its first block and its number of blocks. A range that goes
+        beyond the end of the ring continues at the ring's first block, and has two extents.
         """
         until_end = self.first + self.count - block
         if blocks <= until_end:

@@ -1,10 +1,10 @@
 """Pure. A transaction as blocks of 4096 bytes, and back.
 
 Each block begins with a header: magic (32 bits), the number of transaction bytes in the block (16
-bits), flags (16 bits), and the transaction's id (64 bits), all little-endian. The entries of the
-operations fill the rest of the blocks. After the last entry comes the *tail*: the checksum of all
-entries, after the length of the checksum. The tail is never divided between two blocks, and the
-flag `HAS_TAIL` marks the block that has it.
+bits), flags (16 bits), and the transaction's id (64 bits), all little-endian. The encoded
+operations, the *entries* (see `operations`), fill the rest of the blocks. After the last entry
+comes the *tail*: the length of a checksum, and the checksum of all entries. The tail is never
+divided between two blocks, and the flag `HAS_TAIL` marks the block that has it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def encode_transaction(
     tail = encode_checksum(checksum.encode(entries))
     count = blocks_of_bytes(len(entries), checksum)
     raw = bytearray(count * BLOCK_BYTES)
-    # A view is divided without a copy: each byte is copied once.
+    # A slice of a view is no copy, so each byte is copied only once.
     view = memoryview(entries)
     for number in range(count):
         piece = view[number * ROOM_BYTES : (number + 1) * ROOM_BYTES]
@@ -86,8 +86,8 @@ def blocks_of(operations: Sequence[Operation], checksum: Checksum) -> int:
 
 def blocks_of_bytes(size: int, checksum: Checksum) -> int:
     """Return how many blocks a transaction has whose encoded operations have ``size`` bytes."""
-    # A tail that does not fit into the last block gets a block of its own. The number of blocks is
-    # the same as if the tail were divided between the two.
+    # A tail that does not fit into the last block of entries gets a block of its own. The number of
+    # blocks is the same as if the tail were divided between these two blocks.
     tail_bytes = len(encode_checksum(bytes(checksum.size)))
     return (size + tail_bytes + ROOM_BYTES - 1) // ROOM_BYTES  # Rounded up.
 
@@ -98,9 +98,10 @@ def read_transaction(
     most_blocks: int,
     checksum: Checksum,
 ) -> Transaction | Unreadable:
-    """Read the transaction ``transaction_id``, which takes at most ``most_blocks`` blocks.
+    """Read the transaction ``transaction_id``; return it, or why there is no valid one.
 
-    ``read_block(n)`` returns block ``n`` of the transaction, numbered from 0.
+    The transaction may take at most ``most_blocks`` blocks. ``read_block(n)`` returns block ``n``
+    of the transaction, numbered from 0.
     """
     entries: list[bytes] = []
     for number in range(most_blocks):
@@ -126,10 +127,10 @@ def _verified(
     blocks: int,
     checksum: Checksum,
 ) -> Transaction | Unreadable:
-    """Return the transaction if its entries match the checksum in its tail.
+    """Return the transaction, or INVALID if its entries do not match the checksum in its tail.
 
     ``entries`` are the contents of all blocks but the last one, and ``last`` is the content of the
-    last block: entries, then the tail.
+    last block: entries, then the tail. ``blocks`` is the number of all blocks.
     """
     tail_bytes = len(encode_checksum(bytes(checksum.size)))
     if len(last) < tail_bytes:

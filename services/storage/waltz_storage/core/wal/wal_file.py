@@ -18,7 +18,7 @@ from waltz_storage.core.wal.wal_header import (
 WAL_FILE = "waltz-storage.wal"
 _NEW_FILE = f"{WAL_FILE}.new"
 _WINDOW_BLOCKS = 256
-"""How many blocks a `BlockReader` reads at a time."""
+"""How many blocks of 4096 bytes a `BlockReader` reads at a time."""
 
 
 def create_wal(disk: Disk, header: WalHeader) -> None:
@@ -82,10 +82,10 @@ def flush_wal(file: DiskFile) -> None:
 
 
 class BlockReader:
-    """Reads blocks in windows: a scan reads most blocks once, in order.
+    """Reads blocks of the file for a scan, which reads most blocks once, in order.
 
-    The reader keeps one window in memory. Blocks that are changed meanwhile may be read with their
-    old content.
+    The reader keeps one *window* of consecutive blocks in memory. A block that is changed while it
+    is in the window is read with its old content.
     """
 
     def __init__(self, file: ByteSource) -> None:
@@ -97,7 +97,8 @@ class BlockReader:
     def read_block(self, number: int) -> bytes:
         """Return a block of the file, with zeros after the end of the file; raises OSError."""
         begin = (number - self._first_block) * BLOCK_BYTES
-        if not 0 <= begin < len(self._window):
+        is_in_window = 0 <= begin < len(self._window)
+        if not is_in_window:
             self._first_block = number
             size = _WINDOW_BLOCKS * BLOCK_BYTES
             self._window = self._file.read(number * BLOCK_BYTES, size)

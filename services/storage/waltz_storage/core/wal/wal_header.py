@@ -31,10 +31,12 @@ class HeaderDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WalHeader:
-    """The header. Transactions before ``checkpoint`` are in their files and not needed any more.
+    """The header of a log.
 
-    ``blocks`` is the size of the file in blocks, including those of the header. ``updates`` is how
-    often the header was updated. It decides which of the two blocks is current.
+    Transactions before ``checkpoint`` are applied to their files and not needed any more. ``key``
+    is that of the cluster. ``blocks`` is the size of the file in blocks, including those of the
+    header. ``checksum`` is the algorithm of the transactions. ``updates`` is how often the header
+    was updated: of the two blocks, the one with the higher number is current.
     """
 
     key: uuid.UUID

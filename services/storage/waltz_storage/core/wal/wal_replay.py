@@ -5,13 +5,12 @@ so do the files. The second reading applies all transactions in order, whether t
 before or not; `region_files` says why that is correct. After a crash at any moment, the same replay
 can be done again.
 
-*Regions* are the files whose changes are logged, by number. The *catalogue* is region 0: it has a
-row with the file of each region, and the *position*: the place in the log to which the newest
-checkpoint moves the log's beginning. A checkpoint writes the position first and the header of the
-log afterwards, so the position is at or after the checkpoint in the header, and at or before the
-end of the log.
+*Regions* are the files whose changes are logged, by number. The *catalogue* is region 0. It has a
+row for each region, which names the file, and the *position*: the place in the log where the newest
+checkpoint began. A checkpoint writes the position first and the header of the log afterwards. So
+the position is at or after the checkpoint in the header, and at or before the end of the log.
 
-*Direct data* are those of a large record: they are written to their file before the transaction,
+*Direct data* are those of a large record. They are written to their file before the transaction,
 which has only a `Check` with their checksum.
 
 The partitions are opened, and requests answered, only after `replay_log` has returned. So no answer
@@ -84,14 +83,14 @@ class ReplayedLog:
 
 @dataclass(slots=True)
 class _Survey:
-    """What the first reading has found: ``transactions``, which have this many ``blocks``."""
+    """What the first reading has found: how many ``transactions`` with how many ``blocks``."""
 
     transactions: int = 0
     blocks: int = 0
     last: Transaction | None = None
-    """The last of the transactions, which ``rows`` and ``named`` lack until it is `note`d."""
+    """The last transaction. `note` was not called for it yet, because it may be dropped."""
     rows: dict[int, CatalogueRow] = field(default_factory=dict)
-    """For each region, the row that the log writes first."""
+    """For each region whose row the log writes, the first one of these rows."""
     named: set[int] = field(default_factory=set)
     """The regions that operations read, change or check. A write of a row counts as a change of the
     row's region, not of the catalogue (`changed_range`)."""
@@ -117,13 +116,14 @@ def replay_log(
 ) -> ReplayedLog:
     """Bring ``files`` up to date with the log in ``file``, and return the log, which is empty then.
 
-    ``refuse`` gets the Checks of direct data that were durable and do not match their checksum. It
-    must refuse their partitions durably before it returns: afterwards, nothing in the log shows the
-    damage, and a later start would take the data for an interrupted write and cut them off.
+    ``progress`` is called from time to time while transactions are applied. ``refuse`` gets the
+    Checks of direct data that were durable and do not match their checksum. It must refuse their
+    partitions durably before it returns. Afterwards, nothing in the log shows the damage, and a
+    later start would take the data for an interrupted write and cut them off.
 
     Raises HeaderDamaged, WalDamaged, VolumesDiffer and CatalogueDamaged before a file of a region
-    is changed. One CatalogueDamaged may come later, during the second reading: that for a row in
-    the log which names another file for a region whose present file still exists. Raises OSError,
+    is changed. Only one kind of CatalogueDamaged may come later, during the second reading: a row
+    in the log names another file for a region whose present file still exists. Raises OSError,
     NoSpace, DiskFailed.
     """
     header = recover_wal_header(file)
@@ -136,9 +136,9 @@ def replay_log(
         survey.transactions -= 1
         survey.blocks -= last.blocks
         last = None
+    # A dropped transaction is not noted: its rows would be in memory and never on the disk.
     if last is not None:
         survey.note(last)
-    # A dropped transaction must not be noted: its rows would be in memory and never on the disk.
     _complete_rows(files, survey)
     _check_position(header, end, files)
     if last is not None:
@@ -171,12 +171,14 @@ def _survey_log(header: WalHeader, reader: BlockReader) -> tuple[_Survey, LogEnd
 def _complete_rows(files: RegionFiles, survey: _Survey) -> None:
     """Replace damaged and missing rows of the catalogue, in memory, by the rows in the log.
 
-    A crash may have torn a row that the log writes. Operations in the log before that write need
-    the row as it was before, which is lost. It is missing if zeros took its place, or if the end of
-    the catalogue was cut off. The row that the log writes first can take its place:
-    it names the same file (docs/decisions/write-ahead-log.md, invariant 5). A later row may say
-    that the file is removed: with that one, operations before the removal would be left out. Raises
-    CatalogueDamaged if an operation needs a row that neither the catalogue nor the log has.
+    A crash may have torn a row that the log writes. The row is then damaged. Or it is missing,
+    because zeros are in its place, or because the end of the catalogue was cut off. Operations in
+    the log before that write need the lost row. The first row that the log writes for the region
+    can take its place: it names the same file (docs/decisions/write-ahead-log.md, invariant 5). A
+    later row in the log may say that the file is removed. With that row, operations before the
+    removal would be left out.
+
+    Raises CatalogueDamaged if an operation needs a row that neither the catalogue nor the log has.
     """
     catalogue = files.catalogue
     for region, row in survey.rows.items():
@@ -231,9 +233,9 @@ def _write_last_again(
 ) -> None:
     """Make the last transaction and its direct data durable.
 
-    The process that wrote them may have ended before the flush, or because the flush failed. Then
-    Linux counts the cached pages as flushed, so the same bytes are written again. All
-    transactions before the last one are durable: it was written after their flushes.
+    The process that wrote them may have ended before the flush, or because the flush failed. After
+    a failed flush, Linux counts the cached pages as flushed, so the same bytes are written again.
+    All earlier transactions are durable: the last one was written after their flushes.
     """
     for operation in last.operations:
         if isinstance(operation, Check):
@@ -275,7 +277,10 @@ def _apply_all(
 def _transactions(
     header: WalHeader, reader: BlockReader, end: TransactionId
 ) -> Iterator[Transaction]:
-    """Yield the transactions from the checkpoint to ``end``, which the first reading has found."""
+    """Yield the transactions from the checkpoint to ``end``, which the first reading has found.
+
+    Raises OSError.
+    """
     if header.checkpoint == end:
         return
     for transaction in scan_transactions(header, reader.read_block):
@@ -295,7 +300,8 @@ class _UnchangedChecks:
     def add(self, transaction: Transaction) -> None:
         """Add the Checks of the next transaction; remove those whose direct data it changes.
 
-        A write of a row changes the whole file of its region, so it removes all its Checks.
+        A write of a row changes the whole file of its region, so all Checks of the region are
+        removed.
         """
         for operation in transaction.operations:
             changed = changed_range(operation)
@@ -315,7 +321,8 @@ class _UnchangedChecks:
 def _write_header_of_empty_log(file: DiskFile, header: WalHeader, end: TransactionId) -> WalHeader:
     """Write the header of an empty log durably: its checkpoint is ``end``. Return the header.
 
-    The files must be flushed before, and the partitions with damaged direct data refused durably.
+    Before this call, the files must be flushed, and the partitions with damaged direct data must be
+    refused durably.
     """
     if end == header.checkpoint:
         return header
@@ -328,10 +335,10 @@ def _write_header_of_empty_log(file: DiskFile, header: WalHeader, end: Transacti
 def _overwrite_dropped(writer: WalWriter) -> None:
     """Write an empty transaction to the end of the log, where a dropped one may begin.
 
-    Otherwise a dropped transaction could become valid again. Example: the replay drops transaction
-    T, because T's direct data for partition 1 are missing; the blocks of T are complete. T also
-    changes partition 2. The storage answers requests of both partitions as if T did not exist. A
-    server sends the records of partition 1 again, they are written to their file, and the process
+    Otherwise a dropped transaction could become valid again. Example: the blocks of transaction T
+    are complete, but the replay drops T because its direct data for partition 1 are missing. T also
+    changes partition 2. The storage answers requests to both partitions as if T did not exist. Then
+    a server sends the records of partition 1 again. They are written to their file, and the process
     dies before it writes a transaction. The next replay would find the blocks and the direct data
     of T complete, and would apply T to partition 2, too.
     """

@@ -1,13 +1,14 @@
 """Pure. Read all transactions since the checkpoint, and find out how the log ends.
 
 The log ends at the first position without a valid transaction. Usually nothing was written there,
-or only transactions of an earlier round of the ring, or a write that a crash interrupted. But it
-may also be damage: a transaction that was durable and has changed since. If damage were taken for
-the end of the log, acknowledged transactions would be lost.
+or only transactions of an earlier round of the ring (see `ring`), or a transaction whose writing a
+crash interrupted. But there may also be damage: a transaction that was durable and has changed
+since. If damage were taken for the end of the log, acknowledged transactions would be lost.
 
 The rule: a transaction is written only when the one before it is durable. So if a valid transaction
-follows an invalid one, the invalid one was durable, and the log is damaged. If none follows, the
-invalid one is the last one, which may have been torn, and was then never acknowledged.
+follows an invalid one, the invalid one was durable, and the log is damaged. If no valid one
+follows, the invalid one is the last transaction, and it is taken for *torn*: a crash has
+interrupted its writing, and it was never acknowledged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from waltz_storage.core.wal.wal_header import WalHeader
 class LogEnd:
     """The end of the log: the next transaction gets the id ``following``.
 
-    ``torn`` says whether a crash interrupted the writing of a transaction at that position.
+    ``torn`` says whether a transaction begins at that position whose writing a crash interrupted.
     """
 
     following: TransactionId
@@ -51,7 +52,8 @@ def scan_transactions(
 ) -> Iterator[Transaction | LogEnd]:
     """Yield the transactions since the checkpoint, in order, then the end of the log.
 
-    ``read_block(n)`` returns block ``n`` of the file. Raises WalDamaged.
+    ``read_block(n)`` returns block ``n`` of the file, and its errors are passed on. Raises
+    WalDamaged.
     """
     ring, position = header.ring, header.checkpoint
     while True:
@@ -67,7 +69,7 @@ def scan_transactions(
         later = ring.after(position, distance)
         if isinstance(_read_at(header, read_block, later, free - distance), Transaction):
             raise WalDamaged(position, later)
-    # Without a free block nothing was read at the end, and no transaction can be torn there.
+    # Without a free block nothing was read at ``position``, and no transaction can be torn there.
     yield LogEnd(position, torn=free > 0 and at_position is Unreadable.INVALID)
 
 

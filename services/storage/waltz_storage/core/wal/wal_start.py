@@ -1,8 +1,9 @@
 """Pure. Start the write-ahead log of a storage directory.
 
 The directory is *plain* if its segment files are complete without the log: the log was never used,
-or the storage was stopped cleanly. `prepare_log` then makes a new catalogue from the files that it
-finds. `start_log` replays the log.
+or the storage was stopped cleanly. For a plain directory, `prepare_log` makes an empty log and a
+new catalogue from the files that it finds. `start_log` then replays the log and opens its files, as
+for a directory that is not plain. `shell.wal_engine` calls both functions.
 
 Files are used only through two `Disk` objects that the caller passes: ``disk`` is the storage
 directory, which has the segments and the catalogue, ``home`` is the directory of the log. They are
@@ -55,12 +56,12 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class LostRows:
-    """Rows that the catalogue had lost after a replay, which needed none of them.
+    """Rows of the catalogue that were damaged or missing after a replay, which did not need them.
 
     ``damaged`` says what is wrong with each damaged row, and ``files`` has the paths of the segment
     files without a row. If ``renewed``, the catalogue was made anew and has a row of each file that
-    could be listed. Otherwise the volume is full, and `LoggedDisk` refuses the partitions of the
-    files.
+    could be listed. Otherwise the volume is full, and `LoggedDisk` refuses the partitions of
+    ``files``.
     """
 
     damaged: tuple[str, ...]
@@ -83,13 +84,14 @@ class StartedLog:
 def prepare_log(disk: Disk, home: Disk, key: uuid.UUID, wal_bytes: int) -> None:
     """Make an empty log in ``home``, and the catalogue of the plain directory ``disk``.
 
-    An existing log of the same cluster and size is used again. The directory stays plain. Raises
-    DirectoryRefused if the existing log has transactions after its checkpoint; OSError, NoSpace,
-    DiskFailed.
+    ``key`` is that of the cluster, and ``wal_bytes`` the size of the log in bytes. An existing log
+    of the same cluster and size is used again. The directory stays plain. Raises DirectoryRefused
+    if the existing log has transactions after its checkpoint; OSError, NoSpace, DiskFailed.
     """
-    position = _end_of_existing_log(home, key, wal_bytes // BLOCK_BYTES)
+    blocks = wal_bytes // BLOCK_BYTES
+    position = _end_of_existing_log(home, key, blocks)
     if position is None:
-        header = WalHeader.new(key, wal_bytes // BLOCK_BYTES, DEFAULT)
+        header = WalHeader.new(key, blocks, DEFAULT)
         create_wal(home, header)
         position = header.checkpoint
     create_catalogue(disk, _rows_of_segments(disk), position)
@@ -100,8 +102,8 @@ def start_log(
 ) -> StartedLog:
     """Replay the log in ``home`` of the directory ``disk``, and make a damaged catalogue anew.
 
-    ``refuse`` is called before the log forgets which partitions have damaged records. The returned
-    files are changed by way of the log from now on.
+    ``refuse`` is called before the log forgets which partitions have damaged records. From now on,
+    the returned files must be changed only through the log.
 
     Raises DirectoryRefused if the log is missing or damaged (see `replay_log` for the files that it
     may have changed before). Raises OSError, NoSpace, DiskFailed.
@@ -126,8 +128,9 @@ def start_log(
             ) from error
         lost_rows = _renew_catalogue(disk, files.catalogue, replayed.writer.following)
         if lost_rows is not None and lost_rows.renewed:
-            old, files = files, RegionFiles(disk, disk)
-            old.release()
+            renewed_files = RegionFiles(disk, disk)
+            files.release()
+            files = renewed_files
         opened.pop_all()
     logged = LoggedFiles(replayed.writer, files, replayed.checksum, MOST_OPEN_FILES)
     return StartedLog(logged, replayed.result, lost_rows)
@@ -138,19 +141,23 @@ def _renew_catalogue(disk: Disk, catalogue: Catalogue, end: TransactionId) -> Lo
 
     Without its row, a file would be hidden from its partition. The new rows have other regions.
     That is correct because the log is empty after its replay, apart from a transaction without
-    operations: nothing in it names a region. The new catalogue takes the place of the old one by a
+    operations: nothing in the log names a region. The new catalogue replaces the old one by a
     renaming. So a crash leaves one of them, and the log fits both.
 
     The new position is ``end``, the end of the log, after that transaction. A copy of the log from
-    before the replay ends earlier, so it is refused beside the new catalogue, whose regions it does
-    not mean.
+    before the replay names regions of the old catalogue. Such a copy ends before the new position,
+    so it is refused beside the new catalogue.
 
     The rows of a directory that cannot be listed are kept. Raises OSError, DiskFailed.
     """
     directories = list(partition_directories(disk))
-    paths = [f"{directory}/{name}" for directory, names in directories for name in names or ()]
-    files = [(path, file) for path in paths if (file := file_of(path)) is not None]
-    without_row = tuple(path for path, file in files if catalogue.region_of(file) is None)
+    without_row: list[str] = []
+    for directory, names in directories:
+        for name in names or ():
+            path = f"{directory}/{name}"
+            file = file_of(path)
+            if file is not None and catalogue.region_of(file) is None:
+                without_row.append(path)
     damaged = tuple(catalogue.damaged.values())
     if not without_row and not damaged:
         return None
@@ -163,15 +170,15 @@ def _renew_catalogue(disk: Disk, catalogue: Catalogue, end: TransactionId) -> Lo
     try:
         create_catalogue(disk, [*_rows_of_segments(disk), *kept], end)
     except NoSpace:
-        return LostRows(damaged, without_row, renewed=False)
-    return LostRows(damaged, without_row, renewed=True)
+        return LostRows(damaged, tuple(without_row), renewed=False)
+    return LostRows(damaged, tuple(without_row), renewed=True)
 
 
 def _release_space(disk: Disk) -> None:
-    """Remove the files that took the space for new segments when the last process ended.
+    """Remove the files by which the last process had reserved the space of new segments.
 
-    They hold no records (see `LoggedDisk.rename`). If the transaction that creates the segment is
-    durable, the replay needs their space: on a full disk it would fail at each start.
+    These files have no records (see `LoggedDisk.rename`). If the transaction that creates such a
+    segment is durable, the replay needs the space: on a full disk, each start would fail.
     """
     for directory, names in partition_directories(disk):
         for name in names or ():
@@ -183,7 +190,7 @@ def _release_space(disk: Disk) -> None:
 def _damaged_partitions(
     files: RegionFiles, damaged: Sequence[Check]
 ) -> dict[int, PartitionDamaged]:
-    """Return the partitions of the ``damaged`` data, each with the error for its first data."""
+    """Return the partitions of the ``damaged`` data, each with the error for its first Check."""
     partitions: dict[int, PartitionDamaged] = {}
     for check in damaged:
         file = files.catalogue.rows[check.address.region].file
@@ -212,10 +219,10 @@ def check_log_is_empty(home: Disk) -> None:
 def remove_log_files(disk: Disk, home: Disk) -> None:
     """Remove the log in ``home`` and the catalogue of the plain directory ``disk``, durably.
 
-    The catalogue is removed first: a catalogue without a log shows that the log is lost. The pair
-    files are removed, too, first that of the log: after a crash in between, the directory of the
-    log belongs to no storage, and a new start may use it (see `log_directory`). Raises OSError,
-    DiskFailed.
+    The catalogue is removed first, because a catalogue without a log would show that the log is
+    lost. The pair files are removed, too, first the one in the directory of the log. After a crash
+    in between, that directory belongs to no storage, and a new start may use it (see
+    `log_directory`). Raises OSError, DiskFailed.
     """
     for place, names in (
         (disk, (CATALOGUE_FILE,)),
@@ -275,14 +282,15 @@ def _not_empty(why: str) -> str:
 def _rows_of_segments(disk: Disk) -> list[CatalogueRow]:
     """Make the name of each segment file durable, and return a row for each of these files.
 
-    The last process, which used no log, may have been killed before it flushed a directory. A
-    directory that cannot be listed is left out: `LoggedDisk` refuses its partition.
+    A process that used no log may have been killed before it flushed a directory. A directory that
+    cannot be listed is left out: `LoggedDisk` refuses its partition. Raises OSError, DiskFailed.
     """
     rows: list[CatalogueRow] = []
     for directory, names in partition_directories(disk):
         if names is None:
             continue
         disk.flush_directory(directory)
+        # None for each name that is not that of a segment file.
         files = [file_of(f"{directory}/{name}") for name in names]
         rows += [present(file) for file in files if file is not None]
     return rows

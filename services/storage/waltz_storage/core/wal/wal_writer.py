@@ -1,10 +1,12 @@
 """Pure. Append transactions to a write-ahead log, and give up the space of old ones.
 
-A transaction is written only when the one before it is durable, with its direct data (the data of
-large records, which are in their files and not in the log). `wal_scan` relies on this order to
-distinguish damage from an interrupted write. The space before the checkpoint is written again only
-when the header with that checkpoint is durable: a crash must not leave an older header whose
-transactions are overwritten.
+A transaction is written only when the transaction before it is durable, with its direct data (the
+data of large records, which are in their files and not in the log). `wal_scan` relies on this order
+to distinguish damage from an interrupted write. The space of transactions before the checkpoint is
+used again only when the header with that checkpoint is durable: a crash must not leave an older
+header whose transactions are overwritten.
+
+For each transaction, call `WalWriter.write`, `WalWriter.flush` and `WalWriter.complete`.
 
 One thread at a time calls the methods. Only `WalWriter.flush` may run on another thread meanwhile.
 """
@@ -38,9 +40,9 @@ class WrittenTransaction:
 
 
 class WalWriter:
-    """The end of an open log.
+    """The end of an open log, where transactions are appended.
 
-    ``header`` is durable. All transactions before ``following`` are durable.
+    ``header`` and all transactions before ``following`` must be durable.
     """
 
     def __init__(self, file: DiskFile, header: WalHeader, following: TransactionId) -> None:
@@ -50,6 +52,7 @@ class WalWriter:
         self._header = header
         """The header that was written last."""
         self._durable_header = header
+        """The header that a flush made durable last."""
         self._following = following
         self._written: WrittenTransaction | None = None
         """The transaction that is written and not complete, if there is one."""
@@ -63,7 +66,7 @@ class WalWriter:
 
     @property
     def checkpoint(self) -> TransactionId:
-        """The checkpoint in the header that was written last."""
+        """The checkpoint in the header that was written last, which may not be durable yet."""
         return self._header.checkpoint
 
     @property
@@ -105,10 +108,11 @@ class WalWriter:
         return self.most_blocks * ROOM_BYTES - _TAIL_ROOM_BYTES
 
     def fits(self, size: int) -> bool:
-        """Return whether a transaction has space now; its encoded operations have ``size`` bytes.
+        """Return whether there is space now for a transaction whose operations have ``size`` bytes.
 
-        If it has none, the caller waits until a checkpoint has ended. The transaction must not be
-        larger than `most_bytes`, or it would wait for ever.
+        ``size`` is that of the encoded operations. Without space, the caller waits until a
+        checkpoint has ended. ``size`` must not be above `most_bytes`, or the caller would wait for
+        ever.
         """
         count = blocks_of_bytes(size, self._header.checksum)
         assert count <= self.most_blocks, "a transaction must be divided before it is written"
@@ -143,7 +147,7 @@ class WalWriter:
         self._flushed = written
 
     def complete(self, written: WrittenTransaction) -> None:
-        """Note that a transaction is durable, with its direct data: it may be applied."""
+        """Note that ``written`` is durable, with its direct data, and may be applied."""
         assert self._written == written, "transactions are completed in order"
         assert self._flushed == written, "a transaction is complete when its blocks are durable"
         self._following = written.following
@@ -156,9 +160,9 @@ class WalWriter:
     def advance(self, checkpoint: TransactionId) -> None:
         """Write a header with a new checkpoint; the next `flush` makes it durable.
 
-        All files that transactions before ``checkpoint`` changed must be flushed. The catalogue
-        (the list of these files) also has a position in the log, which must be at least
-        ``checkpoint``: a start compares both. Raises DiskFailed.
+        All files that transactions before ``checkpoint`` changed must be flushed. The position in
+        the catalogue must be flushed, too, and be at least ``checkpoint``: a start compares both
+        (see `catalogue`). Raises DiskFailed.
         """
         assert self._header == self._durable_header, "one header is written at a time"
         assert checkpoint <= self._following, "a checkpoint passes only complete transactions"
