@@ -216,10 +216,11 @@ class AppendInterceptor:
         return cs.AppendAnswers(req_id, taken_by, (answer,))
 
     def _committed_before(self, request: cs.AppendRequest | cs.AppendBatchRequest) -> int:
-        """Return a transaction, in the log already, that is named as the one that took a lock."""
-        # With LOG_MARK, the client leaves it to the server to take the log's high-water mark.
+        """Return a transaction that is in the log: a refusal must name one that took the lock."""
         mark = request.client_high_water_mark
-        return self._faults.log_mark(request.req_id.partition) if mark == LOG_MARK else mark
+        if mark == LOG_MARK:  # The client has no mark: the server uses that of the log.
+            return self._faults.log_mark(request.req_id.partition)
+        return mark
 
     def _delivered(
         self, delivery: AppendDelivery, req_ids: tuple[ReqId, ...], frame: Frame
