@@ -200,7 +200,7 @@ class StorageAdmin:
         The storage limits the work of one request: the result's ``last_id`` may be smaller. Raises
         UnsupportedByPeer.
         """
-        # The messages have the checksum as a signed number of 32 bits, here and in `repair`.
+        # A `RangeSum` has an unsigned checksum; the messages, here and in `repair`, a signed one.
         answer = await self._connection.call(
             lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id),
             admin.RangeChecksumResponse,
@@ -267,7 +267,7 @@ class StorageAdmin:
         return ranges
 
     async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
-        """Do what `states` does for a storage of Waltz 0.13.2: send a request for each replica."""
+        """Return the result of `states` from a storage of Waltz 0.13.2, by a request per replica."""
         metrics = await self.metrics()
         held = []
         for partition, available in sorted((await self.partitions()).items()):

@@ -194,7 +194,7 @@ class MemoryDisk:
         for names in (self._names, self._durable_names):
             for name in [name for name in names if name.startswith(prefix)]:
                 del names[name]
-        # The slash makes the creation of the directory itself match, too.
+        # With the slash, the creation of the directory itself begins with ``prefix``, too.
         self._pending_names = [c for c in self._pending_names if not f"{c.old}/".startswith(prefix)]
         self.directories.discard(path)
         self._durable_directories.discard(path)

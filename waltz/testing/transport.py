@@ -114,7 +114,7 @@ class MemoryTransport(asyncio.Transport):
         peer = self.peer
         if self._closing:
             return
-        # The wire of an end is the direction that arrives there, so this chunk is on the peer's.
+        # The wire of an end is the direction that arrives there, so this chunk uses the peer's.
         sent = peer.wire.written(bytes(data))
         if not sent:
             return
@@ -254,7 +254,8 @@ class MemoryTransport(asyncio.Transport):
             if self._closing or self._cut:
                 return
             delay = self.wire.delay()
-            # Chunks stay in order. A chunk without a delay gets the due time of the previous chunk.
+            # Chunks stay in order: none is due before the previous one. Without a delay, a chunk is
+            # due together with the previous one.
             due = max(self._last_due, self.loop.time() + delay) if delay else self._last_due
             first_bytes, seconds_later = self.wire.tear(len(data))
             if first_bytes:

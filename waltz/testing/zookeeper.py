@@ -171,7 +171,7 @@ class MemoryStore:
         self._zookeeper = zookeeper
         self._pause = pause
         self._health = SessionHealth(clock)
-        # Callables by path, each kept once, in the order of their registration.
+        # The watches by path. Each is kept once, and called in the order of registration.
         self._data_watches: dict[str, dict[OnChange, None]] = {}
         self._child_watches: dict[str, dict[OnChange, None]] = {}
         self._expired = False  # Whether the session has ended, though the client may not know it.
