@@ -267,7 +267,7 @@ class StorageAdmin:
         return ranges
 
     async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
-        """Return the result of `states` from a storage of Waltz 0.13.2, by a request per replica."""
+        """Do what `states` does, for a storage of Waltz 0.13.2: by a request for each replica."""
         metrics = await self.metrics()
         held = []
         for partition, available in sorted((await self.partitions()).items()):
