@@ -166,9 +166,9 @@ def judge(
         *_differences(now),
         *_full_disks(now, min_disk_free),
     )
-    ordered = sorted(statements, key=lambda each: each.severity is not Severity.CRITICAL)
-    state, headline = _headline(partitions, len(ordered))
-    return Health(state, headline, tuple(ordered))
+    critical_first = sorted(statements, key=lambda each: each.severity is not Severity.CRITICAL)
+    state, headline = _headline(partitions, len(statements))
+    return Health(state, headline, tuple(critical_first))
 
 
 def _headline(partitions: Sequence[PartitionStatus], num_problems: int) -> tuple[HealthState, str]:

@@ -126,7 +126,7 @@ def view_replica(now: Sample, partition: int, storage: str) -> ReplicaStatus:
     """Return the status of the replica of a partition on a storage."""
     report = now.storages.get(storage)
     held = None if report is None else report.held.get(partition)
-    silent = report is None or report.problem is not None
+    is_silent = report is None or report.problem is not None
     state, reason = _replica_state(now, partition, storage, report)
     return ReplicaStatus(
         storage,
@@ -135,7 +135,7 @@ def view_replica(now: Sample, partition: int, storage: str) -> ReplicaStatus:
         now.in_session(partition, storage),
         now.lag(partition, storage),
         None if held is None else held.max_transaction_id,
-        None if silent else now.damaged_records(partition, storage),
+        None if is_silent else now.damaged_records(partition, storage),
     )
 
 
@@ -151,9 +151,9 @@ def _replica_state(
         return ReplicaState.UNKNOWN, reason
     if report.problem is not None:
         return ReplicaState.UNKNOWN, "the storage does not answer"
-    refused = {} if report.figures is None else report.figures.refused
-    if partition in refused:
-        return ReplicaState.REFUSED, refused[partition]
+    refusals = {} if report.figures is None else report.figures.refused
+    if partition in refusals:
+        return ReplicaState.REFUSED, refusals[partition]
     held = report.held.get(partition)
     if held is None:
         return ReplicaState.MISSING, "the storage does not hold the replica assigned to it"
@@ -164,8 +164,8 @@ def _replica_state(
     if now.in_session(partition, storage):
         return ReplicaState.IN_SESSION, ""
     metadata = now.metadata.get(partition)
-    state = None if metadata is None else metadata.replicas.get(storage)
-    if metadata is not None and state is not None and state.session_id == metadata.session_id:
+    entry = None if metadata is None else metadata.replicas.get(storage)
+    if metadata is not None and entry is not None and entry.session_id == metadata.session_id:
         return ReplicaState.FILLING, ""
     return ReplicaState.OUT, ""
 

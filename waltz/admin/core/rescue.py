@@ -79,9 +79,9 @@ replicas only together with the unknown ones, X may have opened, and `rebuild` d
 the rebuilt metadata, an unknown replica gets a session that no disk has. So the next session takes
 its disk for an emptied one, and counts the replica as absent until the vote has resolved the mark.
 
-The rule assumes that fewer than q disks are lost. It cannot detect that a disk was
-restored from a copy, or that no session followed the last change of the assignment.
-`test_operations_rescue` tests the rule with random histories of sessions.
+The rule assumes that fewer than q disks are lost. It cannot detect that a disk was restored from a
+copy, or that no session followed the last change of the assignment. `test_operations_rescue` tests
+the rule with random histories of sessions.
 """
 
 from __future__ import annotations
