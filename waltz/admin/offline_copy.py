@@ -82,13 +82,11 @@ async def copy_offline(
 ) -> CopiedRange:
     """Copy the source's log, up to the start of its session, to the switched-off destination.
 
-    ``source`` and ``destination`` are connections to admin ports. ``destination_connection`` is a
-    connection to the destination's storage port, which servers use: the log is cut and written
-    through it.
+    ``source`` and ``destination`` are connections to admin ports. ``destination_connection`` is one
+    to the destination's port for servers, through which the log is cut and written.
 
     A destination that already reaches the start of the source's session is not changed: its later
-    transactions may be committed, and only the servers' recovery can decide that. Waltz 0.13.2 cuts
-    these transactions off.
+    transactions may be committed. Only a server's recovery can decide whether they are.
 
     With ``overwrite``, such a destination is cut to its low-water mark, too, and filled again.
     Transactions above the start of the source's session that the replica has acknowledged are then
@@ -96,10 +94,9 @@ async def copy_offline(
     quorum. Without ``overwrite`` nothing is lost: all records that the cut removes are below that
     start, and are copied again.
 
-    The destination itself reads from the admin port ``source_address`` (host and port). If this is
-    None, the records are relayed. If the destination cannot read there, they are relayed with
-    ``relay``, and the copy fails without. A copy for which ``may_continue`` returns False ends
-    early.
+    The destination itself reads from ``source_address``, the host and the admin port of the source.
+    If this is None, the records are relayed. If it cannot read there, they are relayed with
+    ``relay``; otherwise the copy fails. The copy ends early when ``may_continue`` returns False.
 
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
@@ -124,8 +121,8 @@ async def copy_offline(
                 raise CopyFailed(
                     f"partition {partition} cannot be copied from the other storage: {problem}"
                 ) from problem
-            # A pull that failed may have written records above the mark: cut them off. It has also
-            # used up time: by a call of ``progress``, the caller can extend its limit.
+            # A pull that failed may have written records above the mark, and has used up time: a
+            # call of ``progress`` lets the caller extend its limit.
             position = await writer.cut()
             progress(position, last_id)
     while position < last_id and may_continue():
