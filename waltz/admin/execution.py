@@ -173,6 +173,7 @@ class OrderExecutor:
             params = await self.cluster.store_params()
             source_port = await self._admin_port(step.source)
         clock = asyncio.get_running_loop().time
+        # Each call of `progress` begins a part, and gives it `copy_seconds`.
         async with asyncio.timeout(self._answer_seconds) as deadline:
 
             def progress(at: int, last: int) -> None:

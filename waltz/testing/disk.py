@@ -218,7 +218,7 @@ class MemoryDisk:
     def crashed(self, random: Random) -> MemoryDisk:
         """Return the disk as it may be after power was lost now."""
         names, directories = dict(self._durable_names), set(self._durable_directories)
-        kept_share = random.choice((0.0, 0.5, 1.0))
+        kept_share = random.choice((0.0, 0.5, 1.0))  # Of the changes of names.
         for change in self._pending_names:
             if random.random() < kept_share:
                 change.apply(names, directories)

@@ -45,7 +45,10 @@ UNKNOWN_PERIOD = Period()
 
 
 def of_undated_problem(now: Sample, partition: int) -> Period:
-    """Return the period of a problem that the metadata do not show: nothing is known of it."""
+    """Return the period of a problem that metadata do not show: nothing is known of its beginning.
+
+    `health` calls this for such problems in place of a function that uses its arguments.
+    """
     return UNKNOWN_PERIOD
 
 
