@@ -222,8 +222,8 @@ class Comparison:
 
         Before that, remove the replicas that end before the range.
         """
-        # When everything is compared, `_next_id` is above the limit of every replica. The replicas
-        # that reach `_last_id` stay all the same: they were compared completely.
+        # When everything is compared, `_next_id` is above the limit of every replica. But a replica
+        # that reaches `_last_id` was compared completely, so it stays.
         for storage, limit in list(self._limits.items()):
             if limit < min(self._next_id, self._last_id):
                 self._ends[storage] = limit
