@@ -98,7 +98,7 @@ async def carry_out(
     * a step that succeeded without an effect: the next step is the same one.
 
     Raises OrderRefused, NotPossible, UnsupportedByPeer, the other errors of
-    `StepPerformer.observe`, and Stalled if no step succeeded for ``max_stall_seconds``. An
+    `StepPerformer.observe`, and Stalled if there was no progress for ``max_stall_seconds``. An
     observation or a step that has begun is not ended early.
     """
     clock = asyncio.get_running_loop().time
