@@ -167,10 +167,10 @@ def _run_with_progress(spark: SparkSession, action: Callable[[], None], set_done
     """Run a Spark action and show how many of its tasks are done."""
     tracker = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(action)
+        future = thread.submit(action)
         try:
-            while not running.done():
-                wait([running], _POLL_S)
+            while not future.done():
+                wait([future], _POLL_S)
                 for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
                     if stage is not None:
                         set_done(stage.numCompletedTasks, stage.numTasks)
@@ -179,7 +179,7 @@ def _run_with_progress(spark: SparkSession, action: Callable[[], None], set_done
             # stop Spark, which ends the action.
             spark.stop()
             raise
-        running.result()  # Raises the error of the action, if any.
+        future.result()  # Raises the error of the action, if any.
 
 
 def _positive(text: str) -> int:
