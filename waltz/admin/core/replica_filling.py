@@ -17,7 +17,7 @@ from waltz.admin.core.replicas import (
 from waltz.admin.core.steps import CopyReplica, CreateReplicas, Step, SwitchOff, SwitchOn, Wait
 
 _LAG_FACTOR_ON = 10
-"""The factor for ``lag_allowed`` of a replica that was filled and switched on.
+"""A replica that was filled and switched on may lag this many times ``lag_allowed``.
 
 Such a replica falls behind until servers use it; then they bring it up to date. A fast log grows
 meanwhile by more than ``lag_allowed``. Without the factor, the replica would be switched off and
