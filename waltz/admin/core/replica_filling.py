@@ -19,8 +19,8 @@ from waltz.admin.core.steps import CopyReplica, CreateReplicas, Step, SwitchOff,
 _LAG_FACTOR_ON = 10
 """A replica that was filled and switched on may lag this many times ``lag_allowed``.
 
-Such a replica falls behind until servers use it; then they bring it up to date. A fast log grows
-meanwhile by more than ``lag_allowed``. Without the factor, the replica would be switched off and
+Such a replica falls behind until servers use it; then they bring it up to date. Until then, a busy
+log grows by more than ``lag_allowed``. Without the factor, the replica would be switched off and
 filled again and again (tests/sim/test_ordered_runs.py, recover, seed 2).
 """
 
