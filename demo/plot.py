@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from demo.delays import GROUND_HOURS, Answer
 
 _COLOURS = ("#b2182b", "#ef8a62", "#67a9cf", "#2166ac")
+"""One for each class of ground time, the shortest first."""
 _GREY = "#666666"
 
 
@@ -46,12 +47,12 @@ def _draw_curves(axes: Any, answer: Answer) -> None:
     # A dashed line for an aircraft that passes on its whole delay.
     axes.plot((0, high), (0, high), color=_GREY, linewidth=1, linestyle=(0, (4, 4)))
     _label(axes, "all of it", (high, high), _GREY)
-    for number, points in sorted(answer.curves.items()):
+    for ground_class, points in sorted(answer.curves.items()):
         x, y = zip(*points, strict=True)
-        hours = f"{GROUND_HOURS[number]} to {GROUND_HOURS[number + 1]} h"
-        label = hours if number else f"under {GROUND_HOURS[1]} h"
-        axes.plot(x, y, color=_COLOURS[number], linewidth=2.5, marker="o", markersize=4)
-        _label(axes, label, points[-1], _COLOURS[number])
+        low_hours, high_hours = GROUND_HOURS[ground_class : ground_class + 2]
+        label = f"{low_hours} to {high_hours} h" if low_hours else f"under {high_hours} h"
+        axes.plot(x, y, color=_COLOURS[ground_class], linewidth=2.5, marker="o", markersize=4)
+        _label(axes, label, points[-1], _COLOURS[ground_class])
     axes.set_xlim(low - 5, high + 24)
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="#e6e6e6")

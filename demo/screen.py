@@ -21,6 +21,7 @@ from rich.table import Table
 from demo.checks import Check
 
 _WIDTH = 66
+"""The width of the text of a step, in characters, so that all durations are in one column."""
 
 SetDone = Callable[[int, int], None]
 """Called with the number of completed items and the total."""
@@ -43,14 +44,17 @@ class Screen:
 
     @contextmanager
     def step(self, text: str, *, progress: bool = False) -> Iterator[SetDone]:
-        """Show a step while the context is open, then its duration; yield a progress function."""
+        """Show a step while the context is open, then its duration.
+
+        Yield the function that sets how much of the step is done; it is needed for ``progress``.
+        """
         columns = [SpinnerColumn(), TextColumn("{task.description}")]
         if progress:
             columns += [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
         columns.append(TimeElapsedColumn())
         begun = time.monotonic()
-        hidden = not self._console.is_terminal
-        with Progress(*columns, console=self._console, transient=True, disable=hidden) as shown:
+        is_hidden = not self._console.is_terminal
+        with Progress(*columns, console=self._console, transient=True, disable=is_hidden) as shown:
             task = shown.add_task(text, total=None)
             yield lambda done, total: shown.update(task, completed=done, total=total)
         seconds = time.monotonic() - begun

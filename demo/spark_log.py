@@ -14,11 +14,11 @@ from pathlib import Path
 def redirect_java_output(path: Path) -> Iterator[None]:
     """Redirect standard error to ``path`` while the context is open.
 
-    Processes that start meanwhile keep the file as their standard error. Python's warnings are not
-    shown.
+    Java, which Spark starts meanwhile, keeps the file as its standard error also after that. In the
+    context, Python's warnings are not shown.
     """
     sys.stderr.flush()
-    terminal = os.dup(2)
+    terminal = os.dup(2)  # File descriptor 2 is standard error.
     with path.open("ab") as log:
         os.dup2(log.fileno(), 2)
     try:

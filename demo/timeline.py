@@ -1,8 +1,9 @@
 """Keep producers in step with the departure times in the data. No input or output.
 
-A flight may be logged when every flight scheduled more than ``lead`` minutes earlier is in the log.
-So two flights of one aircraft that are more than ``lead`` minutes apart are logged in order, even
-by different producers. Flights that are closer together may be logged at the same time.
+A flight may be logged when every flight that departs more than ``lead`` minutes earlier is in the
+log. So two flights of one aircraft whose departures are more than ``lead`` minutes apart are logged
+in order, even by different producers. Flights that are closer together may be logged at the same
+time.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Sequence
 class Timeline:
     """Records which flights are in the log.
 
-    ``departures`` are the sorted departure times of all flights, and ``lead`` is in minutes. The
-    number of a flight is its index in ``departures``.
+    ``departures`` are the sorted departure times of all flights, in minutes since 1970. ``lead`` is
+    in minutes. The number of a flight is its index in ``departures``.
     """
 
     def __init__(self, departures: Sequence[int], lead: int) -> None:

@@ -17,7 +17,7 @@ from demo.timeline import Timeline
 from waltz.local import LocalCluster
 
 LEAD_MINUTES = 120
-"""The largest difference of departure times by which one airport may be ahead of another."""
+"""By how much departure time one airport may be ahead of another (see `Timeline`)."""
 
 VICTIM = "storage/1"
 """The storage that is killed."""
@@ -30,14 +30,14 @@ Report = Callable[[int, str | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The number of airports, and how often one decided again after a lock failure."""
+    """The number of airports, and how often one of them decided again after a refused lock."""
 
     airports: int
     conflicts: int
 
 
 class _Tower:
-    """Counts logged flights, and permits departures in step with the slowest airport."""
+    """Counts logged flights, and permits departures: no airport gets far ahead of the slowest."""
 
     def __init__(self, flights: list[Flight], report: Report) -> None:
         self.count = 0
@@ -47,7 +47,7 @@ class _Tower:
         self._waiting_departures: list[tuple[int, asyncio.Future[None]]] = []
         """Departure times that may not be logged yet, each with the future of `clearance`."""
         self._waiting_counts: list[tuple[int, asyncio.Future[None]]] = []
-        """Numbers of flights that are not reached yet, each with the future of its waiter."""
+        """Counts that are not reached yet, each with the future of `wait_for_count`."""
 
     def clearance(self, departure: int) -> asyncio.Future[None] | None:
         """Return a future that is set when ``departure`` may be logged; None: it may be now."""
@@ -75,10 +75,10 @@ class _Tower:
 
 
 async def log_all(cluster: LocalCluster, flights: list[Flight], report: Report) -> Traffic:
-    """Log every flight by its airport, and kill a storage when half of the flights are logged.
+    """Let each airport log its flights; kill a storage when half of all flights are logged.
 
-    Raises an ExceptionGroup with waltz.local.ProcessFailed if the storage does not start again, and
-    with the groups of `Airport.work`.
+    Raises an ExceptionGroup. It contains waltz.local.ProcessFailed if the storage does not start
+    again, and the groups that `Airport.work` raises.
     """
     tower = _Tower(flights, report)
     async with AsyncExitStack() as clients, asyncio.TaskGroup() as group:
@@ -96,6 +96,7 @@ async def log_all(cluster: LocalCluster, flights: list[Flight], report: Report) 
 
 
 async def _inject_fault(cluster: LocalCluster, tower: _Tower, total: int, report: Report) -> None:
+    """Kill a storage and start it again, after certain shares of the ``total`` flights."""
     await tower.wait_for_count(int(total * _KILL_AT))
     cluster.kill(VICTIM)
     report(tower.count, f"{VICTIM} killed (kill -9) after {tower.count:,} flights")
@@ -107,7 +108,7 @@ async def _inject_fault(cluster: LocalCluster, tower: _Tower, total: int, report
 def _release(
     waiting: list[tuple[int, asyncio.Future[None]]], may_release: Callable[[int], bool]
 ) -> None:
-    """Set each future whose number ``may_release`` accepts; keep the others in ``waiting``."""
+    """Set each future whose number ``may_release`` accepts, and remove it from ``waiting``."""
     for number, future in waiting:
         if may_release(number) and not future.done():
             future.set_result(None)

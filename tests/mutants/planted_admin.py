@@ -203,7 +203,7 @@ ADMIN_BUGS = (
     Planted(
         "a replica is dropped while others are unhealthy",
         Package.ADMIN,
-        "if view.server_problem is None and opens:\n",
+        "if view.server_problem is None and opens_with_healthy:\n",
         "if view.server_problem is None:\n",
         "No healthy quorum is left.",
         nodes(

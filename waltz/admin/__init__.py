@@ -1,18 +1,20 @@
 """Observe, verify and change a cluster. The command line, the console and the operator use it.
 
-Every change of a replica or a storage is an `Order` with a pure plan in `core`: `next_step` maps a
-`ReplicaObservation` to the next step. `carry_out` performs the steps by an `OrderExecutor`;
-`forecast` lists them for a dry run. The orders are `Assignment`, `GroupAssignment`, `Unassignment`,
+An `Order` is a goal about replicas or storages, such as the `Move` of a replica; every change of
+replicas and storages is made by one. Its method `next_step` decides, from an observation of the
+cluster (`ReplicaObservation`), which step comes next. `carry_out` repeats this: it observes, and
+an `OrderExecutor` performs the step, until the goal is reached. `forecast` lists the steps without
+performing them, for a dry run. The orders are `Assignment`, `GroupAssignment`, `Unassignment`,
 `Move`, `ReplicaAddition`, `Retirement`, `ReplicaRecovery`, `RecordRepair`, `OfflineFill`,
 `Switching`, `Synchronization`, `Registration` and `Deregistration`.
 
 * `core` decides and is pure; all other modules touch ZooKeeper and the network
-* `observation` makes the observations for orders; `order_progress` carries them out; `execution`,
-  `offline_copy` and `peer_repair` perform the steps
+* `observation` makes the observations; `order_progress` carries orders out; `execution`,
+  `offline_copy` and `peer_repair` perform their steps
 * `inspection` collects the facts that `core.verification` checks; `replica_comparison` queries the
   checksums that `core.comparison` compares; `monitoring` samples what ``waltz top`` shows
-* `diagnosis` finds out what is wrong with a cluster, and `core.health` says it in words;
-  `debug_bundle` and `process_versions` collect what is needed to understand a fault afterwards
+* `diagnosis` queries a cluster that may be broken, and `core.health` says in words what is wrong;
+  `debug_bundle` and `process_versions` collect what explains a fault afterwards
 * `rescue` rebuilds the metadata of partitions by the rule in `core.rescue`
 * `storage_admin`, `storage_ports`, `server_query` are clients of the ports of storages and servers
 """

@@ -1,7 +1,9 @@
 """Collect what is needed to understand a fault afterwards. Touches ZooKeeper and the network.
 
-Nothing of the log's records is collected. A part that cannot be read becomes a line of ``errors``,
-so that a bundle of a broken cluster has what there is.
+A *bundle* is a set of files that a user sends to those who search for the fault: the health of the
+cluster, its znodes and metadata, and the reports of its processes. It contains no records of the
+log. A part that cannot be read becomes a line of ``errors``, and the other parts are collected
+nevertheless.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ Bundle = dict[str, bytes]
 
 
 class BundleCollector:
-    """Collects the files of one bundle. A process has ``timeout_seconds`` for each answer."""
+    """Collects the files of one bundle. A process has ``timeout_seconds`` for each answer.
+
+    ``open_cluster``, ``zookeeper``, ``tls``, ``access`` and ``network`` are as in `diagnose`.
+    """
 
     def __init__(
         self,
@@ -59,8 +64,8 @@ class BundleCollector:
 
     async def collect(self) -> None:
         """Fill `files` and `errors`. Raises the errors of `diagnose`, which are about settings."""
-        # Concurrently with the diagnosis, so that the two do not wait one after the other for a
-        # ZooKeeper that does not answer.
+        # The parts are collected concurrently with the diagnosis: otherwise both would wait, one
+        # after the other, for a ZooKeeper that does not answer.
         parts = asyncio.create_task(self._collect_parts())
         try:
             health = await diagnose(
@@ -75,18 +80,20 @@ class BundleCollector:
             self._add("zookeeper.json", await self._probe())
             await parts
         finally:
-            # If the diagnosis raised, the other files are not needed. Otherwise the task has ended.
+            # If `diagnose` raised an error, the other files are not needed. Otherwise the task has
+            # ended already, and this has no effect.
             parts.cancel()
             await asyncio.wait([parts])
 
     async def _collect_parts(self) -> None:
         """Add the files that need a session with ZooKeeper, or their errors."""
-        # For the session with ZooKeeper and for the parts; `_add_part` has a shorter limit.
+        # Enough for opening the session with ZooKeeper and then for the parts, which have a shorter
+        # limit (`_add_part`).
         seconds = self._timeout_seconds * 6 + 5
         limit = asyncio.timeout(seconds)
         try:
             async with limit, self._open_cluster() as cluster:
-                # Concurrently: if ZooKeeper does not answer, all wait during the same seconds.
+                # Concurrently, so that all parts wait together if ZooKeeper does not answer.
                 await asyncio.gather(
                     self._add_part(
                         "znodes.json", lambda: _znodes(cluster.store, cluster.paths.root)
@@ -106,7 +113,7 @@ class BundleCollector:
 
     async def _add_part(self, path: str, collect: Callable[[], Awaitable[Any]]) -> None:
         """Add the file ``path`` with the result of ``collect``, or add its error to `errors`."""
-        # Enough for several answers, each of which has `_timeout_seconds`.
+        # Enough for three answers in turn, each of which has `_timeout_seconds`.
         seconds = self._timeout_seconds * 3 + 2
         limit = asyncio.timeout(seconds)
         try:
@@ -119,6 +126,7 @@ class BundleCollector:
         return await probe_zookeeper(self._zookeeper, timeout_seconds=self._timeout_seconds)
 
     async def _sample(self, cluster: Cluster) -> Any:
+        """Return a sample (`waltz.admin.monitoring`) without what other files have."""
         async with Monitor(
             cluster,
             await tls_of_cluster(cluster, self._tls),
@@ -130,6 +138,7 @@ class BundleCollector:
         return {"servers": now.servers, "storages": now.storages, "metadata": now.metadata}
 
     async def _facts(self, cluster: Cluster) -> Any:
+        """Return the facts that ``waltz cluster verify`` checks, without the metadata."""
         facts = await inspect(
             cluster,
             await tls_of_cluster(cluster, self._tls),
@@ -152,7 +161,7 @@ class BundleCollector:
                 ):
                     return await admin.metrics()
             except Exception as problem:
-                # The bundle must have the metrics of all other storages nevertheless.
+                # Not raised: the bundle must still get the metrics of all other storages.
                 return {"problem": _reason(problem, limit, self._timeout_seconds)}
 
         ports = maps.connections.admin_ports
@@ -166,9 +175,9 @@ async def _metadata(cluster: Cluster) -> Any:
 
 
 async def _znodes(store: MetadataStore, root: str) -> Any:
-    """Return ``root`` and the nodes below it, by path: versions, times, and data as hex.
+    """Return the znode ``root`` and those below it, by path: versions, times, and data as hex.
 
-    Of a larger tree, only the first `_MOST_ZNODES` nodes are returned.
+    Of a larger tree, only the first `_MOST_ZNODES` znodes are returned.
     """
     nodes: dict[str, Any] = {}
     unread_paths = [root]
@@ -189,9 +198,9 @@ async def _znodes(store: MetadataStore, root: str) -> Any:
 
 
 def _reason(problem: Exception, limit: asyncio.Timeout, seconds: float) -> str:
-    """Return why something could not be collected.
+    """Return why something could not be collected: its time limit has expired, or ``problem``.
 
-    If ``limit`` has expired, that is the limit of ``seconds``; otherwise it is ``problem``.
+    ``seconds`` is the duration of ``limit``.
     """
     if limit.expired():
         return f"no answer within {seconds:g} s"
@@ -199,7 +208,10 @@ def _reason(problem: Exception, limit: asyncio.Timeout, seconds: float) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: dataclasses become maps, keys texts, and sets and tuples lists."""
+    """Return ``value`` in the types of JSON.
+
+    Dataclasses become maps, keys become texts, sets and tuples become lists.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(asdict(value))
     if isinstance(value, dict):

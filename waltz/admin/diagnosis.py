@@ -1,7 +1,7 @@
 """Find out what is wrong with a cluster, even if processes do not answer.
 
-Touches ZooKeeper, and the ports of all servers and storages.
-The statements are those of `waltz.admin.core.health`. A diagnosis changes nothing.
+Touches ZooKeeper, and the ports of all servers and storages; changes nothing. If ZooKeeper answers,
+`waltz.admin.core.health` makes the statements on what is wrong; otherwise this module makes one.
 """
 
 from __future__ import annotations
@@ -51,36 +51,36 @@ async def diagnose(
 
     ``open_cluster`` opens a session with the ZooKeeper at ``zookeeper``. A process has
     ``timeout_seconds`` for an answer. Without ``tls``, the servers' declaration in ZooKeeper says
-    whether ports use TLS. ``access`` says which addresses of processes are dialed.
-    ``min_disk_free`` is the percentage of a disk that must be free. Raises BadRoot, TlsConfigError
-    and BadCredentials, which are about the caller's own settings.
+    whether ports use TLS. ``access`` says whether processes are dialed at their registered or at
+    their outside addresses. ``min_disk_free`` is the percentage of a disk that must be free. Raises
+    BadRoot, TlsConfigError and BadCredentials, which are about the caller's own settings.
     """
-    session_opened = False
-    # For the session, for reading ZooKeeper, and for two rounds of queries.
-    limit = timeout_seconds * 4 + 2
+    has_session = False
+    # One part for the session, one for reading ZooKeeper, two for two rounds of queries.
+    limit_seconds = timeout_seconds * 4 + 2
     try:
-        async with asyncio.timeout(limit), open_cluster() as cluster:
-            session_opened = True
+        async with asyncio.timeout(limit_seconds), open_cluster() as cluster:
+            has_session = True
             dialing = network_for(cluster, access, network)
             return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, dialing)
     except BadCredentials:
-        raise  # A StoreError, too, but ZooKeeper was not even contacted.
+        raise  # It is a StoreError, but says nothing of ZooKeeper, which was not contacted.
     except ConnectFailed as problem:
         reason = f"ZooKeeper does not answer: {problem.summary}."
         return unknown_health(_without_zookeeper(reason, problem.answers))
     except (NoCluster, MalformedMetadata, StoreError, TimeoutError) as problem:
         if (statement := unusable_cluster(problem)) is not None:
             return unknown_health(statement)
-        stopped = "ZooKeeper stopped answering" if session_opened else "ZooKeeper does not answer"
-        reason = str(problem) or f"no answer within {limit:g} s"
+        failure = "ZooKeeper stopped answering" if has_session else "ZooKeeper does not answer"
+        reason = str(problem) or f"no answer within {limit_seconds:g} s"
         answers = await probe_zookeeper(zookeeper, timeout_seconds=timeout_seconds)
-        return unknown_health(_without_zookeeper(f"{stopped}: {reason}.", answers))
+        return unknown_health(_without_zookeeper(f"{failure}: {reason}.", answers))
 
 
 def unusable_cluster(problem: Exception) -> Statement | None:
-    """Return what to do if ZooKeeper answers, but the cluster in it cannot be read.
+    """Return the statement on an error after which the cluster in ZooKeeper cannot be read.
 
-    None: ``problem`` means that ZooKeeper does not answer.
+    Return None if ``problem`` means that ZooKeeper itself does not answer.
     """
     match problem:
         case NoCluster():
@@ -125,7 +125,10 @@ async def _diagnose(
 
 
 def _without_zookeeper(problem: str, answers: Mapping[str, str]) -> Statement:
-    """Return the statement that ZooKeeper does not serve; ``answers`` are those of a probe."""
+    """Return the statement that ZooKeeper does not serve.
+
+    ``answers`` has, by address, what each server of ZooKeeper answered to a probe.
+    """
     servers = "; ".join(f"{address} {answer}" for address, answer in answers.items())
     return Statement(
         Severity.CRITICAL,

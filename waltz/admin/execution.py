@@ -1,6 +1,7 @@
 """Observe a cluster, and perform the steps of orders. Touches ZooKeeper and the network.
 
-`order_progress` decides which step is performed when.
+`order_progress.carry_out` decides which step is performed when; the `OrderExecutor` of this module
+performs the step.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ COPY_BATCH = 1000
 COPY_PART_SECONDS = 10.0
 """The time limit of each part of a copy.
 
-A storage that cannot read from the other one says so earlier: after `_PEER_SECONDS` of
-`waltz_storage.shell.peer_pull`.
+It is larger than `_PEER_SECONDS` of `waltz_storage.shell.peer_pull`, the time after which a storage
+reports that it cannot read from another one. Otherwise no copy could be relayed.
 """
 
 
@@ -58,18 +59,20 @@ class OrderExecutor:
     * ``answer_seconds`` applies to the answers of storages and servers to an observation, to
       ZooKeeper in observations and steps, and to the beginning of a copy, before its first part.
     * ``copy_seconds`` applies to each part of a copy. It must be larger than the time after which
-      a storage reports that it cannot read from another one: otherwise no copy is relayed.
+      a storage reports that it cannot read from another one (see `COPY_PART_SECONDS`).
     * ``step_seconds`` (None: ``answer_seconds``) applies to each batch of a repair, which computes
       checksums on both disks, and to any other step at a storage, which may have to open large
       files.
 
-    The comparisons that a `ChangeAssignment` with ``proofs`` makes have their own limits.
+    The comparisons that a `ChangeAssignment` with ``proofs`` makes have the limits of
+    `prove_equality`.
 
     ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy or a repair
-    transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with that of
-    such a comparison. With ``relay``, records of a copy go through this process if the destination
-    cannot read them from the source. ``network`` opens the connections.
+    transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with the
+    progress of a comparison. If a destination cannot read the records of a copy from the source,
+    the records go through this process with ``relay``, and the copy fails without. ``network``
+    opens the connections.
     """
 
     def __init__(
@@ -118,8 +121,8 @@ class OrderExecutor:
     async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
         """Perform one step. Raises the errors of `order_progress.StepPerformer.perform`.
 
-        A copy ends early, without an error, when ``may_continue`` returns False. The same step
-        continues it.
+        A copy ends early, without an error, when ``may_continue`` returns False. If the same step
+        is performed again, the copy continues.
         """
         match step:
             case CopyReplica():
@@ -153,7 +156,8 @@ class OrderExecutor:
                     try:
                         await perform_at_storage(admin, step)
                     except RemoteFailure as failure:
-                        # Refused replicas can be dropped, so a drop failed for another reason.
+                        # Even a refused replica can be dropped, so a drop failed for another
+                        # reason.
                         if not isinstance(step, DropReplicas):
                             await _raise_if_refused(admin, step.storage, step.partitions, failure)
                         raise
@@ -169,6 +173,7 @@ class OrderExecutor:
             params = await self.cluster.store_params()
             source_port = await self._admin_port(step.source)
         clock = asyncio.get_running_loop().time
+        # Each call of `progress` begins a part, and gives it `copy_seconds`.
         async with asyncio.timeout(self._answer_seconds) as deadline:
 
             def progress(at: int, last: int) -> None:
@@ -238,7 +243,7 @@ class OrderExecutor:
 
 
 async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
-    """Perform a step by one request to a storage's admin port."""
+    """Perform a step by one request to a storage's admin port. Raises the errors of the request."""
     match step:
         case CreateReplicas(_, partitions):
             await admin.assign(partitions)
@@ -256,10 +261,11 @@ async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
 async def _raise_if_refused(
     admin: StorageAdmin, storage: str, partitions: Iterable[int], failure: RemoteFailure
 ) -> None:
-    """Raise ReplicaRefused if ``storage`` refuses one of ``partitions``, for which a step failed.
+    """Raise ReplicaRefused if ``storage`` refuses one of the ``partitions`` of a failed step.
 
     A storage refuses a replica whose files it cannot use, so another try would fail, too. After any
-    other ``failure``, return: a later try may succeed. A storage of 0.13.2 reports no refusals.
+    other ``failure``, return: a later try may succeed. A storage of Waltz 0.13.2 does not report
+    which replicas it refuses.
     """
     try:
         refused = storage_figures(await admin.metrics()).refused

@@ -1,7 +1,7 @@
 """Collect the facts that `core.verification` checks. Touches ZooKeeper and the network.
 
-The requests change nothing: they begin no session, write no znode and raise no fence (the session
-id below which a storage refuses requests).
+The requests change nothing: they begin no store session, write no znode, and raise no fence. (A
+storage refuses requests of sessions below the fence, so a raised fence would stop a server.)
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ async def inspect(
     """Query ZooKeeper, every server and every storage concurrently.
 
     The report of a process that does not answer has only the reason. A storage has
-    ``timeout_seconds`` for its answer, a server for the handshake and for each request. Raises
-    NoCluster, MalformedMetadata.
+    ``timeout_seconds`` for its whole answer, a server for the handshake and again for each request.
+    Raises NoCluster, MalformedMetadata.
     """
     params = await cluster.store_params()
     membership, maps = await cluster.membership(), await cluster.storage_maps()
@@ -62,7 +62,8 @@ async def query_servers(
 ) -> Mapping[int, ServerReport]:
     """Query servers concurrently: their partitions, the partitions' health, the storages reached.
 
-    A server has ``timeout_seconds`` for the handshake and for each request.
+    Return the reports by server id. A server has ``timeout_seconds`` for the handshake and again
+    for each request.
     """
     queried = tuple(members)
     queries = (_query_server(each, tls, timeout_seconds, network) for each in queried)
@@ -85,8 +86,8 @@ class PartitionNode:
 
 async def read_nodes(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionNode]:
     """Return the nodes of those partitions that a server has opened at least once."""
-    read_all = await asyncio.gather(*(_read_node(cluster, p) for p in range(num_partitions)))
-    return {p: node for p, node in enumerate(read_all) if node is not None}
+    nodes = await asyncio.gather(*(_read_node(cluster, p) for p in range(num_partitions)))
+    return {p: node for p, node in enumerate(nodes) if node is not None}
 
 
 async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata | None:

@@ -1,7 +1,7 @@
 """Sample a cluster repeatedly over lasting connections. Touches ZooKeeper and the network.
 
-A sample changes nothing: it begins no session, takes no client id and raises no fence (the session
-id below which a storage refuses requests).
+Sampling changes nothing: it begins no store session, takes no client id, and raises no fence. (A
+storage refuses requests of sessions below the fence, so a raised fence would stop a server.)
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ class Monitor:
     """Samples one cluster; an async context manager.
 
     A server or storage that does not answer is reported as a problem. A storage has
-    ``timeout_seconds`` for its answer, a server for the handshake and for each request. With
-    ``details``, servers also report the health of their partitions, and storages their figures
+    ``timeout_seconds`` for its whole answer, a server for the handshake and again for each request.
+    With ``details``, servers also report the health of their partitions, and storages their figures
     (`core.storage_figures`).
+
+    Connections stay open between samples. After an error, the connection is closed, and the next
+    sample opens a new one.
     """
 
     def __init__(
@@ -52,7 +55,9 @@ class Monitor:
         self._details = details
         self._network = network
         self._servers: dict[tuple[str, int], ServerQuery] = {}
+        """The open connections to servers, by host and port."""
         self._storages: dict[tuple[str, int], StorageAdmin] = {}
+        """The open connections to storages, by the storage and its admin port."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,8 +71,8 @@ class Monitor:
     async def sample(self) -> Sample:
         """Read from ZooKeeper which processes there are; then query them all concurrently.
 
-        The metadata of the partitions are read at the same time, so an answer may be older or newer
-        than the metadata. Raises NoCluster, MalformedMetadata.
+        The metadata of the partitions are read while the processes are queried, so an answer may be
+        older or newer than the metadata. Raises NoCluster, MalformedMetadata.
         """
         params = await self._cluster.store_params()
         membership, maps = await self._cluster.membership(), await self._cluster.storage_maps()

@@ -1,4 +1,7 @@
-"""Observe the state that orders depend on. Touches ZooKeeper and the network; changes nothing."""
+"""Observe the state that orders depend on. Touches ZooKeeper and the network; changes nothing.
+
+The result is a `ReplicaObservation`, from which the plan of an order (`core.steps`) decides.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,12 @@ class ReplicaObserver:
     """Query ZooKeeper, servers and storages of one cluster.
 
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed; a server has this time for the handshake and for each request. With ``retry``, a storage
-    that fails is queried again during that time, so that a restart does not look like a fault.
-    ``tls_of`` has the TLS configuration of each storage that does not use ``tls``. ``lag_allowed``
-    is passed on to the observations. ``network`` opens the connections. ``metadata_seconds`` is the
-    time limit of ZooKeeper for each group of reads; None: an observation waits until it answers.
+    failed; a server has this time for the handshake and again for each request. With ``retry``, a
+    storage that fails is queried again until this time is over, so that a restart does not look
+    like a fault. ``tls_of`` has the TLS configuration of each storage that does not use ``tls``.
+    ``lag_allowed`` is passed on to the observations. ``network`` opens the connections.
+    ``metadata_seconds`` is ZooKeeper's time limit for each group of reads. If it is None, an
+    observation waits until ZooKeeper answers.
     """
 
     def __init__(
@@ -64,8 +68,8 @@ class ReplicaObserver:
 
         With ``query_peers``, the storages are queried twice. The first reports give an id up to
         which the log may be committed. The second reports, which are newer, show which replicas
-        have reached this id. With one round, a replica whose report is older than the others' would
-        be judged to lag, although it does not.
+        have reached this id. If there were only one round, a report that happens to be older than
+        the other reports would make its replica look as if it lagged.
 
         Raises NoCluster, MalformedMetadata, OperationTimedOut.
         """
@@ -105,7 +109,7 @@ class ReplicaObserver:
     ) -> Mapping[int, PartitionView]:
         """Return a view of each partition; with ``with_servers``, query the partitions' servers.
 
-        If the servers are not queried, ``server_problem`` of the views must be ignored.
+        Otherwise the views say that no server is assigned, and ``server_problem`` must be ignored.
         """
         owners: dict[int, int] = {}
         reports: Mapping[int, ServerReport] = {}
@@ -146,6 +150,7 @@ class ReplicaObserver:
         """Query one storage; with ``retry``, until it answers or ``answer_seconds`` have passed."""
         if admin_port is None:
             return StorageReplicas(problem="it is not in the cluster")
+        # The reason if the time is over; the error of a failed attempt says more.
         problem = f"no answer within {self._answer_seconds:g} s"
         tls = self._tls_of.get(storage, self._tls)
         try:
@@ -180,7 +185,8 @@ def _server_state(
 ) -> tuple[str | None, frozenset[str]]:
     """Return why no server serves the partition, and which storages its server does not reach.
 
-    The reason is None if a server serves the partition.
+    The reason is None if a server serves the partition. ``owner`` is the server that ZooKeeper
+    assigns the partition to; only a running server has a report in ``reports``.
     """
     if owner is None:
         return f"no server is assigned partition {partition}", frozenset()

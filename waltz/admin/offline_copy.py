@@ -3,13 +3,14 @@
 The copy ends where the source's present store session began: all transactions before that point are
 committed. Servers copy the rest when the replica is switched on.
 
-Every copy begins by cutting the destination's log to its low-water mark. The copy raises that mark
-after each part, so a repetition continues where the last one ended. Until the copy is complete, the
-log may lack records that the replica has acknowledged, and recovery would count it as a voter that
-never had them. So repeat an interrupted copy before you switch the replica on.
+Every copy begins by cutting the destination's log to its low-water mark. The copy raises this mark
+after each part, so a repeated copy continues where the last one ended. Until the copy is complete,
+the log may lack records that the replica acknowledged before the cut. If the replica were switched
+on then, the next recovery would count it as a voter that never had these records. So repeat an
+interrupted copy before you switch the replica on.
 
-The destination reads the records from the source itself. A destination that cannot do so, because
-of its version or because it does not reach the source, gets them from this process.
+The destination reads the records from the source itself. If it cannot, because of its version or
+because it does not reach the source, this process reads the records and *relays* them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MayContinue = Callable[[], bool]
 """Returns whether a copy or a comparison may continue; called between its parts."""
 
 Progress = Callable[[int, int], None]
-"""Called with the last id that has been copied, and the last id that will be copied."""
+"""Called with the last id that was copied so far, and the last id that will be copied."""
 
 
 class CopyFailed(Exception):
@@ -40,7 +41,7 @@ class CopyFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CopiedRange:
-    """The ids that a copy added to the destination; none if ``last_id`` is below ``first_id``."""
+    """The ids that a copy wrote at the destination; none if ``last_id`` is below ``first_id``."""
 
     first_id: int
     last_id: int
@@ -52,7 +53,7 @@ class CopiedRange:
 
 
 async def check_offline(destination: StorageAdmin, partition: int) -> None:
-    """Raise CopyFailed unless ``partition`` is assigned at the destination and switched off."""
+    """Raise CopyFailed unless the destination holds ``partition``, switched off."""
     available = (await destination.partitions()).get(partition)
     if available is None:
         raise CopyFailed(
@@ -82,11 +83,10 @@ async def copy_offline(
     """Copy the source's log, up to the start of its session, to the switched-off destination.
 
     ``source`` and ``destination`` are connections to admin ports. ``destination_connection`` is one
-    to the destination's storage port, which servers use: it cuts and writes the log.
+    to the destination's port for servers, through which the log is cut and written.
 
     A destination that already reaches the start of the source's session is not changed: its later
-    transactions may be committed, and only the servers' recovery can decide that. Waltz 0.13.2 cuts
-    these transactions off.
+    transactions may be committed. Only a server's recovery can decide whether they are.
 
     With ``overwrite``, such a destination is cut to its low-water mark, too, and filled again.
     Transactions above the start of the source's session that the replica has acknowledged are then
@@ -94,15 +94,15 @@ async def copy_offline(
     quorum. Without ``overwrite`` nothing is lost: all records that the cut removes are below that
     start, and are copied again.
 
-    The destination itself reads from the admin port ``source_address``. If ``source_address`` is
-    None, or if the destination cannot read there and ``relay`` is set, this process reads the
-    records and sends them. A copy for which ``may_continue`` returns False ends early.
+    The destination itself reads from ``source_address``, the host and the admin port of the source.
+    If this is None, the records are relayed. If it cannot read there, they are relayed with
+    ``relay``; otherwise the copy fails. The copy ends early when ``may_continue`` returns False.
 
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
     await check_offline(destination, partition)
     writer = await _OfflineWriter.open(destination, destination_connection, partition)
-    # The source's last id when its present session began.
+    # The source's last id when its present session began: the copy ends there.
     last_id = (await source.session_info(partition)).local_low_water_mark
     held_up_to = await writer.max_id()
     if held_up_to >= last_id and not overwrite:
@@ -121,7 +121,8 @@ async def copy_offline(
                 raise CopyFailed(
                     f"partition {partition} cannot be copied from the other storage: {problem}"
                 ) from problem
-            # A pull that failed may have written records above the mark, and has used up time.
+            # A pull that failed may have written records above the mark, and has used up time: a
+            # call of ``progress`` lets the caller extend its limit.
             position = await writer.cut()
             progress(position, last_id)
     while position < last_id and may_continue():
@@ -141,7 +142,7 @@ async def copy_offline(
 def _relay_problem(records: RecordBatch, first_id: int, count: int) -> str | None:
     """Return what is wrong with the answer to a read of ``count`` records, None if nothing is."""
     if records.count > count:
-        # The records behind those that were asked for may be uncommitted.
+        # The records after the requested ones may be uncommitted.
         return f"returned more than {count} records"
     if not records.count or records.first_id() != first_id:
         return f"does not hold transaction {first_id}"
@@ -149,9 +150,11 @@ def _relay_problem(records: RecordBatch, first_id: int, count: int) -> str | Non
 
 
 class _OfflineWriter:
-    """Writes one switched-off partition, in the session that its storage has persisted.
+    """Writes one switched-off partition at the destination.
 
-    ``mark`` is the low-water mark that the storage has persisted.
+    ``session`` and ``mark`` are the store session and the low-water mark that the storage has
+    persisted. The requests name this session: while the partition is switched off, the storage
+    refuses any other one.
     """
 
     def __init__(
@@ -210,10 +213,10 @@ class _OfflineWriter:
     async def _set_mark(self, mark: int) -> None:
         """Persist ``mark``, up to which all records are written, as the low-water mark.
 
-        A storage refuses a mark smaller than the one it has persisted. The log can end below the
-        persisted mark: if a session wrote the mark but never opened, a later recovery may cut the
-        log below it (see `core.replication.replica_roles` of the server). Then the marks of the
-        first copied parts are skipped, until the copy has reached the persisted mark.
+        A storage refuses a mark below the persisted one. But the log can end below the persisted
+        mark: if a session wrote the mark and never opened, a later recovery may cut the log below
+        the mark (see `core.replication.replica_roles` of the server). Then the copied parts set no
+        mark until the copy has reached the persisted mark.
         """
         if mark >= self._mark:
             await self._call(messages.SetLowWaterMarkRequest, mark, messages.SuccessResponse)

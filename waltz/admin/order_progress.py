@@ -2,9 +2,9 @@
 
 No state is stored between steps. A process that performs an order may be killed at any moment;
 performing the same order again continues it. The exception is a `GroupAssignment`
-(`core.assignment`): after its change of ZooKeeper the group has partitions, so its `refusal`
-forbids a second start. A `Synchronization` (`core.synchronization`) of the storages completes such
-an order.
+(`core.assignment`). After its change of ZooKeeper the group has partitions, and its `refusal`
+forbids a second start. Then a `Synchronization` (`core.synchronization`) of each storage of the
+group completes it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _TRANSIENT = (
     StoreError,
     TimeoutError,
 )
-"""Errors of a step that do not end the order: the next observation decides how to continue."""
+"""Errors of a step after which the order continues: the next observation decides how."""
 
 OnStep = Callable[[Step | Wait], None]
-"""Called with a step before it is tried, and with a wait when its reason changes."""
+"""Called with a step before it is tried, and with a `Wait` when its reason changes."""
 
 
 class NotPossible(Exception):
@@ -60,7 +60,7 @@ class OrderRefused(NotPossible):
 
 
 class ReplicaRefused(NotPossible):
-    """A storage refuses a replica that a step is about; the text has its reason and advice."""
+    """A storage refuses a replica that a step needs; the text has its reason and its advice."""
 
 
 class Stalled(Exception):
@@ -90,10 +90,12 @@ async def carry_out(
 ) -> int:
     """Perform the steps of ``order`` until it is complete; return how many steps succeeded.
 
-    ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
-    changes. A step that failed counts as a `Wait`; it is tried again without a call of ``on_step``.
-    So does an observation that ZooKeeper does not answer. If a step succeeded and the next step is
-    the same one, the step had no effect: this is treated like a failure.
+    ``on_step`` is called with every step before it is tried, and with a `Wait` when its reason
+    changes. Each of the following is reported as a `Wait`, too:
+
+    * a step that failed; it is tried again without another call of ``on_step`` for the step,
+    * an observation that failed because ZooKeeper did not answer,
+    * a step that succeeded without an effect: the next step is the same one.
 
     Raises OrderRefused, NotPossible, UnsupportedByPeer, the other errors of
     `StepPerformer.observe`, and Stalled if there was no progress for ``max_stall_seconds``. An
@@ -101,17 +103,18 @@ async def carry_out(
     """
     clock = asyncio.get_running_loop().time
     steps = _StepsTaken(executor, on_step)
-    last_success, is_allowed = clock(), False
+    last_success, may_begin = clock(), False
     while True:
-        obstacle: str | None
+        obstacle: str | None  # Why there is no progress in this round.
         try:
             observation = await executor.observe(order.scope)
         except StoreUnavailable as problem:
             obstacle = f"{problem}; find the cause with: waltz doctor"
         else:
-            if not is_allowed and (refusal := order.refusal(observation)) is not None:
-                raise OrderRefused(refusal)
-            is_allowed = True
+            if not may_begin:
+                if (refusal := order.refusal(observation)) is not None:
+                    raise OrderRefused(refusal)
+                may_begin = True
             match order.next_step(observation):
                 case Done():
                     return steps.num_succeeded
@@ -151,7 +154,8 @@ class _StepsTaken:
     async def take(self, step: Step) -> str | None:
         """Perform ``step``; return why there was no progress, None if there was."""
         if step == self._last_succeeded:
-            # The step had no effect. If a repetition has an effect, the next step differs.
+            # The step had no effect. Repeat it: if it has an effect now, the next step is another
+            # one, and that counts as progress.
             return await _try(step, self._executor) or _no_effect_reason(step)
         if step != self._last_failed:
             self._on_step(step)
@@ -187,7 +191,7 @@ async def _try(step: Step, executor: StepPerformer) -> str | None:
 
 
 def _no_effect_reason(step: Step) -> str:
-    """Return why a step that was repeated is no progress, and where to look for the cause."""
+    """Return that a step had no effect, and where to look for the cause."""
     text = f"{step}: the step succeeded and had no effect"
     match step:
         case CreateReplicas() | SwitchOn() | SwitchOff() | SetSwitch() | DropReplicas():

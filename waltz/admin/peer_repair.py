@@ -1,9 +1,11 @@
 """Replace damaged records of one replica by those of another. Touches the network.
 
-An administrator does this between two storages, and a storage for its own replica.
+An administrator repairs a replica of one storage from another storage. A storage repairs its own
+replica from another storage.
 
-The records travel in their wire form, whose checksums cover only their data. So the destination
-also gets the range checksum of the source, which covers each byte of the records on its disk.
+The records travel in their wire form. Its checksums cover only the data of the records. So the
+destination also gets the source's range checksum, which covers each byte of the records on the
+source's disk.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from waltz.protocol.records import RecordBatch
 
 
 class RepairTarget(Protocol):
-    """What takes the records of a peer: a `StorageAdmin`, or the storage of this process itself."""
+    """Writes the records of a peer: a `StorageAdmin`, or the storage of this process itself."""
 
     async def repair(self, partition: int, records: RecordBatch, checksum: int) -> None:
         """Replace damaged records by ``records``, with the range checksum of the peer."""
@@ -34,8 +36,9 @@ async def repair_from_peer(
 ) -> None:
     """Replace the records ``damaged`` at ``destination``, up to ``batch_size`` by one request.
 
-    If a request is refused, the records of the earlier requests stay repaired. Raises CopyFailed,
-    RemoteFailure, ConnectionLost, and the errors of ``destination``.
+    ``progress`` is called after each request. If a request is refused, the records of the earlier
+    requests stay repaired. Raises CopyFailed, RemoteFailure, ConnectionLost, and the errors of
+    ``destination``.
     """
     partition, next_id = damaged.partition, damaged.first_id
     while next_id <= damaged.last_id:

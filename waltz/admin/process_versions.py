@@ -17,17 +17,17 @@ from waltz.metadata.core.zookeeper_answers import split_connect_string
 from waltz.net import DialFailed, connect_problem, join_address, split_address
 
 _BUILD_INFO = b"GET /buildinfo HTTP/1.0\r\n\r\n"
-"""In HTTP/1.0, the process closes the connection after its answer."""
+"""HTTP/1.0, so that the process closes the connection after its answer."""
 _ZOOKEEPER_VERSION = "Zookeeper version: "
 
 Version = dict[str, str]
-"""The service and its version, or the problem of a process that did not report them."""
+"""Either ``service_name`` and ``version``, or ``problem``: why a process did not report them."""
 
 
 async def query_versions(
     zookeeper: str, http: Iterable[str], *, timeout_seconds: float
 ) -> dict[str, Version]:
-    """Return the versions of processes by address.
+    """Return the versions of processes, by address. Problems are returned, not raised.
 
     ``zookeeper`` is a connect string; ``http`` are addresses of HTTP ports. A process has
     ``timeout_seconds`` for its answer.
@@ -53,12 +53,11 @@ def storage_versions(metrics: Mapping[str, Any]) -> dict[str, Version]:
     versions: dict[str, Version] = {}
     for storage, reported in metrics.items():
         version = gauge_value(reported, "waltz-version-id")
-        problem = reported.get("problem", "its metrics have no version")
-        versions[storage] = (
-            {"problem": problem}
-            if version is None
-            else {"service_name": "waltz-storage", "version": version}
-        )
+        if version is None:
+            problem = reported.get("problem", "its metrics have no version")
+            versions[storage] = {"problem": problem}
+        else:
+            versions[storage] = {"service_name": "waltz-storage", "version": version}
     return versions
 
 

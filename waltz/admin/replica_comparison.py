@@ -1,6 +1,7 @@
 """Compare replicas by checksums that their storages compute.
 
-Touches ZooKeeper and the network; changes nothing.
+Touches ZooKeeper and the network; changes nothing. `core.comparison` decides which ranges are
+compared next.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from waltz.protocol import UnsupportedByPeer
 _ANSWER_SECONDS = 60.0
 """The time that a storage has to compute one checksum."""
 _OBSERVATION_SECONDS = 5.0
-"""The time for the observation before a proof: a storage that does not run must not delay it."""
+"""The time for the observation before a proof, short so that a stopped storage delays it little."""
 _RECORDS_AT_ONCE = 1000
 """How many records one request reads from a storage that computes no checksums."""
 
@@ -42,7 +43,7 @@ class UnknownPartition(LookupError):
 
 
 class NotEqual(Exception):
-    """Replicas are not proven to be equal. The text has the partition, the storages, the reason."""
+    """Replicas are not proven to be equal. The text names them and gives the reason."""
 
 
 async def prove_equality(
@@ -53,12 +54,10 @@ async def prove_equality(
     on_compared: OnCompared = lambda _at, _last: None,
     network: Network = TCP,
 ) -> None:
-    """Compare the replicas that ``condition`` names.
-
-    Raises NotEqual, NoCluster, MalformedMetadata, OperationTimedOut.
+    """Return if the replicas that ``condition`` names are equal; raise NotEqual otherwise.
 
     A replica that cannot be read is not proven to be equal. ``on_compared`` is called with the
-    progress.
+    progress. Raises also NoCluster, MalformedMetadata, OperationTimedOut.
     """
     partition, storages = condition.partition, condition.storages
     result = await compare_replicas(
@@ -101,14 +100,18 @@ async def compare_replicas(
 
     ``storages`` are the storages whose replicas are compared; None: those that ZooKeeper assigns.
     The comparison ends at ``last_id``. If that is None, `comparison_of` chooses the last id. One
-    request asks for the checksum of at most ``slice_ids`` transactions. A storage or a server that
-    has not answered the observation within ``observation_seconds`` counts as failed; a storage that
-    has not answered a request for a checksum within ``range_seconds`` leaves the comparison. The
-    comparison ends early when ``may_continue`` returns False; its result says how far it got. At
-    least one range is compared before that, if two replicas can be compared. ``network`` opens the
-    connections. ``metadata_seconds`` is the time limit of ZooKeeper for each group of reads; None:
-    the comparison waits until it answers. Raises UnknownPartition, NoCluster, MalformedMetadata,
-    OperationTimedOut.
+    request asks for the checksum of at most ``slice_ids`` transactions.
+
+    Time limits: a storage or a server that has not answered the observation within
+    ``observation_seconds`` counts as failed. A storage that has not answered a request for a
+    checksum within ``range_seconds`` leaves the comparison. ``metadata_seconds`` is ZooKeeper's
+    limit for each group of reads; None: the comparison waits until ZooKeeper answers.
+
+    The comparison ends early when ``may_continue`` returns False; the result says how far it got.
+    If two replicas can be compared, at least one range is compared before that. Otherwise repeated
+    comparisons might never advance. ``network`` opens the connections.
+
+    Raises UnknownPartition, NoCluster, MalformedMetadata, OperationTimedOut.
     """
     observer = ReplicaObserver(
         cluster,
@@ -146,9 +149,9 @@ async def compare_replicas(
 
 @dataclass(frozen=True, slots=True)
 class SumQueries:
-    """Asks storages for checksums of ranges of one partition.
+    """Requests checksums of ranges of one partition from storages.
 
-    ``ports`` has the admin port of each storage of the cluster, ``params`` identify the cluster.
+    ``ports`` has the admin port of each storage of the cluster; ``params`` identify the cluster.
     A storage has ``answer_seconds`` for each checksum.
     """
 
@@ -164,8 +167,8 @@ class SumQueries:
     ) -> dict[str, RangeSum | str]:
         """Return the checksum of a range at each storage, or why it could not be computed.
 
-        ``id_range`` is the first and the last id of the range. A sum may cover only the beginning
-        of the range: its ``last_id`` tells how far it reaches. Raises TlsConfigError.
+        ``id_range`` is the first and the last id of the range. A `RangeSum` may cover only the
+        beginning of the range: its ``last_id`` tells how far it reaches. Raises TlsConfigError.
         """
         answers = await asyncio.gather(*(self._sum(storage, id_range) for storage in storages))
         return dict(zip(storages, answers, strict=True))
@@ -200,10 +203,11 @@ class SumQueries:
 async def read_and_sum(
     admin: StorageAdmin, partition: int, first_id: int, last_id: int
 ) -> RangeSum | str:
-    """Read a range of records and return its checksum, or which transaction is damaged.
+    """Read a range of records and return its checksum, or a text that names a damaged transaction.
 
-    A storage of Waltz 0.13.2 cannot compute the checksum itself. If the replica ends early, the
-    result covers only the transactions that the replica holds.
+    This is for a storage of Waltz 0.13.2, which cannot compute the checksum itself. If the replica
+    ends early, the result covers only the transactions that the replica holds. Raises RemoteFailure
+    and ConnectionLost.
     """
     total = RangeSum(first_id - 1)
     while total.last_id < last_id:
@@ -211,7 +215,7 @@ async def read_and_sum(
         count = min(_RECORDS_AT_ONCE, last_id - total.last_id)
         records = await admin.records(partition, start, count)
         if not records:
-            break
+            break  # The replica ends here.
         if (damaged := records.mismatch(start)) is not None:
             return f"transaction {damaged} is damaged"
         total = total.plus(records)

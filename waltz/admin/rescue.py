@@ -2,8 +2,10 @@
 
 Touches ZooKeeper and the network.
 
-`core.rescue` decides what to write. A partition's metadata are written by compare-and-set with the
-version that was read, so metadata that a server wrote after that read are kept.
+A *rescue* rebuilds lost metadata of partitions from the replicas on the storages: `plan_rescue`
+queries the storages, `core.rescue` decides, `write_rescue` writes. A partition's metadata are
+written by compare-and-set with the version that was read before. So if a server has written
+metadata meanwhile, the server's are kept.
 """
 
 from __future__ import annotations
@@ -56,16 +58,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ID_ROOM = 1_000_000
-"""How far new ids of clients and servers are above those of the backup, which may be old."""
+"""How far new ids of clients and servers are above those of the backup.
+
+The cluster has given ids after the backup was made. No id may be given twice.
+"""
 
 
 class FencingFailed(Exception):
-    """A storage could not be made to refuse older sessions; the text names it and says why."""
+    """A storage could not be made to refuse older sessions; the text names the storage and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRescue:
-    """The reports on one partition, and the decision."""
+    """The reports on one partition, and the decision that follows from them."""
 
     partition: int
     reports: tuple[ReplicaReport, ...]
@@ -104,10 +109,10 @@ async def back_up(cluster: Cluster) -> ClusterBackup:
 
 
 async def _value_if_readable(reading: Awaitable[VersionedValue[T] | None]) -> T | None:
-    """Return the value of an optional part of a backup.
+    """Return the value of an optional part of a backup, None if there is none.
 
-    Return None if it is missing, and after a warning if it cannot be decoded. An unreadable part
-    must not prevent a backup: after a restore, servers declare again whether they use TLS, and the
+    A part that cannot be decoded is logged and left out, because it must not prevent a backup. No
+    optional part is needed for a restore: servers declare again whether they use TLS, and the
     outside addresses can be set again.
     """
     try:
@@ -143,7 +148,7 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
 
 async def restore_outside_addresses(cluster: Cluster, outside: OutsideAddresses) -> None:
     """Set those of ``outside`` that the cluster lacks. Raises MalformedMetadata, StoreError."""
-    # What has been set since the cluster was created is newer.
+    # The addresses that the cluster has already are newer than those of a backup.
     await change_outside_addresses(
         cluster, lambda present: outside.with_addresses(present.addresses)
     )
@@ -157,7 +162,7 @@ async def query_storages(
     timeout_seconds: float,
     network: Network = TCP,
 ) -> dict[str, StorageReplicas]:
-    """Query all replicas of all storages in ``maps``, concurrently."""
+    """Query all replicas of all storages in ``maps``, concurrently; return them by storage."""
 
     async def query(storage: str) -> StorageReplicas:
         port = maps.connections.admin_ports.get(storage)
@@ -190,8 +195,9 @@ async def plan_rescue(
 ) -> list[PartitionRescue]:
     """Decide the metadata of all partitions; change nothing.
 
-    ``cluster`` None means that ZooKeeper has no metadata. ``backup`` says which session of each
-    partition is known to have opened; None: there is no backup.
+    ``cluster`` is None if ZooKeeper has no metadata. ``backup`` says which session of each
+    partition is known to have opened; None: there is no backup. A storage has ``timeout_seconds``
+    for each answer.
     """
     replicas = await query_storages(
         maps, params, tls, timeout_seconds=timeout_seconds, network=network
@@ -220,9 +226,9 @@ async def fence_replicas(
 ) -> None:
     """Make the storages refuse all sessions below those that ``plans`` write.
 
-    A server may still have a session from before the metadata were lost. Until its storages refuse
-    its appends, it may commit transactions that a plan does not know: so plan again afterwards.
-    Raises FencingFailed.
+    A server may still have a session from before the metadata were lost. It may commit transactions
+    that ``plans`` do not know, until this function makes the storages refuse its appends. So plan
+    again afterwards. Raises FencingFailed.
     """
     identity = params.key, params.num_partitions
     holders = {
@@ -254,8 +260,8 @@ async def _fence_held(
 ) -> None:
     """Fence the partitions that ``storage`` holds and whose metadata ``plans`` write.
 
-    A storage has ``timeout_seconds`` for each partition: with one limit for all of them, a storage
-    with many partitions could never be fenced. Raises TimeoutError.
+    The storage has ``timeout_seconds`` for each partition: with one limit for all partitions, a
+    storage with many of them could never be fenced. Raises TimeoutError.
     """
     for plan in plans:
         if plan.decision.metadata is None or not plan.is_held_by(storage):
@@ -266,9 +272,10 @@ async def _fence_held(
 
 async def _fence(connection: RpcConnection, partition: int, session_id: int) -> None:
     """Make a storage refuse all sessions of ``partition`` below ``session_id``."""
-    # A refusal is no failure. If the partition is switched off, the storage refuses the request but
-    # still raises its fence. If the storage refuses the session as too old, its fence is already
-    # higher. A replica that is damaged or no longer assigned takes no appends.
+    # A refusal of the request is no failure: in each case the storage takes no appends of older
+    # sessions. If the partition is switched off, the storage has raised the fence nevertheless. If
+    # the session is too old, the fence is higher already. A damaged or unassigned replica takes no
+    # appends at all.
     with contextlib.suppress(RemoteFailure):
         await connection.call(
             lambda seq: messages.LastSessionInfoRequest(session_id, seq, partition),
@@ -277,9 +284,9 @@ async def _fence(connection: RpcConnection, partition: int, session_id: int) -> 
 
 
 async def write_rescue(cluster: Cluster, plans: list[PartitionRescue]) -> list[PartitionRescue]:
-    """Write the decided metadata; return the partitions whose metadata changed since the plan.
+    """Write the decided metadata; return the plans whose partitions have changed metadata since.
 
-    The metadata of those partitions are not written.
+    The metadata of these partitions are not written.
     """
     changed = []
     for plan in plans:
@@ -287,8 +294,8 @@ async def write_rescue(cluster: Cluster, plans: list[PartitionRescue]) -> list[P
         if wanted is None:
             continue
         present = await cluster.partition_metadata(plan.partition)
-        # A plan writes metadata only if ZooKeeper named no replicas. If it names some now, or has
-        # this session or a newer one, a server or another rescue has written since.
+        # A plan writes metadata only where those in ZooKeeper named no replicas. If they name some
+        # now, or have this session or a newer one, a server or another rescue has written them.
         if present.value.replicas or present.value.session_id >= wanted.session_id:
             changed.append(plan)
             continue
@@ -300,23 +307,23 @@ async def write_rescue(cluster: Cluster, plans: list[PartitionRescue]) -> list[P
 
 
 def held_assignments(replicas: Mapping[str, StorageReplicas]) -> dict[str, tuple[int, ...]]:
-    """Return the partitions that each storage holds, for a cluster without assignments.
+    """Return the partitions that each storage holds, without storages that hold none.
 
-    A storage that holds none is left out.
+    They are the assignments for a cluster whose own are lost.
     """
     return {storage: tuple(sorted(each.held)) for storage, each in replicas.items() if each.held}
 
 
 def leaves_a_partition_closed(plans: list[PartitionRescue]) -> bool:
     """Whether there is a partition that servers cannot open after the rescue."""
-    closed = (Verdict.UNDECIDED, Verdict.STALE)
-    return any(plan.decision.verdict in closed for plan in plans)
+    unopenable = (Verdict.UNDECIDED, Verdict.STALE)
+    return any(plan.decision.verdict in unopenable for plan in plans)
 
 
 def _reports(
     partition: int, maps: StorageMaps, replicas: Mapping[str, StorageReplicas]
 ) -> tuple[ReplicaReport, ...]:
-    """Return the reports on replicas that are assigned, or that a storage holds unassigned."""
+    """Return the reports on the replicas of a partition, assigned or only held by a storage."""
     assigned = set(maps.assignments.storages_of(partition))
     return tuple(
         ReplicaReport(
@@ -339,9 +346,10 @@ async def _read_checksums(
 ) -> tuple[tuple[ReplicaReport, ...], dict[tuple[str, int], int]]:
     """Return the reports, and the checksums by storage and transaction id that `rebuild` needs.
 
-    `rebuild` compares them to find the replicas that have the same record at an id. A storage that
-    cannot read a record is treated as a storage that did not answer: its report gets the error.
-    `rebuild` may then need other checksums, so all checksums are read again.
+    `rebuild` compares the checksums to find the replicas that have the same record at an id. A
+    storage that cannot read a record is treated as one that did not answer: its report gets the
+    error. Without this replica, `rebuild` may need the checksums of other ids, so all checksums are
+    read again.
     """
     while True:
         checksums: dict[tuple[str, int], int] = {}

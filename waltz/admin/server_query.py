@@ -1,4 +1,7 @@
-"""Query one server about its partitions (spec/wire.md section 8). Touches the network."""
+"""Query one server about its partitions (spec/wire.md section 8). Touches the network.
+
+Servers answer these requests on the port for clients. No client id is needed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from waltz.protocol import client_server as messages
 from waltz.protocol.client_numbers import RANGES_SINCE
 from waltz.protocol.records import ReqId
 
-A = TypeVar("A")
+AnswerT = TypeVar("AnswerT")
 
 _NOT_A_CLIENT = -1
 """The client id in requests of tools, which do not register as clients."""
@@ -41,9 +44,9 @@ class ServerQuery(FrameHandler):
     """A connection to one server for one request at a time; an async context manager.
 
     A response has the number of its request, so that a late response is not taken for the response
-    to a later request. Only at a server of Waltz 0.13.2 do requests about the server itself have
-    the number 0, as its own tools send them. `open` and every request raise ServerUnreachable if
-    they fail.
+    to a later request. There is one exception: at a server of Waltz 0.13.2, requests about the
+    server itself have the number 0, as its own tools send them. `open` and every request raise
+    ServerUnreachable if they fail.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
@@ -69,7 +72,8 @@ class ServerQuery(FrameHandler):
                 query._connection = await network.dial(*endpoint, CLIENT_SERVER, query, tls)
                 await query._connection.handshake()
         except (DialFailed, ConnectionLost) as problem:
-            # Without a connection, the text of the problem has the outside address.
+            # If the server was dialed at its outside address, the error must name this address. If
+            # no connection was made, the text of ``problem`` has it already.
             note = "" if query._connection is None else query._connection.outside_note
             raise ServerUnreachable(f"server {query._name}{note}: {problem}") from problem
         except TimeoutError as problem:
@@ -100,7 +104,7 @@ class ServerQuery(FrameHandler):
         return answer.partitions
 
     async def storages(self) -> Mapping[str, bool]:
-        """Return the storages that the server uses, each with whether it can reach it."""
+        """Return the storages that the server uses, each with whether the server can reach it."""
         request = messages.CheckStorageConnectivityRequest(self._id_about_server())
         answer = await self._send_request(request, messages.CheckStorageConnectivityResponse)
         return answer.storages
@@ -117,7 +121,7 @@ class ServerQuery(FrameHandler):
         The server writes its preference to ZooKeeper; partitions move at the next rebalancing.
         """
         named = tuple(partitions)
-        req_id = self._id_about_server(*named[:1])
+        req_id = self._id_about_server(*named[:1])  # The id has the first partition, if any.
         if wanted:
             add = messages.AddPreferredPartitionRequest(req_id, named)
             return (await self._send_request(add, messages.AddPreferredPartitionResponse)).result
@@ -134,19 +138,26 @@ class ServerQuery(FrameHandler):
         return (await self._send_request(request, messages.HighWaterMarkResponse)).transaction_id
 
     def _id_about_server(self, first_partition: int = 0) -> ReqId:
-        """Return the id of a request about the server (spec/wire.md section 4)."""
+        """Return the id of a request about the server (spec/wire.md section 4).
+
+        A server of Waltz 0.13.2 gets the number 0, as from its own tools.
+        """
         assert self._connection is not None
         if self._connection.version < RANGES_SINCE:
             return ReqId(_NOT_A_CLIENT, 0, first_partition, 0)
         return self._next_id(first_partition)
 
     def _next_id(self, partition: int) -> ReqId:
+        """Return the id of a request with the next request number."""
         # A request number is a signed number of 32 bits; after the largest one follows 0.
         self._request_number = (self._request_number + 1) & 0x7FFF_FFFF
         return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)
 
-    async def _send_request(self, request: messages.Message, answer_type: type[A]) -> A:
-        """Send a request, and return its answer, a message of ``answer_type``."""
+    async def _send_request(self, request: messages.Message, answer_type: type[AnswerT]) -> AnswerT:
+        """Send a request, and return its answer, a message of ``answer_type``.
+
+        Received messages with another request id are late answers, and are skipped.
+        """
         assert self._connection is not None
         try:
             self._connection.send(messages.encode(request, self._connection.version))
@@ -172,12 +183,12 @@ class ServerQuery(FrameHandler):
             ) from problem
 
     def received(self, bodies: list[bytes]) -> None:
-        """Queue the responses for the request that waits."""
+        """Queue the received messages for the request that waits."""
         assert self._connection is not None
         for body in bodies:
             answer = decode_received(messages.decode, body, self._connection.version)
             self._answers.put_nowait(answer)
 
     def lost(self, reason: str) -> None:
-        """Fail the request that waits, and all later requests."""
+        """Let the request that waits, and all later requests, fail."""
         self._answers.put_nowait(ConnectionLost(reason))

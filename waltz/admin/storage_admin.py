@@ -35,7 +35,10 @@ from waltz.protocol.records import RecordBatch
 
 
 def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
-    """Return the host of ``storage`` (``host:port``) and its admin port. Raises DialFailed."""
+    """Return the host of ``storage``, which is ``host:port``, and the admin port.
+
+    Raises DialFailed if ``storage`` is malformed.
+    """
     return split_address(storage)[0], admin_port
 
 
@@ -51,6 +54,7 @@ class StorageAdmin:
         self._connect = connect
         """Opens another connection to the storage; None: a lost connection is not replaced."""
         self._counts = RecordCounts()
+        """The number of records that a request may ask for, by partition (see `records`)."""
 
     @classmethod
     async def open(
@@ -150,11 +154,11 @@ class StorageAdmin:
     ) -> RecordBatch:
         """Return at most ``max_records`` records from ``first_id`` on, committed or not.
 
-        The result ends earlier if the records are large: a storage bounds the list in bytes, and a
-        storage of Waltz 0.13.2, which does not, is asked for fewer records. If the connection to
-        such a storage is lost, perhaps because the list was too long for a message, it is opened
-        again for a shorter list. With ``max_bytes``, the result has about this size at most, once
-        the size of the partition's records is known.
+        The result is shorter if the records are large, because a storage bounds the list in bytes.
+        A storage of Waltz 0.13.2 has no such bound, so this method requests fewer records from it.
+        If the connection to this storage is lost, the list may have been too long for a message:
+        the connection is opened again, and a shorter list requested. With ``max_bytes``, the result
+        has about this size at most, as soon as the size of the partition's records is known.
         """
         while True:
             is_bounded = self._connection.version >= ADMIN_LISTS_BOUNDED_SINCE
@@ -182,7 +186,7 @@ class StorageAdmin:
             return records
 
     async def _reopen(self, lost: ConnectionLost) -> None:
-        """Replace the connection, which ended with ``lost``. Raises ``lost`` if that fails."""
+        """Replace the connection, which ended with ``lost``. Raise ``lost`` if that fails."""
         if self._connect is None:
             raise lost
         try:
@@ -196,7 +200,7 @@ class StorageAdmin:
         The storage limits the work of one request: the result's ``last_id`` may be smaller. Raises
         UnsupportedByPeer.
         """
-        # The messages have the checksum as a signed number of 32 bits, here and in `repair`.
+        # A `RangeSum` has an unsigned checksum; the messages, here and in `repair`, a signed one.
         answer = await self._connection.call(
             lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id),
             admin.RangeChecksumResponse,
@@ -220,10 +224,10 @@ class StorageAdmin:
         """Let the storage copy records from the admin port ``source``; return the last copied id.
 
         The storage copies for about a second, so the result may be smaller than ``last_id``.
-        ``session_id`` must be the session that this storage, not the source, has on its disk: if it
-        has changed since the caller observed it, the storage refuses the copy. ``first_id`` must be
-        the id after the last one that the storage holds. The partition must be switched off at the
-        storage. Raises UnsupportedByPeer.
+        ``session_id`` must be the session that this storage, not the source, has on its disk. If
+        this session has changed since the caller observed it, the storage refuses the copy.
+        ``first_id`` must be the id after the last one that the storage holds. The partition must be
+        switched off at the storage. Raises UnsupportedByPeer.
         """
         answer = await self._connection.call(
             lambda seq: admin.PullRecordsRequest(
@@ -237,7 +241,7 @@ class StorageAdmin:
     async def metrics(self) -> dict[str, Any]:
         """Return the storage's metrics in their bean form (spec/behaviour.md section 13).
 
-        Raises RemoteFailure also if the answer is not a JSON object.
+        Also an answer that is not a JSON object raises RemoteFailure.
         """
         answer = await self._connection.call(admin.MetricsRequest, admin.MetricsResponse)
         try:
@@ -263,7 +267,7 @@ class StorageAdmin:
         return ranges
 
     async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
-        """Do what `states` does for a storage of Waltz 0.13.2: send a request for each replica."""
+        """Do what `states` does, for a storage of Waltz 0.13.2: by a request for each replica."""
         metrics = await self.metrics()
         held = []
         for partition, available in sorted((await self.partitions()).items()):

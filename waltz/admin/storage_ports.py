@@ -1,8 +1,8 @@
-"""Check the ports of storages, and read the end of a replica. Touches the network.
+"""Check the ports of storages, and read the last id of a replica. Touches the network.
 
-The request for the end of a replica has the session that the storage has persisted. With a newer
-session, the request would raise the storage's fence: the storage would refuse the present session.
-The check of the ports only opens connections.
+Neither disturbs a running cluster. The check of the ports only opens connections. The request for
+the last id names the session that the storage has persisted. If it named a newer one, the storage
+would refuse the requests of the present session from then on.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ async def check_ports(
     timeout_seconds: float,
     network: Network = TCP,
 ) -> Mapping[str, PortProblems]:
-    """Open both ports of every storage in ZooKeeper's maps, of all storages concurrently.
+    """Connect to both ports of every storage in ZooKeeper's maps; return the problems by storage.
 
-    Each port has ``timeout_seconds``.
+    All storages are checked concurrently. Each port has ``timeout_seconds``.
     """
     identity = params.key, params.num_partitions
     names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
@@ -85,8 +85,8 @@ async def max_transaction_id(
 ) -> int:
     """Return the last id that a storage holds of ``partition``, committed or not.
 
-    ``offline`` must be True exactly if the partition is switched off at the storage; otherwise the
-    storage refuses the request. Raises RemoteFailure, DialFailed, ConnectionLost.
+    ``offline`` must be True if the partition is switched off at the storage, and False if it is on:
+    otherwise the storage refuses the request. Raises RemoteFailure, DialFailed, ConnectionLost.
     """
     session = (await admin.session_info(partition)).last_session_id
     identity = params.key, params.num_partitions

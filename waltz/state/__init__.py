@@ -2,9 +2,9 @@
 
 The *mark* of a partition is the id of the last transaction that the state contains.
 
-* `store`: `StateStore`, the base class of an application with callbacks
-* `marks`: the table of marks and its statements
-* `session`: the session that an application gets, which cannot commit
+* `store`: `StateStore`, the base class of an application with callbacks (`waltz.sync`)
+* `marks`: the table of marks and its SQL statements
+* `session`: the database session that an application gets; it cannot commit
 * `core`: which database errors are transient, and the errors of a state store
 
 This package needs the extra ``waltz-log[sql]``, and a driver for the database:
@@ -19,8 +19,8 @@ This package needs the extra ``waltz-log[sql]``, and a driver for the database:
     with callbacks.connect(store, "127.0.0.1:2181", root="/waltz", serializer=...) as client:
         ...
 
-State and mark change in one SQL transaction. So even if a process is killed at any time, the state
-is the result of the log up to the mark. Several processes may use the same database: each
+State and mark change in one SQL transaction. So the state is always the result of the log up to the
+mark, even if a process is killed at any time. Several processes may use the same database: each
 transaction is applied by exactly one of them.
 """
 

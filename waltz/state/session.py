@@ -17,8 +17,8 @@ class ApplyingSession(Session):
     """A session that refuses every call that would end its SQL transaction.
 
     The changes of the application and the move of the mark must be committed together. If the
-    application committed first, a crash before the commit of the mark would make the transaction be
-    applied twice. Savepoints (`begin_nested`) are allowed.
+    application committed its changes first, a crash before the commit of the mark would lead to a
+    second application of the same transaction. Savepoints (`begin_nested`) are allowed.
     """
 
     def commit(self) -> NoReturn:
@@ -58,11 +58,11 @@ class ApplyingSession(Session):
 
 @contextlib.contextmanager
 def uncommittable(connection: Connection) -> Iterator[None]:
-    """Refuse every commit of the connection's transaction until the block ends.
+    """Refuse every commit of the connection's SQL transaction until the block ends.
 
-    A commit as the SQL text COMMIT cannot be refused. A rollback is not refused either: a session
-    rolls back automatically when a statement fails. `StateStore` detects a rollback after `apply`
-    has returned: then the transaction is not active any more.
+    The statement COMMIT, executed as a text, cannot be refused. A rollback is not refused either,
+    because a session rolls back automatically when a statement fails. After a rollback the SQL
+    transaction is not active any more: `StateStore` checks this when `apply` has returned.
     """
     is_in_block = True
 
@@ -70,8 +70,8 @@ def uncommittable(connection: Connection) -> Iterator[None]:
         if is_in_block:
             raise NotYourTransaction("commit")
 
-    # The listener is not removed: after the block it refuses nothing, so that `StateStore` can
-    # commit, and it ends with the connection object.
+    # The listener is never removed. After the block it refuses nothing, so `StateStore` can commit.
+    # It is deleted together with the connection object.
     event.listen(connection, "commit", refuse)
     try:
         yield

@@ -1,6 +1,7 @@
 """The base class of an application whose state is in an SQL database.
 
-Touches the clock and the SQL database.
+Touches the clock and the SQL database. A *mark* is the id of the last transaction of a partition
+that the state contains; `waltz.state.marks` has the table of the marks.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ log = logging.getLogger(__name__)
 class StateStore(Application[DataT], abc.ABC):
     """Applies every transaction of the log once to a database. Subclasses define `apply`.
 
-    A transient error, such as a lost connection or a conflict, is retried with growing delays for
-    ``retry_seconds``, and then raised. Any other error is raised at once. The client with
-    callbacks passes a raised error to `uncaught_exception` and applies the transaction again.
+    After a transient error, such as a lost connection or a conflict, the work is repeated with
+    growing delays for ``retry_seconds``; then the error is raised. Any other error is raised at
+    once. The client with callbacks passes a raised error to `uncaught_exception` and applies the
+    transaction again.
 
     Args:
         engine: An engine of SQLAlchemy, for any database.
@@ -68,14 +70,14 @@ class StateStore(Application[DataT], abc.ABC):
         self._retry_seconds = retry_seconds
         self._sleep: Callable[[float], None] = time.sleep
         # SQLite allows one writer at a time. Other writers poll the database and may time out. So
-        # the threads of this process apply transactions one after the other, by a lock.
+        # a lock lets the threads of this process apply transactions one after the other.
         self._sqlite_lock: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
         )
 
     @property
     def engine(self) -> Engine:
-        """The engine, for reading. State and marks agree within one SQL transaction."""
+        """The engine, for reads of the state. State and marks agree within one SQL transaction."""
         return self._engine
 
     @abc.abstractmethod
@@ -84,8 +86,8 @@ class StateStore(Application[DataT], abc.ABC):
 
         ``session`` refuses commit and rollback: its changes are committed after this method has
         returned, together with the mark. This method may be called several times for one
-        transaction, and the changes of a failed call are undone. So it must change nothing but the
-        database.
+        transaction. The changes that a failed call made to the database are undone, and no others.
+        So the method must change nothing but the database.
         """
 
     def create_table(self) -> None:
@@ -123,11 +125,11 @@ class StateStore(Application[DataT], abc.ABC):
         return NO_TRANSACTION
 
     def _apply_once(self, transaction: Transaction[DataT]) -> None:
-        """Apply a transaction in one SQL transaction, or find that it was applied before.
+        """Apply a transaction in one SQL transaction; do nothing if it was applied before.
 
-        Raises MarkMismatch if the transaction is not the next one and was not applied before. The
-        mark is moved first: another process that applies the same transaction then waits or fails
-        at the mark, before it changes any data.
+        The mark is moved first. If another process applies the same transaction, it then waits or
+        fails at the mark, before it changes any data. Raises MarkMismatch if the transaction is not
+        the next one and was not applied before.
         """
         with self._engine.connect() as connection, connection.begin() as sql_transaction:
             if self._marks.advance(connection, transaction.partition, transaction.id):
@@ -163,10 +165,10 @@ class StateStore(Application[DataT], abc.ABC):
                 session.discard()
 
     def _retry_transient_errors(self, work: Callable[[], T]) -> T:
-        """Call ``work`` and return its result. Call it again after a transient error.
+        """Call ``work`` and return its result. Call ``work`` again after a transient error.
 
-        The delays between the calls take at most ``retry_seconds`` together. The last call raises
-        its error, also a transient one.
+        The delays between the calls take at most ``retry_seconds`` together. Any error of the last
+        call is raised.
         """
         for pause in BACKOFF.delays(self._retry_seconds):
             try:

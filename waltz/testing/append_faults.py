@@ -2,9 +2,15 @@
 
 An interceptor of each connection drops, answers or holds up the frames with appends and with their
 answers. Each fault is one that a real cluster can have, and the real client decides what follows
-from it. An append that does not arrive is looked up in the log and sent again. A refused append
-raises LockFailed. A client raises AppendUncertain only after a timeout. To spare a test this wait,
-the client is made to give the append up at once.
+from it:
+
+* A client looks up an append that did not arrive in the log, and sends it again.
+* A client whose append is refused raises LockFailed.
+* A client raises AppendUncertain after a timeout. To spare a test this wait, the client is made to
+  *give up* the append at once (`GiveUp`).
+
+A test can also *suspend the feed* of a partition: then the frames that would show clients newer
+transactions are held up until the feed is resumed.
 """
 
 from __future__ import annotations
@@ -62,8 +68,8 @@ class AppendFaults:
         self._interceptors: dict[AppendInterceptor, None] = {}
 
     @property
-    def idle(self) -> bool:
-        """Whether no append gets a fault."""
+    def is_idle(self) -> bool:
+        """Whether no append gets a fault: no rate is set, and no single fault."""
         rates = self.rates
         return not (
             rates.lost + rates.uncertain + rates.conflict
@@ -74,8 +80,8 @@ class AppendFaults:
     def set_next(self, partition: int, delivery: AppendDelivery) -> None:
         """Deliver the next append of ``partition`` as ``delivery`` says.
 
-        CONFLICT applies to the next append with write or read locks. Each call affects one more
-        append.
+        CONFLICT applies to the next append with write or read locks. Several calls affect as many
+        appends, one each.
         """
         with self.lock:
             if delivery is AppendDelivery.CONFLICT:
@@ -84,12 +90,15 @@ class AppendFaults:
                 self._next_deliveries[partition].append(delivery)
 
     def suspend_feed(self, partition: int, mark: int) -> None:
-        """Hold up every transaction after ``mark``; keep the mark of a feed suspended already."""
+        """Hold up every transaction after ``mark``, the last one that clients may see.
+
+        If the feed is suspended already, it keeps its earlier mark.
+        """
         with self.lock:
             self.suspended.setdefault(partition, mark)
 
     def resume_feed(self, partition: int) -> None:
-        """Let everything of ``partition`` arrive that was held up."""
+        """Let the frames of ``partition`` arrive that were held up."""
         with self.lock:
             self.suspended.pop(partition, None)
             interceptors = list(self._interceptors)
@@ -108,7 +117,8 @@ class AppendFaults:
         """Decide how an append, or a batch, is delivered.
 
         ``has_locks`` tells whether the append, or one of the batch, has write or read locks. Each
-        call makes one random draw, and uses up a delivery of `set_next` if there is one.
+        call makes one random draw. It uses up a delivery of `set_next`, if one applies, and this
+        takes precedence over the draw.
         """
         partition = req_id.partition
         with self.lock:
@@ -125,17 +135,24 @@ class AppendFaults:
 
 
 class AppendInterceptor:
-    """The faults of one connection; implements `waltz.testing.interceptors.Interceptor`."""
+    """The faults of one connection; implements `waltz.testing.interceptors.Interceptor`.
+
+    The methods whose names end with ``_sent`` handle what the client has sent; they return the
+    bytes that the server gets. Those that end with ``_arrived`` handle what the server has sent;
+    they return the bytes that the client gets now. They may also hold frames up, make the client
+    give appends up, or answer in place of the server.
+    """
 
     def __init__(self, faults: AppendFaults, connection: DialedConnection) -> None:
         self.is_closed = connection.is_closed
         self._faults = faults
         self._inject = connection.inject
         self._held: list[bytes] = []
+        """The frames that are held up, in the order in which they arrived."""
 
     def to_listener(self, data: bytes) -> bytes:
         """Return the frames that the server gets."""
-        if self._faults.idle:
+        if self._faults.is_idle:
             return data
         return b"".join(self._frame_sent(frame) for frame in split_frames(data))
 
@@ -149,8 +166,8 @@ class AppendInterceptor:
     def release(self) -> None:
         """Let everything arrive that was held up on this connection.
 
-        The frames pass through `to_dialer` again, which holds up partitions that are still
-        suspended.
+        The frames pass through `to_dialer` again. It holds up those of partitions whose feeds are
+        still suspended.
         """
         with self._faults.lock:
             held, self._held = self._held, []
@@ -199,10 +216,11 @@ class AppendInterceptor:
         return cs.AppendAnswers(req_id, taken_by, (answer,))
 
     def _committed_before(self, request: cs.AppendRequest | cs.AppendBatchRequest) -> int:
-        """Return a transaction, in the log already, that is named as the one that took a lock."""
-        # With LOG_MARK, the client leaves it to the server to take the log's high-water mark.
+        """Return a transaction that is in the log: a refusal must name one that took the lock."""
         mark = request.client_high_water_mark
-        return self._faults.log_mark(request.req_id.partition) if mark == LOG_MARK else mark
+        if mark == LOG_MARK:  # The client has no mark: the server uses that of the log.
+            return self._faults.log_mark(request.req_id.partition)
+        return mark
 
     def _delivered(
         self, delivery: AppendDelivery, req_ids: tuple[ReqId, ...], frame: Frame
@@ -210,8 +228,8 @@ class AppendInterceptor:
         """Return what the server gets for the appends ``req_ids`` in ``frame``.
 
         If the delivery is UNCERTAIN_ABSENT, the client gives the appends up now. If it is
-        UNCERTAIN_COMMITTED, the client gives them up when they are in the log. The caller handles
-        CONFLICT.
+        UNCERTAIN_COMMITTED, the client gives them up when they are in the log. The caller has
+        handled CONFLICT already.
         """
         match delivery:
             case AppendDelivery.LOST:
@@ -227,7 +245,7 @@ class AppendInterceptor:
     def _with_refusal(self, batch: cs.AppendBatchRequest, refused: int, version: int) -> bytes:
         """Refuse the append number ``refused`` of a batch; return what the server gets.
 
-        The server gets two batches: of the appends before the refused one, and of those after it.
+        The server gets two batches: the appends before the refused one, and the appends after it.
         """
         outcome = BatchedOutcome(OutcomeKind.REFUSED, self._committed_before(batch))
         answer = cs.AppendBatchResponse(_id_in_batch(batch.req_id, refused), (outcome,))
@@ -269,7 +287,10 @@ class AppendInterceptor:
         return frame.raw
 
     def _answers_arrived(self, message: cs.AppendAnswers, frame: Frame) -> bytes:
-        """Return the answers that the client gets now; hold up those the feed does not show."""
+        """Return the answers that the client gets now.
+
+        Answers to appends that a suspended feed does not show yet are held up.
+        """
         last_shown = self._faults.suspended.get(message.req_id.partition)
         shown, held = [], []
         for answer in message.answers:
@@ -290,10 +311,10 @@ class AppendInterceptor:
         return cs.encode(replace(message, answers=tuple(shown)), frame.version)
 
     def _batch_answer_arrived(self, message: cs.AppendBatchResponse, frame: Frame) -> bytes:
-        """Return the answer to a batch; hold it up while the feed does not show all its appends.
+        """Return the answer to a batch, unless a suspended feed does not show all its appends yet.
 
-        Before the version `APPEND_ANSWERS_SINCE`, an answer is not held up: the client waits for
-        the feed anyway.
+        Then the answer is held up. Before the version `APPEND_ANSWERS_SINCE`, an answer is not held
+        up, because the client waits for the feed anyway.
         """
         outcomes, req_id = message.outcomes, message.req_id
         if all(outcome.kind is not OutcomeKind.COMMITTED for outcome in outcomes):
@@ -307,7 +328,10 @@ class AppendInterceptor:
         return frame.raw
 
     def _records_arrived(self, message: cs.RecordsResponse, frame: Frame) -> bytes:
-        """Return the records of a range that the feed shows; hold up a range without any."""
+        """Return the records of a range that a suspended feed shows.
+
+        A range that has no such records is held up as a whole.
+        """
         last_shown = self._faults.suspended.get(message.req_id.partition)
         records = list(message.records)
         if last_shown is None or not records or records[-1].transaction_id <= last_shown:

@@ -1,4 +1,8 @@
-"""The cluster in one process on a thread of its own, for clients on any thread. Touches threads."""
+"""An in-process cluster on a thread of its own, for clients on any thread. Touches threads.
+
+`waltz.testing.cluster` has the cluster itself, which needs a running event loop. This module wraps
+it for tests without asyncio.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,9 @@ T = TypeVar("T")
 class SyncCluster:
     """An `InProcessCluster` on an event loop of its own, on its own thread.
 
-    Enter it with ``with``. Without ``with``, call `start`; its thread is stopped when the process
-    ends. The methods may be called on any thread. They wait only for the cluster's thread, which
-    never waits for the event loop of the caller. So a coroutine may call them, too.
+    Enter it with ``with``. Or call `start`: then the cluster's thread runs until the process ends.
+    The methods may be called on any thread. They wait only for the cluster's thread, which never
+    waits for the event loop of the caller. So a coroutine may call them, too.
     """
 
     def __init__(
@@ -39,7 +43,7 @@ class SyncCluster:
         )
         """The cluster itself. Use it only on its own event loop, by `call` or `run`.
 
-        Exceptions, which any thread may use: `fail_next_append`, `fail_next_lock` and
+        Only these parts of it may be used on any thread: `fail_next_append`, `fail_next_lock` and
         `resume_feed`, which take a lock; `connect`, which opens nothing by itself;
         ``num_partitions`` and ``faults``, which read or replace single values.
         """
@@ -67,11 +71,11 @@ class SyncCluster:
         try:
             self.run(self.asyncio_cluster.__aexit__(kind, error, traceback))
         finally:
-            self._running().stop()
+            self._running_thread().stop()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the event loop of the cluster and return its result."""
-        return self._running().call(work)
+        return self._running_thread().call(work)
 
     def call(self, function: Callable[[], T]) -> T:
         """Call ``function`` on the event loop of the cluster and return its result."""
@@ -167,7 +171,7 @@ class SyncCluster:
         """See `InProcessCluster.start_storage`."""
         self.run(self.asyncio_cluster.start_storage(number))
 
-    def _running(self) -> EventLoopThread:
+    def _running_thread(self) -> EventLoopThread:
         """Return the cluster's thread, which runs after `start`."""
         assert self._thread is not None, "use the cluster in a with block"
         return self._thread

@@ -1,6 +1,6 @@
 """An event loop on virtual time: time jumps to the next timer when nothing else is to be done.
 
-A test that waits for minutes then takes milliseconds. The same program with the same seed does the
+So a test that waits for minutes takes milliseconds. The same program with the same seed does the
 same steps at the same virtual times. Touches event loops.
 """
 
@@ -20,7 +20,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class NothingToWaitFor(RuntimeError):
-    """Every task waits, and no timer is set: without virtual time the program would hang."""
+    """Every task waits, and no timer is set: on real time the program would hang."""
 
     def __init__(self) -> None:
         super().__init__("every task waits for another, and no timer is set: nothing can happen")
@@ -44,7 +44,7 @@ class _VirtualSelector(selectors.BaseSelector):
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         # One file is always registered: the pipe through which other threads wake the event loop.
-        # There are no other threads, so without a second file the slow system call is left out.
+        # There are no other threads. So if it is the only file, the slow system call is left out.
         if len(self._real.get_map()) > 1:
             ready = self._real.select(0)
             if ready:
@@ -67,7 +67,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose time begins at 0 and is advanced only by waiting for timers.
 
     Work for other threads (`asyncio.to_thread`) is done at once, on this thread, so that its order
-    is always the same. Sockets of the operating system must not be waited for: they have no virtual
+    is always the same. No task may wait for a socket of the operating system, which has no virtual
     time.
     """
 

@@ -1,6 +1,7 @@
 """A whole cluster in one process, for the tests of applications and of Waltz itself.
 
-Touches the event loop.
+`nodes` has its servers and storages, `network`, `disk` and `zookeeper` their environment in memory,
+`append_faults` the faults. Touches the event loop.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ T = TypeVar("T")
 
 _READY_SECONDS = 30.0
 _READY_POLL_SECONDS = 0.001
+"""The time between two checks whether every partition takes appends."""
 _LONG_WAIT_SECONDS = 0.1
-"""``long_wait_seconds`` of all clients."""
+"""After this time a client looks up an append without an answer in the log."""
 
 _READ_RECORDS = 10_000
 """How many records `InProcessCluster.transactions` reads from a replica at once."""
@@ -111,13 +113,13 @@ class InProcessCluster:
         self.name = name
         self.network = MemoryNetwork(seed)
         self.zookeeper = MemoryZooKeeper()
-        source = random.Random(f"{seed}/cluster")
-        self._key = uuid.UUID(int=source.getrandbits(128), version=4)
-        self._shared = SharedEnvironment(self.network, self.zookeeper, source)
+        node_random = random.Random(f"{seed}/cluster")
+        self._key = uuid.UUID(int=node_random.getrandbits(128), version=4)
+        self._shared = SharedEnvironment(self.network, self.zookeeper, node_random)
         self.servers = [InProcessServer(number, self._shared) for number in range(servers)]
         self.storages = [InProcessStorage(number, self._shared) for number in range(storages)]
         self._high_water_marks = [NO_TRANSACTION] * partitions
-        """The highest high-water mark of each partition that `_high_water_mark` has seen."""
+        """The highest mark of each partition that `_high_water_mark` has found so far."""
         self._handler_before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], Any] | None
         """The exception handler of the event loop before `start`, which sets this attribute."""
         self._clients: WeakValueDictionary[int, InProcessClient[Any]] = WeakValueDictionary()
@@ -142,8 +144,8 @@ class InProcessCluster:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-        if error is None and self._shared.failures:
-            raise self._shared.failures[0]
+        if error is None:
+            self._raise_failure()
 
     @property
     def faults(self) -> Faults:
@@ -241,8 +243,8 @@ class InProcessCluster:
         self._check_exists(partition)
         last = self._high_water_mark(partition)
         transactions: list[Transaction[bytes]] = []
-        # Ids begin at 0 and have no gap, so the next id is the number of those that are read.
-        while (next_id := len(transactions)) <= last:
+        while len(transactions) <= last:
+            next_id = len(transactions)  # Ids begin at 0 and have no gap.
             replica = self._complete_replica(partition, last)
             batch = replica.records(next_id, min(_READ_RECORDS, last + 1 - next_id))
             transactions += (
@@ -273,15 +275,15 @@ class InProcessCluster:
         self._appends.set_next(partition, AppendDelivery.CONFLICT)
 
     def suspend_feed(self, partition: int) -> None:
-        """Stop the feed of ``partition``: streams and ranges have nothing new, and appends wait.
+        """Stop the feed of ``partition``: streams and ranges show no new transactions.
 
-        The answers to appends that are committed from now on are held up, too.
+        Appends are committed, but their answers are held up, so they wait.
         """
         self._check_exists(partition)
         self._appends.suspend_feed(partition, self._high_water_mark(partition))
 
     def resume_feed(self, partition: int) -> None:
-        """Continue the feed of ``partition``."""
+        """Continue the feed of ``partition``; what was held up arrives."""
         self._check_exists(partition)
         self._appends.resume_feed(partition)
 
@@ -292,8 +294,8 @@ class InProcessCluster:
     async def kill_server(self, number: int = 0, *, expire: bool = True) -> None:
         """End the server ``number``, counted from 0, as the death of its process does.
 
-        With ``expire``, its ZooKeeper session expires at once, and other servers take its
-        partitions over. Without ``expire``, the session stays, and its partitions have no server.
+        With ``expire``, its ZooKeeper session expires at once, and other servers take over its
+        partitions. Without ``expire``, the session stays, so these partitions have no server.
         """
         await self.servers[number].kill(expire=expire)
 
@@ -340,7 +342,8 @@ class InProcessCluster:
     def _note_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Record an exception that would end the process of a node; see `waltz.runtime.process`.
 
-        An OSError would not: it reports a failure outside the process, such as a lost connection.
+        An OSError would not end it: it reports a failure outside of the process, such as a lost
+        connection.
         """
         error = context.get("exception")
         if error is not None and not isinstance(error, OSError):
@@ -353,7 +356,7 @@ class InProcessCluster:
     def _high_water_mark(self, partition: int) -> int:
         """Return the last transaction that a server has counted as committed.
 
-        The largest mark is kept for the time in which the partition has no server.
+        While the partition has no server, the highest mark so far is returned.
         """
         for server in self.servers:
             hosted = server.node.partition(partition) if server.node is not None else None
@@ -363,10 +366,10 @@ class InProcessCluster:
         return self._high_water_marks[partition]
 
     def _complete_replica(self, partition: int, last: int) -> StoragePartition:
-        """Return a replica that has every transaction up to ``last``.
+        """Return a replica that has every transaction up to ``last``, one of the newest session.
 
-        Of several such replicas, it is one of the newest store session: a replica of an older
-        session may have records that were never committed.
+        A replica of an older store session may have records that were never committed. Raises
+        RuntimeError if no running storage has such a replica.
         """
         nodes = [storage.node for storage in self.storages if storage.node is not None]
         replicas = [node.directory.partitions.get(partition) for node in nodes]
@@ -383,7 +386,7 @@ class InProcessCluster:
         return len(opened) == self.num_partitions
 
     def _raise_failure(self) -> None:
-        """Raise the first error that has ended a node, if any has."""
+        """Raise the first error that has ended a node, if there is one."""
         if self._shared.failures:
             raise self._shared.failures[0]
 

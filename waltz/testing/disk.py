@@ -1,9 +1,9 @@
 """A disk in memory that loses, tears and reorders writes that were not flushed. Touches nothing.
 
-The disk keeps, for each file, the content that a reader sees, and the durable content, that of the
-last flush. `MemoryDisk.crashed` returns the disk as it may be after a loss of power: each sector of
-a file has the content of any moment since the last flush, or parts of two such contents. The size
-of the file and the names of files can also be those of any such moment. `MemoryDisk.restarted`
+The disk keeps for each file the content that a reader sees, and the durable content: that of the
+last flush. `MemoryDisk.crashed` returns the disk as it may be after a loss of power. Each sector of
+a file then has the content of any moment since the last flush, or parts of two such contents. Also
+the size of the file and the names of files can be those of any such moment. `MemoryDisk.restarted`
 returns the disk as the next process finds it without a loss of power.
 """
 
@@ -98,10 +98,10 @@ class MemoryDisk:
 
     ``observer`` is called after every change: a test takes crashed copies there. ``space`` is the
     limit in bytes of all files together. ``failing_flush`` counts down at each flush of a file or a
-    directory, and the flush that takes it to zero fails. The changes of a file whose flush fails
-    are not durable, and no later flush repeats them, as on Linux. ``failing_open`` (of files and
-    directories) and ``failing_remove`` count down in the same way. ``flushes`` counts the flushes
-    of files and directories, ``open_files`` the files that are open now.
+    directory, and the flush that takes it from 1 to 0 fails. If a flush of a file fails, its
+    changes are not durable, and no later flush repeats them, as on Linux. ``failing_open`` (of
+    files and directories) and ``failing_remove`` count down in the same way. ``flushes`` counts the
+    flushes of files and directories, ``open_files`` the files that are open now.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class MemoryDisk:
         self.flushes = 0
         self.open_files = 0
         self.locks: dict[int, MemoryFile] = {}
-        """The open file that holds the lock of a `_Inode`, by the ``id`` of the `_Inode`."""
+        """For each locked `_Inode`, by its ``id``: the open file that holds the lock."""
         self.directories = {""}
         self._durable_directories = {""}
         self._names: dict[str, _Inode] = {}
@@ -194,7 +194,7 @@ class MemoryDisk:
         for names in (self._names, self._durable_names):
             for name in [name for name in names if name.startswith(prefix)]:
                 del names[name]
-        # The slash makes the creation of the directory itself match, too.
+        # With the slash, the creation of the directory itself begins with ``prefix``, too.
         self._pending_names = [c for c in self._pending_names if not f"{c.old}/".startswith(prefix)]
         self.directories.discard(path)
         self._durable_directories.discard(path)
@@ -218,7 +218,7 @@ class MemoryDisk:
     def crashed(self, random: Random) -> MemoryDisk:
         """Return the disk as it may be after power was lost now."""
         names, directories = dict(self._durable_names), set(self._durable_directories)
-        kept_share = random.choice((0.0, 0.5, 1.0))
+        kept_share = random.choice((0.0, 0.5, 1.0))  # Of the changes of names.
         for change in self._pending_names:
             if random.random() < kept_share:
                 change.apply(names, directories)
@@ -230,7 +230,7 @@ class MemoryDisk:
         return len(self._pending_names) + sum(len(inode.pending) for inode in self._inodes())
 
     def every_crash(self) -> Iterator[MemoryDisk]:
-        """Yield the disk after a loss of power, for each subset of the changes that may survive.
+        """Yield the disk after a loss of power, once for each subset of changes that may survive.
 
         Each change that is not durable survives whole or is lost: there are 2^`unflushed` subsets.
         """
@@ -247,11 +247,11 @@ class MemoryDisk:
             for change, survives in zip(self._pending_names, kept_names, strict=True):
                 if survives:
                     change.apply(names, directories)
-            remaining = {id(inode): bytes(contents[id(inode)]) for inode in inodes}
-            yield _after_crash(names, directories, partial(_content_in, remaining))
+            surviving = {id(inode): bytes(contents[id(inode)]) for inode in inodes}
+            yield _after_crash(names, directories, partial(_content_in, surviving))
 
     def change(self, inode: _Inode, change: _Change) -> None:
-        """Make a change of a file that is not durable yet."""
+        """Make a change of a file, which is not durable before `flush`."""
         change.apply(inode.current)
         inode.pending.append(change)
         self._observe()
@@ -276,7 +276,7 @@ class MemoryDisk:
         return list({id(inode): inode for inode in inodes}.values())
 
     def _record_name_change(self, change: _NameChange) -> None:
-        """Record a change of names that is not durable yet."""
+        """Record a change of names, which is not durable before `flush_directory`."""
         self._pending_names.append(change)
         self._observe()
 
@@ -320,13 +320,13 @@ class MemoryFile:
         """See `DiskFile`. If the space does not suffice, write the part of ``data`` that fits."""
         assert not self._closed
         growth = offset + len(data) - len(self._inode.current)
-        missing = 0
+        missing_bytes = 0
         if self._disk.space < UNLIMITED:  # For speed: `free_bytes` adds the sizes of all files.
-            missing = max(0, growth) - max(0, self._disk.free_bytes())
-        if missing > 0:
-            fits = data[: max(0, len(data) - missing)]
-            if fits:
-                self._disk.change(self._inode, _Write(offset, fits))
+            missing_bytes = max(0, growth) - max(0, self._disk.free_bytes())
+        if missing_bytes > 0:
+            fitting = data[: max(0, len(data) - missing_bytes)]
+            if fitting:
+                self._disk.change(self._inode, _Write(offset, fitting))
             raise NoSpace("no space left: as configured by the test")
         if data:
             self._disk.change(self._inode, _Write(offset, bytes(data)))
@@ -375,13 +375,13 @@ def _directory_of(path: str) -> str:
 def _after_crash(
     names: dict[str, _Inode], directories: set[str], content: Callable[[_Inode], bytes]
 ) -> MemoryDisk:
-    """Return a disk with the ``content`` of each file whose directory is left, all durable."""
+    """Return a disk with the ``content`` of each file whose directory survives, all durable."""
     disk = MemoryDisk()
     disk.directories, disk._durable_directories = directories, set(directories)
     for path, inode in names.items():
         if _directory_of(path) in directories:
-            remaining = content(inode)
-            disk._names[path] = _Inode(bytearray(remaining), bytearray(remaining))
+            surviving = content(inode)
+            disk._names[path] = _Inode(bytearray(surviving), bytearray(surviving))
     disk._durable_names = dict(disk._names)
     return disk
 

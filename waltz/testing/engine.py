@@ -2,8 +2,8 @@
 
 The engine handles all requests that arrive in one iteration of the event loop in one step, as the
 thread of a busy storage does. A disk in memory does not block, so no step needs a thread. The
-appends of a step are a *round*, which is written and flushed in one pass; its *parts* are the
-appends of one partition each.
+appends of a step are a *round*, which is written and flushed in one pass. Each *part* of a round
+has the appends of one partition. Other work of a step, such as a read, is a *task*.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ImmediateExecutor(Executor):
 class EventLoopEngine:
     """Runs an engine on the running event loop.
 
-    It has the arguments and methods of `waltz_storage.shell.engine_thread.EngineThread`, in whose
-    place it is used. An error of the engine is passed to ``fail``. Afterwards, and after `abandon`,
-    the engine neither writes nor answers.
+    It is used in place of `waltz_storage.shell.engine_thread.EngineThread`, and has the same
+    arguments and methods. An error of the engine is passed to ``fail``. Afterwards, and after
+    `abandon`, the engine neither writes nor answers.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class EventLoopEngine:
         return self._round_writer.flushes
 
     def start(self) -> None:
-        """Do nothing: the first arrival starts the engine."""
+        """Do nothing: the first call of `submit` schedules the first step."""
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue arrivals for the next iteration of the event loop."""
+        """Queue jobs that have arrived for the next iteration of the event loop."""
         self._inputs += arrivals
         if not self._scheduled:
             self._scheduled = True
@@ -84,7 +84,7 @@ class EventLoopEngine:
         return await work
 
     async def stop(self) -> None:
-        """Process all queued arrivals and close the directory cleanly.
+        """Process all queued jobs and close the storage directory cleanly.
 
         After `abandon` or a failure, do nothing.
         """
@@ -108,7 +108,7 @@ class EventLoopEngine:
             self._fail(error)
 
     def _step(self, inputs: Sequence[EngineInput]) -> None:
-        """Do a step of the engine, its tasks, and the round of appends that it has formed."""
+        """Do a step of the engine, and then its tasks and its round of appends."""
         ready = self.engine.step(inputs)
         self._mailbox.post(ready.answers)
         for task in ready.tasks:
@@ -117,10 +117,10 @@ class EventLoopEngine:
             self._round_writer.commit(ready.parts, self._settle)
 
     def _settle(self, part: RoundPart) -> None:
-        """Let the engine answer the appends of a part of a round, which was flushed."""
+        """Let the engine answer the appends in ``part`` of a round, after it was flushed."""
         self._finish(self.engine.settle(part, self._clock()))
 
     def _finish(self, done: Done) -> None:
-        """Send the answers; queue for the engine which partition has no work under way any more."""
+        """Send the answers, and let the next step begin another job of the same partition."""
         self._mailbox.post(done.answers)
         self._inputs.append(done.freed)

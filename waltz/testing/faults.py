@@ -1,7 +1,8 @@
 """The faults of appends: their rates, and seeded draws. Touches nothing.
 
-Every client has its own random sequence for each partition. So the fault of its tenth append does
-not depend on what other clients and threads do.
+Every client has its own random sequence for each partition. So the fault of a client's tenth append
+to a partition does not depend on what other clients and threads do. `append_faults` causes the
+faults.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ class Faults:
 
     Attributes:
         delay_seconds: The shortest and the longest delay of a message between client and server.
-        lost: The append has no effect, as if the server dropped it: a server drops appends of an
-            older generation. The client notices and sends the append again; meanwhile later appends
-            may overtake it. If a batch is lost, each of its appends has the outcome `waltz.Absent`.
+        lost: The append has no effect, as if the server dropped it. (A server drops appends of an
+            older generation.) The client notices this and sends the append again; meanwhile later
+            appends may overtake it. If a batch is lost, each of its appends has the outcome
+            `waltz.Absent`.
         uncertain: The append raises AppendUncertain; half of these appends are in the log.
         conflict: An append with write or read locks is refused although the locks are free. A
-            server does that when the hashes of two locks collide.
+            server does this if the hashes of two locks are the same.
     """
 
     delay_seconds: tuple[float, float] = (0.0, 0.0)

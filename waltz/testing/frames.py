@@ -1,8 +1,9 @@
 """Faults of single frames between two hosts of a network in memory. Touches thread locks.
 
-A `FrameRule` decides about each frame that one host sends to another. So a test can cause on
-demand what real nodes do only rarely: leave a request without its answer, answer late, send another
-message, or lose the connection at an exact place of a conversation.
+A *frame* is one message with its head on a connection. A `FrameRule` decides about each frame that
+one host sends to another. So a test can cause on demand what real nodes do only rarely: leave a
+request without its answer, answer late, send another message, or lose the connection at an exact
+place of a conversation.
 
 No rule sees a frame that is written in parts, as `waltz.net.FrameConnection` writes long frames
 when it has more than 1 MiB to write.
@@ -73,20 +74,22 @@ class Frame:
 def split_frames(data: bytes) -> Iterator[Frame]:
     """Yield the frames of a chunk. An incomplete frame at its end is yielded with an empty body.
 
-    A chunk may be a later part of a long frame. Its bytes have no head then, and may state a
-    negative length: the rest of such a chunk is yielded with an empty body, too.
+    A chunk may be a later part of a long frame. Then it begins without a head, and its bytes, read
+    as a head, may state a negative length. Such a chunk is yielded with an empty body, too.
     """
     position = 0
     while position < len(data):
         head = frame_head(data, position)
-        # The third and fourth values are the start and the end of the body.
-        if head is None or head[3] < head[2]:
-            yield Frame(data[position:], 0, 0, b"")
-            return
-        magic, version, start, end = head
-        body = data[start:end] if magic in _CODECS else b""
-        yield Frame(data[position:end], magic, version, body)
-        position = end
+        if head is None:
+            break
+        magic, version, body_start, body_end = head
+        if body_end < body_start:
+            break
+        body = data[body_start:body_end] if magic in _CODECS else b""
+        yield Frame(data[position:body_end], magic, version, body)
+        position = body_end
+    if position < len(data):
+        yield Frame(data[position:], 0, 0, b"")
 
 
 class FrameRules:
@@ -99,15 +102,15 @@ class FrameRules:
 
     def release(self, count: int | None) -> int:
         """Let the oldest ``count`` held frames arrive (None: all); return how many arrive."""
-        released = 0
-        while count is None or released < count:
+        num_released = 0
+        while count is None or num_released < count:
             with self._lock:
                 if not self._held:
                     break
                 deliver = self._held.popleft()
-            deliver()
-            released += 1
-        return released
+            deliver()  # Not under this lock, because a delivery takes the lock of the network.
+            num_released += 1
+        return num_released
 
     def apply(
         self, hosts: tuple[str, str], data: bytes, deliver: Callable[[bytes], None]

@@ -1,7 +1,7 @@
 """Interceptors: they see and change the chunks of a connection in memory. Touches nothing.
 
-A chunk is the bytes of one call of the transport's ``write``. The dialing side is the client of a
-connection, the listening side its server.
+A chunk is the bytes of one call of the transport's ``write``. The *dialer* is the end of a
+connection that has opened it, the *listener* is the other end. `append_faults` has an interceptor.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Protocol
 class Interceptor(Protocol):
     """Changes the chunks of one connection to a listener.
 
-    Each chunk has whole frames, except the last chunk of a connection that is cut, and chunks that
-    are torn (`MemoryNetwork.torn`). The methods are called on the event loop of the dialing side.
+    A chunk has whole frames, with two exceptions: the last chunk of a connection that is cut, and
+    chunks that are torn (`MemoryNetwork.torn`). The methods are called on the dialer's event loop.
     """
 
     def to_listener(self, data: bytes) -> bytes:
-        """Return what is sent in place of ``data``, which the dialing side has written."""
+        """Return what is sent in place of ``data``, which the dialer has written."""
 
     def to_dialer(self, data: bytes) -> bytes:
-        """Return what the dialing side gets in place of ``data``."""
+        """Return what the dialer gets in place of ``data``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class DialedConnection:
     """The dialing host."""
 
     inject: Callable[[bytes], None]
-    """Lets bytes arrive at the dialing side, as if the listening side had written them."""
+    """Lets bytes arrive at the dialer, as if the listener had written them."""
 
     is_closed: Callable[[], bool]
-    """Returns whether the dialing side has closed or lost the connection."""
+    """Returns whether the dialer has closed or lost the connection."""
 
 
 NewInterceptor = Callable[[DialedConnection], Interceptor]

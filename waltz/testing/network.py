@@ -3,7 +3,7 @@
 Touches event loops and threads.
 
 `MemoryNetwork.host` returns the network as one host sees it, which implements `waltz.net.Network`.
-The connections are real `FrameConnection`s over `MemoryTransport`s, without TLS.
+A connection has a real `FrameConnection` at each end, over a `MemoryTransport` and without TLS.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _ALL_BYTES = 1 << 62
 class MemoryNetwork:
     """The hosts of one cluster and of its clients.
 
-    ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts.
+    ``delay_seconds`` are the shortest and the longest delay of a chunk, the bytes of one write.
     ``host_delay_seconds`` has the bounds of an additional delay on all connections of one host.
     Delays between these bounds are drawn at random from ``seed``. ``torn`` is the share of the
-    chunks that arrive in two parts, the second part later by ``torn_seconds``: an interceptor then
+    chunks that arrive in two parts, the second part later by ``torn_seconds``: then an interceptor
     gets parts of frames. ``frame_rules`` has the rules that decide about single frames, by sending
     and receiving host (see `waltz.testing.frames`). The methods may be called on any thread.
     """
@@ -66,7 +66,7 @@ class MemoryNetwork:
         self._interceptors: dict[tuple[str, int], NewInterceptor] = {}
         self._connections: dict[_Connection, None] = {}
         self._down: set[str] = set()
-        self._partitioned: set[frozenset[str]] = set()
+        self._separated: set[frozenset[str]] = set()
         self._next_port = _FIRST_FREE_PORT
 
     def host(self, name: str) -> MemoryHost:
@@ -78,7 +78,7 @@ class MemoryNetwork:
         self._interceptors[host, port] = new_interceptor
 
     def take_down(self, host: str) -> None:
-        """Cut all connections of a host and refuse new ones, as its death does."""
+        """Cut all connections of a host and refuse new ones, as if the host had died."""
         with self._lock:
             self._down.add(host)
             for address in list(self._listeners):
@@ -103,29 +103,29 @@ class MemoryNetwork:
         return len(affected)
 
     def connections(self, host: str, other: str | None = None) -> int:
-        """Return how many connections ``host`` has, or has with ``other``."""
+        """Return how many connections ``host`` has, in all or only with ``other``."""
         with self._lock:
             return sum(c.between(host, other) for c in self._connections)
 
     def release_frames(self, count: int | None = None) -> int:
-        """Let the oldest ``count`` held frames arrive (None: all); return how many arrive.
+        """Let the oldest ``count`` frames arrive that rules hold (None: all); return how many do.
 
         A `FrameRule` holds a frame by `FrameFault.HOLD`.
         """
         return self._frames.release(count)
 
     def partition(self, host: str, other: str) -> None:
-        """Deliver nothing between two hosts until `heal`; their connections stay open."""
+        """Separate two hosts: deliver nothing between them until `heal`. Connections stay open."""
         with self._lock:
-            self._partitioned.add(frozenset((host, other)))
+            self._separated.add(frozenset((host, other)))
 
     def heal(self, host: str | None = None, other: str | None = None) -> None:
-        """End all partitions, or only that of two hosts; what was written meanwhile arrives."""
+        """End all separations, or only that of two hosts; what was written meanwhile arrives."""
         with self._lock:
             if host is None or other is None:
-                self._partitioned.clear()
+                self._separated.clear()
             else:
-                self._partitioned.discard(frozenset((host, other)))
+                self._separated.discard(frozenset((host, other)))
             connections = list(self._connections)
         for connection in connections:
             connection.proceed()
@@ -134,7 +134,7 @@ class MemoryNetwork:
 
     def blocked(self, hosts: frozenset[str]) -> bool:
         """Return whether nothing is delivered between ``hosts``."""
-        return hosts in self._partitioned
+        return hosts in self._separated
 
     def draw_delay(self, hosts: frozenset[str]) -> float:
         """Draw the delay in seconds of the next chunk between ``hosts``."""
@@ -189,14 +189,14 @@ class MemoryNetwork:
         return True
 
     def forget(self, connection: _Connection) -> None:
-        """Remove a connection of which one end is lost."""
+        """Remove a connection one end of which is lost."""
         with self._lock:
             self._connections.pop(connection, None)
 
-    def interceptor(self, connection: DialedConnection, address: tuple[str, int]) -> Interceptor:
+    def make_interceptor(self, dialed: DialedConnection, address: tuple[str, int]) -> Interceptor:
         """Make the interceptor of a new connection to ``address``."""
         new_interceptor = self._interceptors.get(address)
-        return Unchanged() if new_interceptor is None else new_interceptor(connection)
+        return Unchanged() if new_interceptor is None else new_interceptor(dialed)
 
     @property
     def lock(self) -> threading.RLock:
@@ -282,7 +282,7 @@ class MemoryListener:
             connection.close("shutting down")
 
     def accept(self, transport: MemoryTransport) -> None:
-        """Accept a connection in a later iteration; callable on any thread."""
+        """Accept a connection in a later iteration of the event loop; callable on any thread."""
         transport.soon(self._enter, transport)
 
     def _enter(self, transport: MemoryTransport) -> None:
@@ -308,7 +308,7 @@ class MemoryListener:
 
 
 class _Connection:
-    """Two ends: ``near`` is that of the dialing host, ``far`` that of the listening host."""
+    """A connection: ``near`` is the end at the dialing host, ``far`` that at the listening host."""
 
     def __init__(
         self,
@@ -325,17 +325,17 @@ class _Connection:
         self._hosts = frozenset((dialer, listening_host))
         dialed = DialedConnection(
             dialer,
+            # ``near`` is made below; the interceptor calls these functions only after that.
             inject=lambda data: self.near.inject(data),
             is_closed=lambda: self.near.is_closing(),
         )
-        interceptor = network.interceptor(dialed, address)
+        interceptor = network.make_interceptor(dialed, address)
 
-        # The interceptor works on the event loop of the dialing side: it changes what the dialing
-        # side writes, and what arrives there.
+        # The interceptor works at the dialing end, on what is written and on what arrives there.
         def written_by_dialer(data: bytes) -> bytes:
             return self._to_far(interceptor.to_listener(data))
 
-        # A transport gets the wire of the direction that arrives at it.
+        # The wire of a transport is the direction that arrives at it: ``near`` gets ``to_near``.
         to_far = _Wire(network, self._hosts, written_by_dialer, _unchanged)
         to_near = _Wire(network, self._hosts, self._to_near, interceptor.to_dialer)
         self.near = MemoryTransport(near_loop, address, to_near, network.lock)
@@ -348,17 +348,17 @@ class _Connection:
         return host in self._hosts and (other is None or other in self._hosts)
 
     def _to_far(self, data: bytes) -> bytes:
-        """Return what is sent to the listening host, after the rule for its frames."""
+        """Apply the rule for frames to the listening host; return what is sent to it."""
         return self._apply_rule(self._to_far_hosts, data, self.far)
 
     def _to_near(self, data: bytes) -> bytes:
-        """Return what is sent to the dialing host, after the rule for its frames."""
+        """Apply the rule for frames to the dialing host; return what is sent to it."""
         return self._apply_rule(self._to_near_hosts, data, self.near)
 
     def _apply_rule(self, hosts: tuple[str, str], data: bytes, receiver: MemoryTransport) -> bytes:
-        """Return what arrives now, by the rule for ``hosts``: the sending and the receiving one."""
-        arriving, lost = self._network.frames.apply(hosts, data, receiver.inject)
-        if not lost:
+        """Return what is sent, by the rule for the sending and the receiving host in ``hosts``."""
+        arriving, is_cut = self._network.frames.apply(hosts, data, receiver.inject)
+        if not is_cut:
             return arriving
         # The rule cuts the connection: the bytes in transit still arrive, and then ``arriving``.
         if arriving:
@@ -379,7 +379,7 @@ class _Connection:
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
-    """A `transport.Wire`: ``written`` changes each sent chunk, ``arrived`` each arriving chunk."""
+    """Implements `transport.Wire`: one direction of a connection between ``hosts``."""
 
     network: MemoryNetwork
     hosts: frozenset[str]

@@ -1,6 +1,7 @@
 """The servers and storages of a cluster in one process: real nodes in an environment in memory.
 
-Touches the event loop, and nothing outside of this process.
+A node is what the process of a server or storage runs. Here each start makes a new node, as the
+start of a process does. Touches the event loop, and nothing outside of this process.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ With the default of a storage, writing zeros to memory would take longer than al
 class SharedEnvironment:
     """What all nodes of one cluster use.
 
-    ``failures`` are the errors that ended a node, and unexpected errors in callbacks. Failures of
-    the disk of a storage are not included: tests inject them, and the cluster tolerates them.
+    ``failures`` are the errors that ended a node, and unexpected errors in callbacks. Failures of a
+    storage's disk are not included: tests cause them, and the cluster tolerates them.
     """
 
     network: MemoryNetwork
@@ -62,9 +63,9 @@ class SharedEnvironment:
     failures: list[BaseException] = field(default_factory=list)
 
     async def open_store(self, timeout_ms: int) -> MemoryStore:
-        """Open a session with the ZooKeeper of the cluster.
+        """Open a session with the cluster's ZooKeeper.
 
-        Each operation fails after ``timeout_ms`` without an answer.
+        An operation fails if it has no answer after ``timeout_ms`` milliseconds.
         """
         store = self.zookeeper.connect(clock=asyncio.get_running_loop().time)
         store.operation_timeout = timeout_ms / 1000
@@ -83,9 +84,10 @@ class InProcessServer:
         versions, or fewer to act as an older server."""
         self._shared = shared
         self._watching: asyncio.Task[None] | None = None
+        """The task of `_watch`, None while no node runs."""
 
     async def start(self) -> None:
-        """Start a new process of this server."""
+        """Start a new process of this server. Raises the errors of `ServerNode.start`."""
         assert self.node is None, f"{self.host} runs already"
         self._shared.network.bring_up(self.host)
         config = ServerConfig(
@@ -103,7 +105,8 @@ class InProcessServer:
         try:
             await self.node.start()
         except BaseException:
-            # Also after a cancellation, nothing of the node may be left: it can be started again.
+            # Nothing of the node may be left, also after a cancellation, so that `start` can be
+            # called again.
             await self.stop()
             raise
         self._watching = asyncio.create_task(self._watch(self.node))
@@ -120,15 +123,16 @@ class InProcessServer:
         assert self.store is not None
         self._shared.network.take_down(self.host)
         self._shared.zookeeper.abandon(self.store, expire=expire)
-        # The other nodes do not notice how this node stops: it reaches neither them nor ZooKeeper.
+        # The node stops in good order, but the other nodes do not notice that: from here on it
+        # reaches neither them nor ZooKeeper.
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop as a signal does."""
+        """Stop the process as SIGTERM does."""
         node, self.node = self.node, None
         if node is None:
             return
-        # A node whose start has not ended is not watched.
+        # If `start` has failed, the node is not watched yet.
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -189,7 +193,7 @@ class InProcessStorage:
             open_disk=lambda directory: self.disk,
             disk_space=lambda directory: (self.disk.free_bytes(), self.disk.space),
             new_engine=self._new_engine,
-            fail=self._failed,
+            fail=self._end_after,
             clock=loop.time,
             now_ms=lambda: int(loop.time() * 1000),
             allocate_bytes=_ALLOCATED_BYTES,
@@ -200,19 +204,19 @@ class InProcessStorage:
         try:
             await node.start(await learn_cluster(config, environment))
         except BaseException:
-            # As in `InProcessServer.start`. The node may hold the lock of its disk, which the disk
-            # of the next process does not have.
+            # Nothing of the node may be left, as in `InProcessServer.start`. The node may still
+            # hold the lock of its disk; the copy of the disk has no locks.
             await node.stop()
             self.disk = self.disk.restarted()
             raise
         self.node = node
 
     def new_node(self, config: StorageConfig, environment: StorageEnvironment) -> StorageNode:
-        """Return the node of a new process. Tests override this method to act as an older one."""
+        """Return the node of a new process. Tests override this to act as an older storage."""
         return StorageNode(config, *self.versions, environment)
 
     async def add_partitions(self, cluster: tuple[uuid.UUID, int]) -> None:
-        """Add an available replica of every partition of a new cluster to this storage.
+        """Create a replica of every partition of a new cluster at this storage, switched on.
 
         ``cluster`` is the key of the cluster and its number of partitions.
         """
@@ -247,7 +251,7 @@ class InProcessStorage:
         self.node = None
 
     async def stop(self) -> None:
-        """Stop as a signal does."""
+        """Stop the process as SIGTERM does."""
         node, self.node = self.node, None
         if node is not None:
             await node.stop()
@@ -267,7 +271,7 @@ class InProcessStorage:
         self._engine = EventLoopEngine(directory, fail, clock)
         return self._engine
 
-    def _failed(self, error: BaseException) -> None:
+    def _end_after(self, error: BaseException) -> None:
         """End the process because of ``error``, such as a failed flush."""
         log.error("%s: process ended by error: %s", self.host, error)
         if not _is_disk_failure(error):
@@ -278,7 +282,8 @@ class InProcessStorage:
 def _is_disk_failure(error: BaseException) -> bool:
     """Whether ``error`` is a failure of a disk, not a bug.
 
-    The write-ahead log converts all its errors to DiskFailed, also a broken invariant.
+    The write-ahead log converts all its errors to DiskFailed, even that of a broken invariant. So
+    the cause of a DiskFailed decides.
     """
     if isinstance(error, DiskFailed):
         return error.__cause__ is None or _is_disk_failure(error.__cause__)

@@ -1,8 +1,9 @@
 """The transport of a connection in memory: what asyncio's socket transport does, without a socket.
 
-Each end belongs to one event loop; the ends of a connection may belong to different event loops. A
-chunk arrives in a later iteration of the receiver's event loop, never in the call that wrote the
-chunk. Touches event loops and threads.
+A connection has two ends, each a `MemoryTransport`. Each end belongs to one event loop, and the two
+may belong to different ones. A *chunk* is the bytes of one call of `write`. It arrives in a later
+iteration of the receiver's event loop, never in the call that wrote it. Touches event loops and
+threads.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 _SOCKET_BYTES = 1 << 18
-"""The size of the buffers of an operating system.
+"""The size of the socket buffers of an operating system, for which the peer's inbox stands.
 
-Only the bytes that exceed this size are in the write buffer.
+Only the bytes in transit that exceed this size count as those of the write buffer.
 """
 
 _HIGH_WATER_BYTES = 64 << 10
-"""The default size of the write buffer at which the protocol is paused, as in asyncio."""
+"""The default size of the write buffer above which the protocol is paused, as in asyncio."""
 
 _LOW_WATER_DIVISOR = 4
 """The protocol is resumed at the high-water size divided by this number, as in asyncio."""
@@ -61,7 +62,10 @@ class Wire(Protocol):
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection. ``wire`` is the direction from the peer to this end."""
+    """One end of a connection. ``wire`` is the direction from the peer to this end.
+
+    The *peer* is the other end: what is written at one end gets into the inbox of the other end.
+    """
 
     def __init__(
         self,
@@ -85,7 +89,7 @@ class MemoryTransport(asyncio.Transport):
         self._inbox_bytes = 0
         """The bytes of the chunks in ``_inbox``."""
         self._last_due = 0.0
-        """The due time of the last chunk. No later chunk is due earlier."""
+        """The due time of the last chunk that was received. No later chunk is due earlier."""
         self._reading = True
         """Whether the protocol takes chunks: false between `pause_reading` and `resume_reading`."""
         self._delivering = False
@@ -110,16 +114,16 @@ class MemoryTransport(asyncio.Transport):
         peer = self.peer
         if self._closing:
             return
-        # The wire of an end is the direction that arrives there, so this chunk is on the peer's.
+        # The wire of an end is the direction that arrives there, so this chunk uses the peer's.
         sent = peer.wire.written(bytes(data))
         if not sent:
             return
         peer._receive(sent)
         with self._lock:
-            pause = not self._paused_writing and self.get_write_buffer_size() > self._high
-            if pause:
+            must_pause = not self._paused_writing and self.get_write_buffer_size() > self._high
+            if must_pause:
                 self._paused_writing = True
-        if pause:
+        if must_pause:
             self._connected().pause_writing()
 
     def pause_reading(self) -> None:
@@ -152,7 +156,7 @@ class MemoryTransport(asyncio.Transport):
         return self._low, self._high
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes the buffers of an operating system would not hold."""
+        """Return how many bytes in transit the socket buffers of a system would not hold."""
         return max(0, self.peer._inbox_bytes - _SOCKET_BYTES)
 
     def can_write_eof(self) -> bool:
@@ -174,8 +178,8 @@ class MemoryTransport(asyncio.Transport):
             self._closing = True
             self._inbox.clear()
             self._inbox_bytes = 0
-        # The bytes on their way to this end were discarded, so the peer's write buffer is empty:
-        # tell the peer, which may be waiting for that. (A real socket would be reset instead.)
+        # The bytes in transit to this end were discarded, so the peer's write buffer is empty. The
+        # peer may be waiting for that. (A real socket would be reset instead.)
         self.peer._note_write_buffer_shrank()
         self.peer._note_peer_ended()
         if self.get_write_buffer_size() == 0:
@@ -250,7 +254,8 @@ class MemoryTransport(asyncio.Transport):
             if self._closing or self._cut:
                 return
             delay = self.wire.delay()
-            # Chunks stay in order. A chunk without a delay gets the due time of the previous chunk.
+            # Chunks stay in order: none is due before the previous one. Without a delay, a chunk is
+            # due together with the previous one.
             due = max(self._last_due, self.loop.time() + delay) if delay else self._last_due
             first_bytes, seconds_later = self.wire.tear(len(data))
             if first_bytes:
@@ -269,7 +274,7 @@ class MemoryTransport(asyncio.Transport):
     def _deliver(self) -> None:
         """Give the protocol the chunks that are due; schedule the next call for the others.
 
-        When all chunks of a peer that has closed its end are delivered, close this end, too.
+        If the peer has closed its end, close this end after the last chunk.
         """
         with self._lock:
             self._delivering = False
@@ -288,7 +293,7 @@ class MemoryTransport(asyncio.Transport):
             self.close()
 
     def _take(self) -> bytes:
-        """Take the chunks that are due, as one."""
+        """Take the chunks that are due out of the inbox; return them as one chunk."""
         now, parts = self.loop.time(), []
         while self._inbox and self._inbox[0][0] <= now:
             parts.append(self._inbox.popleft()[1])
@@ -308,9 +313,10 @@ class MemoryTransport(asyncio.Transport):
                 if isinstance(protocol, asyncio.Protocol):
                     protocol.data_received(bytes(rest))
                     return
-                place = memoryview(protocol.get_buffer(len(rest)))
-                count = min(len(place), len(rest))
-                place[:count] = rest[:count]
+                # A BufferedProtocol, whose buffer may be smaller than the rest.
+                buffer = memoryview(protocol.get_buffer(len(rest)))
+                count = min(len(buffer), len(rest))
+                buffer[:count] = rest[:count]
                 protocol.buffer_updated(count)
                 rest = rest[count:]
         except Exception as error:
@@ -333,13 +339,13 @@ class MemoryTransport(asyncio.Transport):
         """
         with self._lock:
             size = self.get_write_buffer_size()
-            resume = self._paused_writing and size <= self._low
-            if resume:
+            must_resume = self._paused_writing and size <= self._low
+            if must_resume:
                 self._paused_writing = False
             is_close_complete = self._closing and not self._lost and size == 0
         if is_close_complete:
             self.soon(self._lose, None)
-        elif resume:
+        elif must_resume:
             self.soon(self._resume_writing)
 
     def _resume_writing(self) -> None:
@@ -364,7 +370,7 @@ class MemoryTransport(asyncio.Transport):
         return self._protocol
 
     def soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call on the event loop of this end, in a later iteration; callable on any thread."""
+        """Call ``call`` in a later iteration of this end's event loop; callable on any thread."""
         if self.loop is _running_loop():
             self.loop.call_soon(call, *arguments)
         else:

@@ -1,4 +1,7 @@
-"""The nodes of a ZooKeeper in memory, without sessions and connections. Touches nothing."""
+"""The nodes of a ZooKeeper in memory, without sessions and connections. Touches nothing.
+
+`waltz.testing.zookeeper` adds the sessions, and calls the watches of the nodes that change.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from waltz.metadata.store import (
 )
 
 OnTreeChange = Callable[[str, tuple[str, ...]], None]
-"""Called with the path of a changed node, and the paths of the nodes whose child watches fire."""
+"""Called after a change, with the path of the node, and the nodes whose child watches fire."""
 
 
 @dataclass(slots=True)
@@ -67,7 +70,7 @@ class ZnodeTree:
         self._on_change = on_change
 
     def create(self, path: str, data: bytes | None, owner: int | None, sequence: bool) -> str:
-        """Create a node; see `MetadataStore.create`."""
+        """Create a node of the session ``owner``, if any; see `MetadataStore.create`."""
         parent_path = path.rpartition("/")[0] or "/"
         parent = self.nodes.get(parent_path)
         if parent is None:

@@ -1,6 +1,6 @@
 """A ZooKeeper in memory: the metadata store of clusters in one process.
 
-One `MemoryZooKeeper` is the ensemble; each `connect` returns a client with its own session, which
+One `MemoryZooKeeper` is the ensemble. Each `connect` returns a client with its own session, which
 belongs to one event loop. The same calls give the same results. Tests cause the faults: suspended
 or expired sessions, lost answers, late watches, outdated reads. Touches event loops and threads.
 """
@@ -62,7 +62,7 @@ class MemoryZooKeeper:
         return client
 
     def dump(self) -> dict[str, Node]:
-        """Return every node except "/", by path, sorted by path."""
+        """Return every node except "/" by its path, in the order of the paths."""
         with self._lock:
             return {p: n.view() for p, n in sorted(self._tree.nodes.items()) if p != "/"}
 
@@ -75,7 +75,7 @@ class MemoryZooKeeper:
     def suspend(self, client: MemoryStore) -> None:
         """Suspend the client: its operations raise StoreConnectionLost, its session stays valid.
 
-        All its watches are called and removed, because changes could be missed from now on.
+        All its watches are called and removed: from now on the client could miss changes.
         """
         with self._lock:
             client._call_and_remove_all_watches()
@@ -115,9 +115,9 @@ class MemoryZooKeeper:
                 self.end_session(session_id)
 
     def lag(self, client: MemoryStore) -> None:
-        """Serve the client's reads from a follower that stays behind until `catch_up`.
+        """Serve the client's reads from a server of the ensemble that lags until `catch_up`.
 
-        As in ZooKeeper, a write of the client brings its follower up to date.
+        As in ZooKeeper, a write of the client brings this server, its follower, up to date.
         """
         with self._lock:
             client._follower = LaggingFollower(self._tree.copied_nodes())
@@ -171,10 +171,10 @@ class MemoryStore:
         self._zookeeper = zookeeper
         self._pause = pause
         self._health = SessionHealth(clock)
-        # Callables by path, each kept once, in the order of their registration.
+        # The watches by path. Each is kept once, and called in the order of registration.
         self._data_watches: dict[str, dict[OnChange, None]] = {}
         self._child_watches: dict[str, dict[OnChange, None]] = {}
-        self._expired = False
+        self._expired = False  # Whether the session has ended, though the client may not know it.
         self._answers_to_lose = 0
         self._writes_to_lose: deque[bool] = deque()
         """The next writes that get no answer; True for a write that is executed."""
@@ -305,14 +305,14 @@ class MemoryStore:
             self._soon(partial(_settle, future))
 
     def _begin_write(self, path: str) -> None:
-        """Bring the client's follower up to date; act on `lose_next_write`."""
+        """Bring the client's follower up to date; raise an error instead of a write to lose."""
         self._zookeeper.catch_up(self)
         if self._writes_to_lose and not self._writes_to_lose[0]:
             self._writes_to_lose.popleft()
             self._lose_connection(path)
 
     def _finish(self, path: str, *, is_write: bool = False) -> None:
-        """End an operation that was executed; act on `lose_next_answer` and `lose_next_write`."""
+        """Lose the answer to an executed operation, by `lose_next_answer` or `lose_next_write`."""
         if is_write and self._writes_to_lose:
             # The first entry is True: for False, `_begin_write` has raised an error.
             self._writes_to_lose.popleft()
@@ -346,7 +346,7 @@ class MemoryStore:
             self._soon(lambda: self._health.enter(state, session_id))
 
     def _notify(self, changed: str, child_lists: tuple[str, ...]) -> None:
-        """Remove and call the watches of a change. A client that lags gets the change later."""
+        """Call and remove the watches of a change; if the client lags, `catch_up` does this."""
         if self._follower is not None:
             self._follower.missed.append((changed, child_lists))
             return

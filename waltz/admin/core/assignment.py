@@ -82,7 +82,10 @@ class Assignment(Order):
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment(Order):
-    """Assign all partitions round-robin to the storages of ``group``, which must have none yet."""
+    """Assign all partitions round-robin to the storages of ``group``.
+
+    These storages must not have partitions yet.
+    """
 
     group: int
 
@@ -100,12 +103,12 @@ class GroupAssignment(Order):
         return None
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step; all storages must answer before anything is changed."""
+        """Return the next step; nothing changes before all storages of the group answer."""
         members = observation.maps.group_members(self.group)
         # The same distribution as that of `auto_assign`.
         wanted = {
-            member: tuple(range(first, observation.num_partitions, len(members)))
-            for first, member in enumerate(members)
+            member: tuple(range(first_partition, observation.num_partitions, len(members)))
+            for first_partition, member in enumerate(members)
         }
         for member in members:
             if problem := observation.storage_problem(member):
@@ -125,16 +128,16 @@ def _assignment_change(
 ) -> ChangeAssignment | None:
     """Return the change after which each storage has at least its ``wanted`` partitions.
 
-    Return None if each storage has them already.
+    Return None if each storage has its wanted partitions already.
     """
-    gains: dict[int, set[str]] = {}
+    wanted_storages: dict[int, set[str]] = {}
     for storage, partitions in wanted.items():
         for partition in partitions:
-            gains.setdefault(partition, set()).add(storage)
+            wanted_storages.setdefault(partition, set()).add(storage)
     changes = []
-    for partition in sorted(gains):
+    for partition in sorted(wanted_storages):
         before = frozenset(maps.assignments.storages_of(partition))
-        after = before | gains[partition]
+        after = before | wanted_storages[partition]
         if after != before:
             changes.append(ReplicaChange(partition, before, after))
     return ChangeAssignment(tuple(changes)) if changes else None

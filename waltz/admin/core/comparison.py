@@ -1,9 +1,10 @@
 """Compare replicas by checksums of ranges, and find where they first differ. Pure.
 
-`Comparison.next_range` is the range to query from all storages; `add_sums` takes their answers.
-The log is compared in slices of `SLICE_IDS` transactions. A slice that differs is halved until the
-first transaction that differs is found. A replica that ends early, or cannot be read, leaves the
-comparison and is listed in the result; it does not count as a difference.
+A `Comparison` alternates with its caller: `next_range` is the range whose checksum the caller
+requests from all storages, and `add_sums` takes the answers. The log is compared in slices of
+`SLICE_IDS` transactions. A slice that differs is halved until the first transaction that differs is
+found. A replica that ends early, or cannot be read, leaves the comparison and is listed in the
+result; it does not count as a difference.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class ComparisonResult:
     less than ``last_id`` if the comparison has ended early. ``ends`` maps the storage of each
     replica that cannot be compared up to ``last_id`` to the last id that can be compared: the
     replica's last id, or its low-water mark if it is not healthy. ``problems`` maps the storage of
-    each replica that could not be read to the reason. On the other storages, all compared
-    transactions before ``difference`` are the same.
+    each replica that could not be read to the reason. On the storages in neither of the two, all
+    compared transactions before ``difference`` are the same.
     """
 
     last_id: int
@@ -134,8 +135,10 @@ class Comparison:
     @property
     def next_range(self) -> tuple[int, int] | None:
         """The first and last id to query from all `storages`, None at the end."""
-        finished = self._difference is not None or self._range_end < self._next_id
-        return None if finished or len(self._limits) < 2 else (self._next_id, self._range_end)
+        is_finished = self._difference is not None or self._range_end < self._next_id
+        if is_finished or len(self._limits) < 2:
+            return None
+        return self._next_id, self._range_end
 
     @property
     def result(self) -> ComparisonResult:
@@ -148,9 +151,10 @@ class Comparison:
     def may_pause(self) -> bool:
         """Whether a later comparison can continue from `result`.
 
-        False before the first range is compared, while answers are too short, and while a
-        difference is being narrowed down: `result` says nothing of any of these, so each later
-        comparison could end at the same point.
+        A later comparison begins after ``compared_until`` and knows nothing else of this one. So
+        this is False before the first range is compared, after an answer that was too short, and
+        while a difference is narrowed down: a later comparison would have to repeat that work. If
+        each one paused there, none would get past this point.
         """
         return self._may_pause
 
@@ -171,7 +175,8 @@ class Comparison:
                     sums[storage] = answer
         shortest = min((each.last_id for each in sums.values()), default=self._range_end)
         if len(sums) < len(answers) or any(each.last_id != shortest for each in sums.values()):
-            # Query again: only the storages that are left, and only as far as all of them reach.
+            # Some storage sent no sum, or a shorter one. Query the storages that are left again, as
+            # far as all of them reach.
             self._set_range(shortest)
         elif len(set(sums.values())) == 1:
             self._continue_after(shortest)
@@ -217,8 +222,8 @@ class Comparison:
 
         Before that, remove the replicas that end before the range.
         """
-        # When everything is compared, `_next_id` is above the limit of every replica. Those that
-        # reach `_last_id` are complete, and stay.
+        # When everything is compared, `_next_id` is above the limit of every replica. But a replica
+        # that reaches `_last_id` was compared completely, so it stays.
         for storage, limit in list(self._limits.items()):
             if limit < min(self._next_id, self._last_id):
                 self._ends[storage] = limit

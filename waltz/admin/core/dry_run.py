@@ -1,8 +1,8 @@
 """Forecast the steps of an order without performing them. Pure.
 
 Each step is applied to the observation instead of the cluster. The forecast does not include what
-servers do by themselves, such as beginning a session without a removed replica. Where an order
-waits for such an event, the forecast ends with that `Wait`.
+servers do by themselves: for example, they begin a store session without a removed replica. Where
+an order waits for something that servers do, the forecast ends with this `Wait`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from waltz.metadata.core.storage_maps import (
 )
 
 _MOST_STEPS = 100
-"""A forecast ends after this many steps, in case a plan never ends."""
+"""A forecast ends after this many steps: a defective plan might never end."""
 
 
 @dataclass(frozen=True, slots=True)

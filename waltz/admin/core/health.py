@@ -44,12 +44,12 @@ _REMEDIES = {
 }
 """For each check: what to do if it fails, and the next command, which is shown after a colon."""
 _IMPLIED_BY_NO_QUORUM = {Check.SERVER_HEALTHY, Check.REPLICAS_RECOVERED}
-"""Checks that a missing quorum makes fail; only the missing quorum gets a statement then."""
+"""Checks that fail because of a missing quorum; then only the missing quorum gets a statement."""
 _IMPLIED_BY_NO_SERVER = (
     re.compile(r"server \d+ is not running"),
     re.compile(r"it is assigned to no server"),
 )
-"""Problems that other checks have whenever ONE_SERVER fails; they get no statement then."""
+"""Problems that other checks find whenever ONE_SERVER fails; then they get no statement."""
 _GENERAL = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -62,14 +62,14 @@ _GENERAL = tuple(
         (r"reports that it is in (no session|session \d+), not in \d+", "is in another session"),
     )
 )
-"""What replaces the parts of problems that have numbers, for a statement on several partitions."""
+"""For a statement on several partitions: parts of a problem with numbers, and their substitutes."""
 _PERIOD_OF = {
     Check.ONE_SERVER: problem_times.of_missing_server,
     Check.QUORUM: problem_times.of_closed_session,
     Check.SERVER_HEALTHY: problem_times.of_closed_session,
     Check.REPLICAS_RECOVERED: problem_times.of_missing_replica,
 }
-"""How to find the `Period` of a check's problems, if the metadata of the partition show it."""
+"""The functions that return the `Period` of a check's problems, where metadata can show it."""
 _CRITICAL = {Check.ONE_SERVER, Check.QUORUM, Check.SERVER_HEALTHY}
 """Checks whose problems make appends wait."""
 
@@ -110,10 +110,10 @@ class HealthState(StrEnum):
 class Statement:
     """One thing that is wrong, what to do about it, and the next command (None: there is none).
 
-    It is shown as ``text``, then ``remedy``, and after a colon ``command``. ``period`` is what is
-    known of the time at which the problem began. ``process`` is the address of the process that
-    does not answer, if there is one. ``missing`` is the kind of process to add, None if that is no
-    remedy.
+    A statement is shown as ``text``, then ``remedy``, and after a colon ``command``. ``period`` is
+    what is known of the time at which the problem began. ``process`` is the address of the process
+    that does not answer, None if the problem is another one. ``missing`` is the kind of process to
+    add, None if that is no remedy.
     """
 
     severity: Severity
@@ -155,7 +155,7 @@ def judge(
     *,
     min_disk_free: float = MIN_DISK_FREE,
 ) -> Health:
-    """Return the health of the sampled cluster.
+    """Return the health of the cluster of which ``now`` is the newest sample.
 
     ``min_disk_free`` is the percentage of a disk that must be free.
     """
@@ -166,9 +166,9 @@ def judge(
         *_differences(now),
         *_full_disks(now, min_disk_free),
     )
-    ordered = sorted(statements, key=lambda each: each.severity is not Severity.CRITICAL)
-    state, headline = _headline(partitions, len(ordered))
-    return Health(state, headline, tuple(ordered))
+    critical_first = sorted(statements, key=lambda each: each.severity is not Severity.CRITICAL)
+    state, headline = _headline(partitions, len(statements))
+    return Health(state, headline, tuple(critical_first))
 
 
 def _headline(partitions: Sequence[PartitionStatus], num_problems: int) -> tuple[HealthState, str]:
@@ -207,11 +207,11 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
                 "waltz access list",
             )
         elif report.problem is not None:
-            # If the connection is refused, no process runs, and the partitions accept no appends
-            # until another server has them.
-            is_owner = bool(now.membership.assignment.servers.get(server))
+            # If the connection is refused, no process runs. Then the server's partitions accept no
+            # appends until another server has them.
+            appends_wait = report.refused and bool(now.membership.assignment.servers.get(server))
             yield Statement(
-                Severity.CRITICAL if report.refused and is_owner else Severity.WARNING,
+                Severity.CRITICAL if appends_wait else Severity.WARNING,
                 f"Server {server} does not answer: {report.problem}.",
                 "Read its log, and restart it. Other servers take over its partitions when "
                 "ZooKeeper ends its session",
@@ -234,15 +234,16 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
 def _failed_checks(
     now: Sample, partitions: Sequence[PartitionStatus], findings: Iterable[Finding]
 ) -> Iterator[Statement]:
-    """Yield one statement for each check and problem, with all partitions that have it."""
-    # For each check and general text: the problems with this text, each with its partitions.
-    grouped: dict[tuple[Check, str], dict[str, list[int]]] = {}
+    """Yield one statement for each check and kind of problem, with all partitions that have it."""
+    # Problems are of one kind if their texts differ only in numbers that `_GENERAL` replaces. For
+    # each kind: the texts of its problems, each with the partitions that have the problem.
+    kinds: dict[tuple[Check, str], dict[str, list[int]]] = {}
     for finding, problem in _unexplained_problems(now, partitions, findings):
-        alike = grouped.setdefault((finding.check, _general(problem)), {})
-        alike.setdefault(problem, []).append(finding.partition)
-    for (check, general), alike in grouped.items():
-        problem = next(iter(alike)) if len(alike) == 1 else general
-        affected = sorted({partition for each in alike.values() for partition in each})
+        partitions_of = kinds.setdefault((finding.check, _general_text(problem)), {})
+        partitions_of.setdefault(problem, []).append(finding.partition)
+    for (check, general_text), partitions_of in kinds.items():
+        problem = next(iter(partitions_of)) if len(partitions_of) == 1 else general_text
+        affected = sorted({each for named in partitions_of.values() for each in named})
         severity = Severity.CRITICAL if check in _CRITICAL else Severity.WARNING
         period_of = _PERIOD_OF.get(check, problem_times.of_undated_problem)
         yield Statement(
@@ -258,7 +259,7 @@ def _unexplained_problems(
     now: Sample, partitions: Sequence[PartitionStatus], findings: Iterable[Finding]
 ) -> Iterator[tuple[Finding, str]]:
     """Yield each problem of a failed check that does not follow from another statement."""
-    silent = _names_of_silent(now)
+    silent = _silent_addresses(now)
     unusable = {
         each.partition: {r.storage for r in each.replicas if r.unusable} for each in partitions
     }
@@ -272,14 +273,14 @@ def _unexplained_problems(
         if finding.check is Check.SERVER_HEALTHY and _server_is_silent(now, finding.partition):
             continue
         for problem in finding.problems:
-            # A problem that names a silent process may be no more than a result of its silence. The
-            # text of a problem has the addresses of the processes that it is about. Apart from
-            # those skipped above, problems of the checks in `_CRITICAL` are kept: appends wait.
+            # The text of a problem has the addresses of the processes that it is about. If one of
+            # these processes is silent, the problem may follow from that. It is kept nevertheless
+            # if its check is in `_CRITICAL`, because then appends wait.
             words = {word.strip(",:;") for word in problem.split()}
             if finding.check not in _CRITICAL and silent & words:
                 continue
-            # No server fills a replica that is refused or switched off, so the remedy of the check,
-            # to wait for that, would be wrong. `_damage` has a statement on the replica.
+            # The remedy of this check is to wait until a server has filled the replica. No server
+            # fills one that is refused or switched off; `_damage` has a statement on this replica.
             if finding.check is Check.REPLICAS_RECOVERED and words & unusable[finding.partition]:
                 continue
             if (
@@ -291,14 +292,14 @@ def _unexplained_problems(
             yield finding, problem
 
 
-def _general(problem: str) -> str:
+def _general_text(problem: str) -> str:
     """Return a problem without the numbers that differ between partitions (see `_GENERAL`)."""
     for pattern, words in _GENERAL:
         problem = pattern.sub(words, problem)
     return problem
 
 
-def _names_of_silent(now: Sample) -> set[str]:
+def _silent_addresses(now: Sample) -> set[str]:
     """Return the addresses of the processes that do not answer."""
     members = now.membership.servers()
     storages = {name for name, report in now.storages.items() if report.problem is not None}
@@ -311,7 +312,7 @@ def _names_of_silent(now: Sample) -> set[str]:
 
 
 def _server_is_silent(now: Sample, partition: int) -> bool:
-    """Return whether the partition's server does not answer, or there is no server."""
+    """Return whether the partition has no server, or its server does not answer."""
     server, _ = now.owner(partition)
     report = None if server is None else now.servers.get(server)
     return report is None or report.problem is not None
@@ -355,12 +356,12 @@ def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Stat
 
 def _differences(now: Sample) -> Iterator[Statement]:
     """Yield a statement for each partition of which a storage has found different replicas."""
-    found: dict[int, str] = {}
+    differences: dict[int, str] = {}
     for _, report in sorted(now.storages.items()):
         if report.figures is not None:
-            # Several storages may have found the same difference.
-            found = {**report.figures.differing, **found}
-    for partition, text in sorted(found.items()):
+            # Several storages may have found the same difference: the first text is kept.
+            differences = {**report.figures.differing, **differences}
+    for partition, text in sorted(differences.items()):
         yield Statement(
             Severity.CRITICAL,
             f"{text[:1].upper()}{text[1:]}.",
@@ -387,12 +388,13 @@ def _full_disks(now: Sample, min_disk_free: float) -> Iterator[Statement]:
 
 
 def format_ranges(ranges: Iterable[tuple[int, int]], most: int = 5) -> str:
-    """Return ranges of ids as text, the first ``most`` of them."""
+    """Return the first ``most`` ranges of ids as text, and an ellipsis if there are more."""
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
     return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
 
 
 def _named(partitions: Sequence[int]) -> str:
+    """Return the subject of a sentence about partitions."""
     if len(partitions) == 1:
         return f"Partition {partitions[0]}"
     return f"Each of partitions {format_partitions(partitions).replace(',', ', ')}"

@@ -1,14 +1,14 @@
 """Order: move a replica from one storage to another one of the same group. Pure.
 
-The replica at the destination is created, filled and switched on; then ZooKeeper assigns the
-partition to the destination, too. When the new replica takes part in the store session, the
-source's assignment is removed. When a session has begun without the source, the source drops its
-replica.
+1. The replica at the destination is created, filled and switched on.
+2. ZooKeeper assigns the partition to the destination, too.
+3. When the new replica takes part in the store session, ZooKeeper's assignment to the source is
+   removed.
+4. When a session without the source has begun, the source drops its replica.
 
-A partition with *n* replicas has *n* + 1 after the first assignment change, and *n* after the
-second. In each change, the *n* replicas that stay must be a quorum of *n* + 1. For example, three
-replicas are a quorum of four. One replica is no quorum of two, so the only replica of a partition
-cannot be moved.
+A partition with *n* replicas has *n* + 1 after step 2, and *n* after step 3. In each of these two
+changes, the *n* replicas that stay must be a quorum of *n* + 1. For example, three replicas are a
+quorum of four. One replica is no quorum of two, so the only replica of a partition cannot be moved.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Move(Order):
 
 
 def _next_step(observation: ReplicaObservation, order: Move) -> Next:
-    """Return the next step; which of the storages are assigned shows how far the move is."""
+    """Return the next step. The storages that are assigned show how far the move has got."""
     view = observation.partitions.get(order.partition)
     if view is None:
         return Refuse(f"partition {order.partition} does not exist")
@@ -70,11 +70,13 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
         return Refuse(f"partition {order.partition} cannot be moved to the storage that it is on")
     match order.source in view.replicas, order.destination in view.replicas:
         case True, False:
-            return _wrong_group(observation, order) or _add_destination(observation, view, order)
+            return _group_refusal(observation, order) or _add_destination(observation, view, order)
         case True, True:
-            # If the storages are in different groups, no move was interrupted: each group needs
-            # its replica, and the source's must stay.
-            return _between_groups(observation, order) or _remove_source(observation, view, order)
+            # Storages of different groups: no earlier attempt of this move has assigned the
+            # destination. Each of the two groups needs its own replica, so the source's must stay.
+            return _two_groups_refusal(observation, order) or _remove_source(
+                observation, view, order
+            )
         case False, True:
             return _drop_at_source(observation, view, order)
         case _:
@@ -84,15 +86,15 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
             )
 
 
-def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
+def _group_refusal(observation: ReplicaObservation, order: Move) -> Refuse | None:
     """Refuse a move between groups, or of a storage in no group; None if the move is allowed."""
     for storage in (order.source, order.destination):
         if storage not in observation.groups:
             return Refuse(f"storage {storage} is in no group of the cluster")
-    return _between_groups(observation, order)
+    return _two_groups_refusal(observation, order)
 
 
-def _between_groups(observation: ReplicaObservation, order: Move) -> Refuse | None:
+def _two_groups_refusal(observation: ReplicaObservation, order: Move) -> Refuse | None:
     """Refuse a move from one group to another; None if the groups are equal or one is unknown."""
     source = observation.groups.get(order.source)
     destination = observation.groups.get(order.destination)
@@ -107,7 +109,7 @@ def _between_groups(observation: ReplicaObservation, order: Move) -> Refuse | No
 def _add_destination(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     """Return the next step until ZooKeeper assigns the partition to the destination, too."""
     wanted = view.replicas | {order.destination}
-    # The removal of the source will need the same quorum. Refuse a move that could not end.
+    # The later removal of the source needs the same quorum. Without it the move could not end.
     if problem := quorum_shortage(view, wanted):
         return Refuse(problem)
     if problem := change_obstacle(observation, view, wanted):

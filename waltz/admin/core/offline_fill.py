@@ -1,9 +1,9 @@
 """Order: copy a switched-off replica from another storage, without a server. Pure.
 
 The copy ends where the source's present store session began, because all transactions before that
-point are committed. Servers copy the rest when the replica is switched on. A destination that
-already reaches that point is not changed: its later transactions may be committed, and only the
-recovery of the servers can decide that. (Waltz 0.13.2 cuts those transactions off.)
+point are committed. Servers copy the later ones when the replica is switched on. A destination that
+already reaches that point is not changed: its transactions after that point may be committed, and
+only a server's recovery can decide whether they are. (Waltz 0.13.2 cuts them off.)
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class OfflineFill(Order):
         source_replica = observation.held(self.source, partition)
         if source_replica is None:
             return Refuse(f"the source, storage {self.source}, does not hold partition {partition}")
-        # The last id that the destination holds. A destination of Waltz 0.13.2 may not report it,
-        # but a complete copy also sets the destination's low-water mark to its last id.
+        # The last id that the destination holds. A destination of Waltz 0.13.2 may not report it.
+        # Then its low-water mark shows whether the copy is complete: a copy raises this mark, too.
         last_held = held.max_transaction_id
         if last_held is None:
             last_held = held.low_water_mark

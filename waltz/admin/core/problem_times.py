@@ -1,8 +1,9 @@
 """Find out when a problem began, as far as the metadata of partitions show it. Pure.
 
 A server writes the metadata of a partition when a store session begins, and when a replica joins
-it. The metadata say which replicas take part; they were true when they were written. So a replica
-that is missing in them was missing then, and a replica that is in them was not.
+the session. The metadata say which replicas took part in the session when they were written. So a
+replica that is missing in the metadata was missing at that time already, and a replica that is in
+them was not missing yet. In all functions, ``now`` is the newest sample of the cluster.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from waltz.admin.core.sample import Sample
 class Period:
     """What is known of the time at which a problem began, in seconds since 1970.
 
-    The problem was there at ``since`` already, and not yet at ``after``, which is earlier. Each of
-    the two is None if no such time is known.
+    The problem was there at ``since`` already. It was not there yet at ``after``, an earlier time.
+    Each of the two is None if no such time is known.
     """
 
     since: float | None = None
@@ -27,14 +28,14 @@ class Period:
 
     @classmethod
     def of_first(cls, periods: Iterable[Period]) -> Period:
-        """Return the period of the first of several equal problems."""
+        """Return the period in which the first of several problems of one kind began."""
         all_periods = list(periods)
         since = min((each.since for each in all_periods if each.since is not None), default=None)
         afters = [each.after for each in all_periods if each.after is not None]
         # A problem for which ``after`` is unknown may have begun before all others.
         after = min(afters, default=None) if len(afters) == len(all_periods) else None
-        # If ``after`` precedes ``since`` in each period, ``after`` precedes ``since`` here, too.
-        # Otherwise a period is wrong, and the result would contradict itself.
+        # If ``after`` precedes ``since`` in each period, it does so here. Otherwise one of the
+        # periods is wrong, and the result would contradict itself.
         if since is not None and after is not None and after >= since:
             after = None
         return cls(since, after)
@@ -44,15 +45,19 @@ UNKNOWN_PERIOD = Period()
 
 
 def of_undated_problem(now: Sample, partition: int) -> Period:
-    """Return the period of a problem that the metadata do not show: nothing is known of it."""
+    """Return the period of a problem that metadata do not show: nothing is known of its beginning.
+
+    `health` calls this for such problems in place of a function that uses its arguments.
+    """
     return UNKNOWN_PERIOD
 
 
 def of_silent_storage(now: Sample, storage: str) -> Period:
     """Return since when a storage has not answered.
 
-    Metadata in which its replica takes part show that the storage answered when they were written.
-    Metadata in which its assigned replica takes no part show that the storage did not answer.
+    The metadata of several partitions show this. Where a replica of the storage takes part in the
+    session, the storage answered when the metadata were written. Where an assigned replica of the
+    storage takes no part, the storage did not answer then.
     """
     answered: list[float] = []
     silent: list[float] = []
@@ -70,8 +75,8 @@ def of_silent_storage(now: Sample, storage: str) -> Period:
 def of_silent_server(now: Sample, server: int) -> Period:
     """Return since when a server has not answered: it still ran when it last wrote metadata.
 
-    Metadata of a partition were written by its present server if they have the generation in which
-    ZooKeeper assigns the partition to this server.
+    The metadata of a partition were written by its present server if they have the generation that
+    ZooKeeper assigns to this server together with the partition.
     """
     written = [
         at
@@ -108,7 +113,7 @@ def of_missing_replica(now: Sample, partition: int) -> Period:
 def of_switched_off_replica(now: Sample, partition: int, storage: str) -> Period:
     """Return since when a replica that is switched off is missing in its session.
 
-    The metadata show this only if it takes no part in the session that they describe.
+    The metadata show this only if the replica takes no part in the session that they describe.
     """
     if now.in_session(partition, storage):
         return UNKNOWN_PERIOD

@@ -1,8 +1,8 @@
 """Order: repair the damaged records of one replica from its peers, while it is in use. Pure.
 
 Only records up to the local low-water marks (`HeldPartition` in `core.replicas`) of both replicas
-are repaired. These records are committed, so both replicas must have the same ones. The newer
-records of a replica can be repaired after the next store session has begun.
+are repaired. These records are committed, so both replicas must have the same ones. Records above
+the marks can be repaired after the next store session has begun, because it raises the marks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RecordRepair(Order):
     """Repair the records of ``partition`` that the storage ``destination`` found damaged.
 
     ``source`` is the storage to take the records from. If it is None, each damaged range is taken
-    from the healthy replica that has the most of its records undamaged.
+    from the healthy replica that has the longest undamaged part from the beginning of the range on.
     """
 
     partition: int
@@ -69,13 +69,13 @@ class RecordRepair(Order):
         damaged = observation.damaged(self.destination, self.partition)
         if held is None or not damaged:
             return Done()
-        mark = held.local_low_water_mark
-        repairable = [damaged_range for damaged_range in damaged if damaged_range.first_id <= mark]
+        local_mark = held.local_low_water_mark
+        repairable = [each for each in damaged if each.first_id <= local_mark]
         if not repairable:
-            return self._refuse_newer_records(damaged[0], mark)
+            return self._refuse_newer_records(damaged[0], local_mark)
         without_source: list[str] = []
         for damaged_range in repairable:
-            last_id = min(damaged_range.last_id, mark)
+            last_id = min(damaged_range.last_id, local_mark)
             source = self._best_source(observation, view, damaged_range.first_id, last_id)
             if source is not None:
                 return RepairRecords(
@@ -91,19 +91,22 @@ class RecordRepair(Order):
             f"{', '.join(without_source)} at storage {self.destination} can be repaired"
         )
 
-    def _refuse_newer_records(self, damaged: DamagedRange, mark: int) -> Refuse:
+    def _refuse_newer_records(self, damaged: DamagedRange, local_mark: int) -> Refuse:
         """Refuse the order, because all damaged records are above the local low-water mark."""
         records = records_text(damaged.first_id, damaged.last_id)
         return Refuse(
             f"{records} of partition {self.partition} at storage {self.destination} cannot be "
-            f"repaired yet: the local low-water mark is {mark}; run the same command again when a "
-            "server has begun the next store session"
+            f"repaired yet: the local low-water mark is {local_mark}; run the same command again "
+            "when a server has begun the next store session"
         )
 
     def _best_source(
         self, observation: ReplicaObservation, view: PartitionView, first_id: int, last_id: int
     ) -> RepairSource | None:
-        """Return the healthy replica that `repair_source` chooses."""
+        """Return the source that `repair_source` chooses among the healthy replicas, if any.
+
+        If the order names a source, no other replica is considered.
+        """
         storages = sorted(view.replicas) if self.source is None else [self.source]
         healthy = (
             storage
@@ -120,10 +123,10 @@ def repair_source(
     first_id: int,
     last_id: int,
 ) -> RepairSource | None:
-    """Return the one of ``storages`` that has the most records from ``first_id`` without a gap.
+    """Return the storage that has the most undamaged records from ``first_id`` on without a gap.
 
-    Each of them must hold a replica that takes part in the present store session. Records after a
-    damaged one do not count: the destination takes a record only if the record before it is
+    Each of ``storages`` must hold a replica that takes part in the present store session. Records
+    after a damaged one do not count: the destination takes a record only if the record before it is
     undamaged. Return None if no storage has the record ``first_id`` undamaged.
     """
     best: RepairSource | None = None

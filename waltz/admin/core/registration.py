@@ -1,6 +1,6 @@
 """Orders: add a storage that has no partitions to the cluster, or remove such a storage. Pure.
 
-Both change only the storage maps: the three znodes about storages
+Both orders change only the storage maps, the three znodes about storages
 (`waltz.metadata.core.storage_maps`).
 """
 
@@ -65,7 +65,7 @@ class Deregistration(Order):
         return None
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step: the storage may be in some of the maps only."""
+        """Return the next step. The order is done when the storage is in none of the three maps."""
         maps = observation.maps
         known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
         return UnregisterStorage(self.storage) if self.storage in known else Done()

@@ -1,10 +1,11 @@
 """Order: add replicas of a partition on storages of groups that have none. Pure.
 
-The new replicas are created and filled before ZooKeeper assigns them, so that they need only the
-newest transactions when they begin to count in quorums. In general, the present replicas must be a
-quorum of the larger set, too: two replicas get only one more by one change. The exception is a
-single replica, which is no quorum of a larger set. It gets at least two more by one change, so that
-sessions open even if one of the new replicas fails.
+The new replicas are created and filled before ZooKeeper assigns them. So they lack only the newest
+transactions when they begin to count in quorums. One change in ZooKeeper assigns all new replicas.
+
+In general, the present replicas alone must be a quorum of the replicas after the change: two
+replicas can get only one more. A single replica is no quorum of any larger set, so it is an
+exception: it must get at least two more. Then sessions open even if one of the new replicas fails.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAddition(Order):
-    """Add a replica of ``partition`` on each of ``storages``, and wait until all are healthy."""
+    """Add a replica of ``partition`` on each of ``storages``; done when all are healthy."""
 
     partition: int
     storages: frozenset[str]
@@ -72,16 +73,18 @@ class ReplicaAddition(Order):
 
 
 def addition_shortage(view: PartitionView, new: frozenset[str]) -> str | None:
-    """Return why a quorum could be missing after the addition of ``new``, None if it could not.
+    """Return why the addition of the replicas ``new`` could leave no quorum, None if it could not.
 
-    All present replicas count as healthy here.
+    All present replicas count as healthy here. ``new`` must not be empty.
     """
     wanted = view.replicas | new
     shortage = quorum_shortage(view, wanted)
     if shortage is None or len(view.replicas) > 1:
         return shortage
-    # Only the present replica knows the committed transactions, with or without new replicas. So
-    # it suffices that the new ones complete a quorum of the larger set, even if one of them fails.
-    # Example: with two new replicas, a quorum is 2 of 3, and one new replica may fail.
-    opens = all(session_opens(wanted - {each}, wanted, view.replicas) for each in new)
-    return None if opens else shortage
+    # No session opens without the single present replica anyway: only that one certainly has the
+    # committed transactions. So it suffices that a quorum of the larger set is left if one of the
+    # new replicas fails. Example: with two new replicas a quorum is 2 of 3, and one may fail.
+    opens_without_any_one = all(
+        session_opens(wanted - {each}, wanted, view.replicas) for each in new
+    )
+    return None if opens_without_any_one else shortage

@@ -1,8 +1,9 @@
 """Fill a switched-off replica from another storage, before servers use it. Pure.
 
-Filling first cuts the replica to its own low-water mark. So only a replica that is not counted in
-any vote on the committed transactions may be filled. Otherwise transactions that the replica has
-acknowledged above the mark would be lost, and nothing would show the loss.
+Filling first cuts the replica to its own low-water mark: it deletes all transactions above the
+mark. The replica may have acknowledged some of them, and a server may have committed them because
+of that. So only a replica that no vote on the committed transactions counts may be filled.
+Otherwise the vote would not notice that the transactions are missing, and they would be lost.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from waltz.admin.core.steps import CopyReplica, CreateReplicas, Step, SwitchOff,
 _LAG_FACTOR_ON = 10
 """A replica that was filled and switched on may lag this many times ``lag_allowed``.
 
-The replica falls behind until servers use it; then they bring it up to date. If a replica of a log
-that grows fast were switched off for this lag, it would be filled again and again
-(tests/sim/test_ordered_runs.py, recover, seed 2).
+Such a replica falls behind until servers use it; then they bring it up to date. Until then, a busy
+log grows by more than ``lag_allowed``. Without the factor, the replica would be switched off and
+filled again and again (tests/sim/test_ordered_runs.py, recover, seed 2).
 """
 
 
@@ -33,11 +34,11 @@ def next_fill_step(
 ) -> Step | Wait | None:
     """Return the next step to fill the replica on ``destination``, None once it is filled.
 
-    The replica is filled when it lacks at most ``lag_allowed`` (`ReplicaObservation`) of the
-    transactions before the start of the source's present session. An assigned replica that is
-    switched on and not empty may lack `_LAG_FACTOR_ON` times as many. A replica that is not
-    assigned yet must also have no transaction above its own low-water mark. With ``source`` None,
-    the healthy replica with the highest local low-water mark is copied.
+    A copy ends where the source's present session began. The replica is filled when it lacks at
+    most ``lag_allowed`` (`ReplicaObservation`) of the transactions before that point. An assigned
+    replica that is switched on and not empty may lack `_LAG_FACTOR_ON` times as many. A replica
+    that is not assigned yet must also have no transaction above its own low-water mark. If
+    ``source`` is None, the healthy replica with the highest local low-water mark is copied.
     """
     if problem := observation.storage_problem(destination):
         return Wait(f"storage {destination} does not answer: {problem}")
@@ -70,10 +71,7 @@ def next_fill_step(
 def next_switch_on_step(
     observation: ReplicaObservation, view: PartitionView, storage: str
 ) -> CreateReplicas | SwitchOn | Wait | None:
-    """Return the next step to let servers use the replica on ``storage``.
-
-    Return None if servers can use it.
-    """
+    """Return the next step until servers can use the replica on ``storage``, None if they can."""
     problem = absence_reason(observation, view, storage)
     if problem is None:
         return None

@@ -1,14 +1,15 @@
 """Order: rebuild a replica whose disk was lost or restored, by an offline copy. Pure.
 
-A copy first cuts the replica to its low-water mark. So the order fills only a replica that servers
-ignore in the vote on the committed transactions:
+A copy first cuts the replica to its low-water mark (`core.replica_filling` says why that is a
+danger). So the order fills only a replica that does not count in the vote on the committed
+transactions, which servers hold when a store session begins:
 
 * a replica whose disk reports an older session than the metadata,
 * a replica that never took part in a session,
 * a replica that is not assigned yet.
 
-A replica with an intact disk counts in the vote, and cutting it could lose transactions. Servers
-bring such a replica up to date.
+An assigned replica with an intact disk counts in the vote. The order does not fill it: the cut
+could lose transactions, and servers bring the replica up to date themselves.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def _next_step(observation: ReplicaObservation, order: ReplicaRecovery) -> Next:
     if order.destination in view.replicas:
         return _recover_assigned(observation, view, order, held)
     if order.destination in view.session_replicas:
-        # ZooKeeper no longer assigns the replica, but until a session without it has recovered, a
-        # vote may count it: it must not be cut.
+        # ZooKeeper no longer assigns the replica. Until a session without this replica has
+        # recovered, a vote may still count it, so a copy must not cut it.
         return Wait(
             f"the last change of the replicas of partition {view.partition} is not complete yet"
         )
@@ -85,12 +86,12 @@ def _next_step(observation: ReplicaObservation, order: ReplicaRecovery) -> Next:
 def counts_in_vote(view: PartitionView, storage: str, held: HeldPartition) -> bool:
     """Return whether a vote on the committed transactions may count the replica on ``storage``.
 
-    Every intact replica that took part in a session may be counted, also one that left its session:
-    servers bring it up to date.
+    Every intact replica that took part in a session may count, also one that left its session.
 
-    A disk that was emptied or restored reports an older session than the metadata. Counting such a
-    replica as a short log would let a vote cut committed transactions
-    (``tests/unit/admin/test_operations_plans.py``, test_intact_replica_is_never_cut).
+    A disk that was emptied or restored reports an older session than the metadata, and its replica
+    does not count. If its short log counted, the vote could cut committed transactions from the
+    other replicas (``tests/unit/admin/test_operations_plans.py``,
+    test_intact_replica_is_never_cut).
     """
     state = view.metadata.replicas.get(storage)
     if state is None or state.session_id == NO_SESSION:

@@ -1,10 +1,10 @@
 """After replicas were unassigned: wait for a session without them, or assign them again. Pure.
 
-Until a session without the removed replicas has recovered, they still count in the quorum that
-recovery needs, but servers no longer contact them. If another replica fails during that time, the
-partition stays closed until the failed replica returns. Assigning the removed replica again opens
-the partition immediately. Example: one of three replicas is removed. Recovery still needs two of
-the three, and servers contact only two, so both must answer.
+Until a session without the removed replicas has recovered, the removed replicas still count in the
+quorum that recovery needs, but servers no longer contact them. Example: one of three replicas is
+removed. Recovery still needs two of the three. Servers contact only two, so both must answer. If
+one of them fails, the partition stays closed until it returns. Assigning the removed replica again
+opens the partition immediately.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def next_step_after_removal(
 ) -> ChangeAssignment | Wait | None:
     """Return the next step after the partitions were unassigned from the ``removed`` storages.
 
-    The result is None if all partitions are healthy in sessions without those storages. Only then
-    may the storages drop their replicas: until then, a quorum of the last session may need them.
+    None means that all partitions are healthy in sessions without these storages. Before that the
+    storages must keep their replicas, because a quorum of the last session may need them.
     """
     views = tuple(views)
     reassigned = tuple(
@@ -52,12 +52,15 @@ def next_step_after_removal(
 def _reassignment(
     observation: ReplicaObservation, view: PartitionView, removed: frozenset[str]
 ) -> ReplicaChange | None:
-    """Return the change that reassigns ``removed`` storages, if a session opens only with them."""
+    """Return the change that reassigns ``removed`` storages, if a session opens only with them.
+
+    Otherwise return None.
+    """
     present = frozenset(
         s for s in view.replicas | removed if absence_reason(observation, view, s) is None
     )
     last_session = view.session_replicas
-    # Only replicas of the last session know what it has committed, so only these can help.
+    # Only replicas of the last session can have what that session committed, so only they help.
     wanted = view.replicas | (present & removed & last_session)
     opens_now = session_opens(present, view.replicas, last_session)
     opens_with_removed = session_opens(present, wanted, last_session)

@@ -1,8 +1,9 @@
 """Judge partitions and their replicas for display: a state, and a few words that say why. Pure.
 
-What only a silent process could report is unknown: the state is UNKNOWN, and numbers are None,
-never 0. The exception is a server whose host refuses the connection: it does not run, so its
-partitions are UNAVAILABLE.
+If a process does not answer, the state that only this process could report is UNKNOWN, and numbers
+that only it could report are None, never 0. There is one exception. If a server's host refuses the
+connection, the server does not run, so its partitions are UNAVAILABLE. In all functions, ``now`` is
+the newest sample of the cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from waltz.admin.core.sample import Sample, StorageSample, rate
 class ReplicaState(StrEnum):
     """The state of one replica.
 
-    FILLING: a member of the current store session that has not caught up. OUT: not a member of it.
-    OFF: reading, writing or both are switched off. MISSING: assigned, but the storage has no such
-    replica. REFUSED: the storage cannot serve the partition. DAMAGED: it has damaged records.
+    FILLING: the replica belongs to the current store session, but has not caught up. OUT: it does
+    not belong to the session. OFF: reading, writing or both are switched off. MISSING: it is
+    assigned, but the storage does not hold it. REFUSED: the storage cannot serve it. DAMAGED: it
+    has damaged records.
     """
 
     IN_SESSION = "in session"
@@ -35,8 +37,9 @@ class ReplicaState(StrEnum):
 class PartitionState(StrEnum):
     """The state of one partition.
 
-    OPEN and DEGRADED: it accepts appends; DEGRADED: some of its replicas are not healthy. OPENING:
-    its server runs, and will open it. UNAVAILABLE: it accepts no appends.
+    OPEN: the partition accepts appends, and all replicas are healthy. DEGRADED: it accepts appends,
+    but some replicas are not healthy. OPENING: its server runs, and will open it. UNAVAILABLE: it
+    accepts no appends.
     """
 
     OPEN = "open"
@@ -48,9 +51,11 @@ class PartitionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica: ``lag`` is how many committed transactions it lacks, ``last_id`` its last id.
+    """The status of one replica.
 
-    ``reason`` says more than the state; it is empty if there is no more to say.
+    ``reason`` explains ``state``; it is empty if there is nothing to explain. ``lag`` is how many
+    committed transactions the replica lacks. ``last_id`` is the id of its last transaction,
+    committed or not. A number is None if no process reported it.
     """
 
     storage: str
@@ -69,7 +74,14 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition. ``reason`` says why it is not open; it is empty if it is open."""
+    """The status of one partition.
+
+    ``reason`` says why the state is not OPEN; it is empty if the state is OPEN. ``server`` and
+    ``generation`` are None if the partition is assigned to no server. ``endpoint`` is the server's
+    address, None if ZooKeeper does not have it. ``session`` is the newest store session, which may
+    not be open yet; None if no session has begun. The last two numbers are None if they are
+    unknown.
+    """
 
     partition: int
     state: PartitionState
@@ -84,7 +96,11 @@ class PartitionStatus:
 
 
 def view_partition(before: Sample | None, now: Sample, partition: int) -> PartitionStatus:
-    """Return the status of a partition; its rate is that since the sample ``before``."""
+    """Return the status of a partition.
+
+    ``before`` is an earlier sample, from which the rate is computed. If it is None, the rate is
+    None, too.
+    """
     replicas = tuple(
         view_replica(now, partition, storage)
         for storage in sorted(now.maps.assignments.storages_of(partition))
@@ -110,7 +126,7 @@ def view_replica(now: Sample, partition: int, storage: str) -> ReplicaStatus:
     """Return the status of the replica of a partition on a storage."""
     report = now.storages.get(storage)
     held = None if report is None else report.held.get(partition)
-    silent = report is None or report.problem is not None
+    is_silent = report is None or report.problem is not None
     state, reason = _replica_state(now, partition, storage, report)
     return ReplicaStatus(
         storage,
@@ -119,7 +135,7 @@ def view_replica(now: Sample, partition: int, storage: str) -> ReplicaStatus:
         now.in_session(partition, storage),
         now.lag(partition, storage),
         None if held is None else held.max_transaction_id,
-        None if silent else now.damaged_records(partition, storage),
+        None if is_silent else now.damaged_records(partition, storage),
     )
 
 
@@ -135,9 +151,9 @@ def _replica_state(
         return ReplicaState.UNKNOWN, reason
     if report.problem is not None:
         return ReplicaState.UNKNOWN, "the storage does not answer"
-    refused = {} if report.figures is None else report.figures.refused
-    if partition in refused:
-        return ReplicaState.REFUSED, refused[partition]
+    refusals = {} if report.figures is None else report.figures.refused
+    if partition in refusals:
+        return ReplicaState.REFUSED, refusals[partition]
     held = report.held.get(partition)
     if held is None:
         return ReplicaState.MISSING, "the storage does not hold the replica assigned to it"
@@ -148,8 +164,8 @@ def _replica_state(
     if now.in_session(partition, storage):
         return ReplicaState.IN_SESSION, ""
     metadata = now.metadata.get(partition)
-    state = None if metadata is None else metadata.replicas.get(storage)
-    if metadata is not None and state is not None and state.session_id == metadata.session_id:
+    entry = None if metadata is None else metadata.replicas.get(storage)
+    if metadata is not None and entry is not None and entry.session_id == metadata.session_id:
         return ReplicaState.FILLING, ""
     return ReplicaState.OUT, ""
 
@@ -183,19 +199,19 @@ def _partition_state(
         return PartitionState.UNAVAILABLE, why
     if report.marks[partition] is None:
         return PartitionState.OPENING, f"server {server} opens it"
-    return _replica_shortage(replicas)
+    return _open_partition_state(replicas)
 
 
-def _replica_shortage(replicas: tuple[ReplicaStatus, ...]) -> tuple[PartitionState, str]:
+def _open_partition_state(replicas: tuple[ReplicaStatus, ...]) -> tuple[PartitionState, str]:
     """Return the state of an open partition, which depends on its replicas, and the reason."""
-    bad = [replica for replica in replicas if replica.state is not ReplicaState.IN_SESSION]
-    if not bad:
+    unhealthy = [replica for replica in replicas if replica.state is not ReplicaState.IN_SESSION]
+    if not unhealthy:
         return PartitionState.OPEN, ""
-    unknown = sum(replica.state is ReplicaState.UNKNOWN for replica in bad)
-    if len(replicas) - unknown < quorum(len(replicas)):
-        # The storages may still answer the server, although they do not answer this process.
-        silent = f"{unknown} of {len(replicas)} storages report nothing"
-        reason = f"{silent}: a quorum is not certain"
+    total = len(replicas)
+    num_unknown = sum(replica.state is ReplicaState.UNKNOWN for replica in unhealthy)
+    if total - num_unknown < quorum(total):
+        # The silent storages may still answer the server, although they do not answer this process.
+        reason = f"{num_unknown} of {total} storages report nothing: a quorum is not certain"
         return PartitionState.UNKNOWN, reason
-    verb = "is" if len(bad) == 1 else "are"
-    return PartitionState.DEGRADED, f"{len(bad)} of {len(replicas)} replicas {verb} not healthy"
+    verb = "is" if len(unhealthy) == 1 else "are"
+    return PartitionState.DEGRADED, f"{len(unhealthy)} of {total} replicas {verb} not healthy"

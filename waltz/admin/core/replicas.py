@@ -1,14 +1,18 @@
 """Judge observed replicas: which are healthy, and which changes keep a quorum. Pure.
 
-An order (`core.steps`) decides one step from one `ReplicaObservation`; after the step the cluster
+An order (`core.steps`) decides one step from one `ReplicaObservation`. After each step the cluster
 is observed again.
 
 A *store session* is the exclusive right of one server to write the replicas of a partition. It
-begins with a recovery, which decides up to which id the log is committed, and makes a quorum of the
-replicas equal up to there. The metadata of the partition in ZooKeeper name the replicas of the last
-session. A new session needs two quorums (spec/behaviour.md section 6): a quorum of the assigned
-replicas, to open the session, and a quorum of the replicas that the metadata name, to find every
-committed transaction. Servers do not contact a replica that is no longer assigned.
+begins with a recovery. The recovery decides up to which id the log is committed, and makes a quorum
+of the replicas equal up to this id. The metadata of the partition in ZooKeeper name the replicas of
+the last session. A new session needs two quorums (spec/behaviour.md section 6):
+
+* a quorum of the assigned replicas, to open the session,
+* a quorum of the replicas that the metadata name, to find every committed transaction.
+
+Servers contact only assigned replicas. So a replica that is no longer assigned cannot help to form
+the second quorum, although the metadata still name it.
 """
 
 from __future__ import annotations
@@ -26,13 +30,14 @@ LAG_ALLOWED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HeldPartition:
-    """The report of a storage on one replica; None where the storage does not know a value.
+    """The report of a storage on one replica.
 
     ``session_id`` is the newest store session that has set the low-water mark on the disk, -1 if
     there is none. ``low_water_mark`` is the last committed id of the partition when that session
-    began. ``local_low_water_mark`` is the last id that the replica itself had then, up to the
-    low-water mark: it is smaller if the replica lagged. ``max_transaction_id`` is its last id now,
-    committed or not.
+    began. ``local_low_water_mark`` is the last id that the replica itself had at that time, but at
+    most ``low_water_mark``: it is smaller if the replica lagged. ``max_transaction_id`` is the
+    replica's last id now, committed or not. A field is None if the storage does not report it.
+    ``readable`` and ``writable`` are the two switches: whether servers may read and write.
     """
 
     partition: int
@@ -88,23 +93,23 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ObservationScope:
-    """What an order needs to observe: ``partitions`` (None: all), and ``storages``.
-
-    With ``query_peers``, the servers and all storages of the partitions are queried, too. Without
-    it, ``server_problem`` of each `PartitionView` must be ignored.
-    """
+    """What an order needs to observe: ``partitions`` (None: all), and ``storages``."""
 
     partitions: tuple[int, ...] | None
     storages: frozenset[str] = frozenset()
     group: int | None = None
     """The storages of this group are queried, too; None: of no group."""
     query_peers: bool = True
+    """Whether the partitions' servers are queried, too, and the storages of the partitions: those
+    that ZooKeeper assigns, and those of the last session.
+
+    If not, ``server_problem`` of each `PartitionView` must be ignored."""
     assigned: bool = False
-    """Whether the storages to which the partitions are assigned are queried, too."""
+    """Whether the storages that ZooKeeper assigns are queried even without ``query_peers``."""
     without: frozenset[str] = frozenset()
     """The storages that are never queried."""
     damage: bool = False
-    """Whether the storages are queried for their damaged records, too."""
+    """Whether the queried storages also report their damaged records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +117,9 @@ class ReplicaObservation:
     """The storage maps, the partitions of a scope, and the reports of its storages.
 
     With `ObservationScope.query_peers`, the storages are queried twice: ``commit_bounds`` follow
-    from the first reports, ``storages`` has the second ones. A replica is *level* if its second
-    report reaches the bound of its partition. For example, if the replicas first report the ids 90,
-    100 and 100, the bound is 100.
+    from the first reports, ``storages`` has the second ones. A replica is *level* if its last id in
+    the second report is at least the bound of its partition. For example, if the replicas first
+    report the last ids 90, 100 and 100, the bound is 100.
     """
 
     maps: StorageMaps
@@ -129,7 +134,7 @@ class ReplicaObservation:
 
     A partition has no bound if no quorum of the session's replicas reported. Then a replica is
     level if it reaches the highest id that a replica of the session reports in ``storages``. Under
-    load this id is higher than a bound, because the log has grown since the first query."""
+    load this condition is stricter than a bound: the log has grown since the first query."""
 
     @property
     def groups(self) -> Mapping[str, int]:
@@ -175,9 +180,9 @@ def session_opens(
 ) -> bool:
     """Return whether a store session opens when only the ``reached`` storages answer.
 
-    ``assigned`` are the storages that ZooKeeper assigns the partition to, ``last_session`` those of
-    the last session. Without a quorum of ``last_session``, a committed transaction could be missing
-    from every replica that answers, and would be lost.
+    ``assigned`` are the storages that ZooKeeper assigns the partition to. ``last_session`` are
+    those of the last session, none if no session has begun. Without a quorum of ``last_session``, a
+    committed transaction could be missing from every replica that answers, and would be lost.
     """
     of_last_session = reached & assigned & last_session
     knows_committed = not last_session or len(of_last_session) >= quorum(len(last_session))
@@ -206,8 +211,8 @@ def unhealthy_reason(
     """Return why a partition's replica on ``storage`` is not healthy, None if it is healthy.
 
     A healthy replica takes part in the current session and is level (`ReplicaObservation`). If a
-    replica that lags counted as healthy, another one that has its missing transactions could be
-    dropped.
+    replica that lags counted as healthy, a change could drop another replica that has the
+    transactions that this one lacks.
     """
     if problem := absence_reason(observation, view, storage):
         return problem
@@ -218,7 +223,8 @@ def unhealthy_reason(
             f"the replica of partition {view.partition} on storage {storage} takes no part in "
             f"session {view.metadata.session_id}"
         )
-    end, needed = held.max_transaction_id, observation.commit_bounds.get(view.partition)
+    end = held.max_transaction_id
+    needed = observation.commit_bounds.get(view.partition)
     if needed is None:
         needed = max(_session_ends(view, observation.storages), default=-1)
     if end is not None and end < needed:
@@ -249,8 +255,9 @@ def change_obstacle(
 
     The change is safe if the last change is complete, every replica that stays is healthy, and the
     staying replicas alone form both quorums that the next session needs. New replicas do not count
-    before servers have filled them: otherwise one more failure would leave the partition without a
-    quorum (``tests/unit/admin/test_operations_plans.py`` checks every change with one failure).
+    for these quorums, because servers have not filled them yet. If they counted, one more failure
+    would leave the partition without a quorum (``tests/unit/admin/test_operations_plans.py`` checks
+    every change with one failure).
     """
     staying = view.replicas & wanted
     if problem := unsettled_reason(observation, view, staying):
@@ -294,8 +301,8 @@ def commit_bounds(
 ) -> dict[int, int]:
     """Return for each partition an id at or above every transaction committed before the reports.
 
-    Every committed transaction is on a quorum of the session's replicas. So a quorum must have
-    reported; a partition without one is left out.
+    Every committed transaction is on a quorum of the session's replicas. So if a quorum reports,
+    the highest reported id is such an id. Other partitions are left out.
     """
     bounds = {}
     for view in views:

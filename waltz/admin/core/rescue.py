@@ -1,17 +1,17 @@
 """Rebuild the metadata of a partition from what its replicas have on their disks. Pure.
 
 `rebuild` decides for one partition, from the reports of the storages that have its replicas. The
-metadata say which session opened last, and which replicas took part. A replica that has left a
-session has a *closing mark* in the metadata: the next session cuts its log there, and it does not
-vote on the committed transactions. A replica without a closing mark votes.
+metadata say which store session opened last, and which replicas took part in it. A replica that has
+left a session has a *closing mark* in the metadata: the next session cuts the replica's log there,
+and the replica does not vote on the committed transactions. A replica without a closing mark votes.
 
-A disk has none of these facts. It has the id of the newest session that marked it, the low-water
+A disk does not have these facts. It has the id of the newest session that marked it, the low-water
 mark that this session wrote, and the log.
 
 **Terms.** n replicas are assigned, q is a quorum of them. The recovery of a session *resolves* a
-mark R: nothing above R is committed before the session. Then the session *marks* disks: it writes
-its id and R to them. A replica with a closing mark may get the id before R is resolved, with a mark
-that is not above R, the *interim mark* (`waltz_server.core.replication.session_recovery`). The
+mark R: no transaction above R was committed before the session. Then the session *marks* disks: it
+writes its id and R to them. A replica with a closing mark may get the id before R is resolved, with
+an *interim mark* that is not above R (`waltz_server.core.replication.session_recovery`). The
 session *opens* when it has marked q disks and its metadata are written; only then does it append. A
 session may end before it opens. Session O is the last one that opened.
 
@@ -19,17 +19,17 @@ session may end before it opens. Session O is the last one that opened.
 
 1. A session that opens has marked q disks with its R. A disk whose session is older than O took no
    part in O.
-2. The vote that resolves R counts only replicas of the session that opened last, and one with a
-   closing mark only after its disk has the new id. So when R is resolved, q replicas hold the log
-   up to R, and their disks have the session that opened last or a later one. No later session
-   resolves less than R, so these logs never end below R again. A disk that took part in O without a
-   closing mark, and that a later session marked, has the mark R of that session. Every committed id
-   is at most this R: nothing above R was committed before that session, and no session has opened
-   since. At least q replicas took part in O without a closing mark.
-3. A log has the committed records up to its disk's low-water mark (it is *right* up to there).
+2. The vote that resolves R counts only replicas of the session that opened last. It counts one with
+   a closing mark only after the disk of this replica has the new id. So when R is resolved, q
+   replicas hold the log up to R, and their disks have the session that opened last or a later one.
+   No later session resolves less than R, so these logs never end below R again.
+3. At least q replicas took part in O without a closing mark. If a later session marked the disk of
+   one of them, the disk has the mark R of that session. Every committed id is at most this R:
+   nothing above R was committed before that session, and no session has opened since.
+4. A log has the committed records up to its disk's low-water mark (it is *right* up to there).
    Above the mark it may have other records: those of an older session, or copies of such records
    that a session made before it resolved its mark.
-4. Two logs that differ at one id differ at all higher ids.
+5. Two logs that differ at one id differ at all higher ids.
 
 **The rule.** For a session X on a disk,
 
@@ -60,16 +60,16 @@ X is 7. If both also have the same record 41, they vote, and the next recovery r
 43 to 45. If their records 41 differ, neither is committed: both get the closing mark 40. c gets the
 closing mark 30.
 
-**No committed id T is lost.** If O is older than X, then V(X), which has q replicas, shares a
-replica with those that took part in O without a closing mark. The mark of this replica is not below
-T (fact 2), so m(X) is not below T, and each replica of W(X) holds T. The next recovery cannot
-resolve a mark below m(X): only the replicas outside W(X) may end below m(X), and these are fewer
-than q. If O is X, the same is true for T up to m(X). If T is above m(X), no session after O has
-marked a participant, so m(X) is the mark of O. Then all q replicas that hold T are in W(X), have
-the same record after m(X), and vote as they would with the metadata that O wrote.
+**No committed id T is lost.** If O is older than X, then V(X) has q replicas, so one of them took
+part in O without a closing mark. The mark of this replica is not below T (fact 3). So m(X) is not
+below T, and each replica of W(X) holds T. The next recovery cannot resolve a mark below m(X): only
+the replicas outside W(X) may end below m(X), and these are fewer than q. If O is X, the same is
+true for T up to m(X). If T is above m(X), no session after O has marked a participant, so m(X) is
+the mark of O. Then all q replicas that hold T are in W(X), have the same record after m(X), and
+vote as they would with the metadata that O wrote.
 
 **No record differs.** W(X) has q replicas, so one of them took part in O, and has the right record
-at m(X). The others have the same record there, so all logs of W(X) are right up to m(X) (fact 4).
+at m(X). The others have the same record there, so all logs of W(X) are right up to m(X) (fact 5).
 Above m(X) only one group votes, and a committed record there is in the group. All other replicas
 are cut to where they are right.
 
@@ -79,9 +79,9 @@ replicas only together with the unknown ones, X may have opened, and `rebuild` d
 the rebuilt metadata, an unknown replica gets a session that no disk has. So the next session takes
 its disk for an emptied one, and counts the replica as absent until the vote has resolved the mark.
 
-The rule assumes that fewer than q disks are lost. It cannot detect that a disk was
-restored from a copy, or that no session followed the last change of the assignment.
-`test_operations_rescue` tests the rule with random histories of sessions.
+The rule assumes that fewer than q disks are lost. It cannot detect that a disk was restored from a
+copy, or that no session followed the last change of the assignment. `test_operations_rescue` tests
+the rule with random histories of sessions.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Verdict(Enum):
 class ReplicaReport:
     """What the storage of a replica reported: ``held`` is None if it holds no such replica.
 
-    ``problem`` is why the storage reported nothing, None if it did report. ``assigned`` is whether
+    ``problem`` is why the storage reported nothing, None if it reported. ``assigned`` tells whether
     ZooKeeper assigns the partition to the storage.
     """
 
@@ -141,7 +141,7 @@ class ReplicaReport:
 
     @property
     def unknown(self) -> str | None:
-        """Why the replica may have held more than it shows, None if it shows everything."""
+        """Why the replica is unknown: it may have held more than it shows. None: it is known."""
         if self.problem is not None:
             return f"does not answer: {self.problem}"
         held = self.held
@@ -213,7 +213,7 @@ def rebuild(
     """
     present = present or NEW_PARTITION
     if present.replicas:
-        return _judge(present, reports)
+        return _judge_present(present, reports)
     assigned = [r for r in reports if r.assigned]
     if not assigned:
         return RebuildDecision(
@@ -224,7 +224,7 @@ def rebuild(
     if all(_shows_nothing(report) for report in reports):
         if newest <= present.session_id:
             return RebuildDecision(Verdict.NEW, None, "no replica holds anything")
-        # The first session must be above the fences of those that have begun (`SESSION_ROOM`).
+        # The next session must be above the fences of the sessions that began (`SESSION_ROOM`).
         empty = PartitionMetadata(present.generation, session_id, {})
         return RebuildDecision(
             Verdict.NEW, empty, f"no replica holds anything; session {newest} has begun"
@@ -243,21 +243,21 @@ def rebuild(
 def last_opened_session(metadata: PartitionMetadata) -> int:
     """Return the last session that ``metadata`` prove to have opened, or NO_SESSION.
 
-    A session opens with a quorum of its replicas, and their states name it, or a later one. Other
-    states may name sessions that never opened: a rescue writes a new session for a replica that it
-    does not know, and the newest session on the disk for other replicas.
+    A session opens with a quorum of its replicas. The states of this quorum name the session or a
+    later one. Other states may name sessions that never opened: a rescue writes a new session for
+    an unknown replica, and for other replicas the newest session on the disk.
     """
     sessions = [state.session_id for state in metadata.replicas.values()]
     needed = quorum(len(sessions))
     if sessions.count(metadata.session_id) < needed:
-        # It did not open: a rescue wrote it for replicas that it did not know.
+        # The newest session did not open: a rescue wrote it for unknown replicas.
         sessions = [each for each in sessions if each != metadata.session_id]
     # The newest session such that a quorum of the states name it or a later one.
     newest_first = sorted(sessions, reverse=True)
     return newest_first[needed - 1] if len(newest_first) >= needed else NO_SESSION
 
 
-def _judge(present: PartitionMetadata, reports: Sequence[ReplicaReport]) -> RebuildDecision:
+def _judge_present(present: PartitionMetadata, reports: Sequence[ReplicaReport]) -> RebuildDecision:
     """Keep ``present``, which name replicas, unless a disk has a newer session."""
     sessions = _sessions(reports)
     newest = max(sessions, key=sessions.__getitem__, default=None)
@@ -325,14 +325,15 @@ def _last_session(assigned: Sequence[ReplicaReport], checksums: Checksums) -> _L
                 f"unknown: {'; '.join(unknown)}"
             )
         continuing = _group_by_record({s: known[s] for s in complete}, mark + 1, checksums)
-        # The groups that may be a quorum: their records after the mark may have been committed.
+        # The groups that may have been a quorum: their record after the mark may be committed.
         possible = [group for group in continuing if len(group) + len(unknown) >= needed]
         if len(possible) > 1:
             return (
                 f"the replicas differ at transaction {mark + 1}, and it is undecided which "
                 f"of these transactions was committed; unknown: {'; '.join(unknown)}"
             )
-        closed = frozenset[str]().union(*(group for group in continuing if group not in possible))
+        impossible = (group for group in continuing if group not in possible)
+        closed = frozenset[str]().union(*impossible)
         return _LastSession(session, mark, complete - closed, closed)
     missing = f" ({'; '.join(unknown)})" if unknown else ""
     return f"no session is complete on {needed} of {len(assigned)} replicas{missing}"

@@ -1,10 +1,11 @@
 """Order: retire a group of storages, which has one replica of every partition. Pure.
 
-By default one compare-and-set removes the whole group from the assignment; a smaller number of
-partitions at once is for clusters under load. A change is allowed only while the remaining replicas
-of every partition are healthy, and are a quorum both of the replicas before the change and of those
-after it. Otherwise a session could miss committed transactions. The storages of the group drop
-their replicas only after every partition has recovered in a session without them.
+By default one compare-and-set in ZooKeeper removes the whole group from the assignment. For
+clusters under load, several changes of fewer partitions each are possible. A change is made only
+while the remaining replicas of every partition are healthy, and are a quorum both of the replicas
+before the change and of those after it. Otherwise a session could miss committed transactions. The
+storages of the group drop their replicas only after every partition has recovered in a session
+without them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Retirement(Order):
 
 
 def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
-    """Return the next step; ``leaving`` are the storages of the group."""
+    """Return the next step: change the assignment, wait for sessions, drop the replicas."""
     groups = observation.groups
     leaving = frozenset(storage for storage in groups if groups[storage] == order.group)
     if not leaving:
@@ -67,7 +68,8 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
         if problem := quorum_shortage(view, view.replicas - leaving):
             return Refuse(problem)
     if not affected:
-        # The assignment has been changed, by this attempt or an earlier one.
+        # No partition is assigned to the group any more: this attempt or an earlier one has
+        # unassigned them all.
         return next_step_after_removal(observation, views, leaving) or _drop(
             observation, leaving, order
         )
@@ -79,7 +81,7 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
     for view in affected:
         if problem := change_obstacle(observation, view, view.replicas - leaving):
             return Wait(problem)
-    chosen = affected[: order.at_once]
+    chosen = affected[: order.at_once]  # With None, the slice has all.
     return ChangeAssignment(
         tuple(ReplicaChange(v.partition, v.replicas, v.replicas - leaving) for v in chosen),
         tuple(EqualReplicas(v.partition, v.replicas - leaving) for v in chosen if order.prove),

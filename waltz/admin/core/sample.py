@@ -1,4 +1,8 @@
-"""A sample of a cluster's state, and rates computed from two samples. Pure."""
+"""A sample of a cluster's state, and rates computed from two samples. Pure.
+
+A sample has what ZooKeeper and all processes said at about the same time. `waltz.admin.monitoring`
+takes samples; `replica_states`, `health` and `sample_checks` judge them.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,13 @@ from waltz.protocol.damaged_ranges import DamagedRange
 
 @dataclass(frozen=True, slots=True)
 class ServerSample:
-    """The report of one server; ``problem`` is why the server reported nothing.
+    """The report of one server; ``problem`` is why it reported nothing, None if it reported.
 
-    ``refused`` is whether its host refused the connection: then no process listens on its port.
-    ``denied`` is whether it answered that this client has no right to the report.
-    ``marks`` has the high-water mark of each of its partitions, None while the partition opens.
-    ``health`` has, by partition, whether its store session is open; None if that was not queried.
+    ``refused`` tells whether the server's host refused the connection: then no process listens on
+    the port. ``denied`` tells whether the server answered that this client has no right to the
+    report. ``marks`` has the high-water mark of each of the server's partitions, None while the
+    partition opens. ``health`` has, by partition, whether the store session is open; None if that
+    was not queried.
     """
 
     marks: Mapping[int, int | None] = field(default_factory=dict)
@@ -32,10 +37,10 @@ class ServerSample:
 
 @dataclass(frozen=True, slots=True)
 class StorageSample:
-    """The replicas that one storage reported; ``problem`` is why the storage reported nothing.
+    """The replicas that one storage reported, by partition.
 
-    ``damaged`` are the records that the storage found damaged. ``figures`` are None if they were
-    not queried.
+    ``problem`` is why the storage reported nothing, None if it reported. ``damaged`` are the
+    records that the storage found damaged. ``figures`` are None if they were not queried.
     """
 
     held: Mapping[int, HeldPartition] = field(default_factory=dict)
@@ -58,15 +63,14 @@ class Sample:
     changed_at: Mapping[int, float] = field(default_factory=dict)
     """When the metadata of each partition were last written, in seconds since 1970, if known."""
     _owners: Mapping[int, tuple[int, int]] = field(init=False, repr=False, compare=False)
-    """For each assigned partition its server and generation: `owner` is called for every replica.
-    """
+    """For each assigned partition its server and generation, because `owner` is called often."""
 
     def __post_init__(self) -> None:
         owners: dict[int, tuple[int, int]] = {}
         for server, owned in self.membership.assignment.servers.items():
             for each in owned:
                 owners.setdefault(each.partition, (server, each.generation))
-        object.__setattr__(self, "_owners", owners)
+        object.__setattr__(self, "_owners", owners)  # The dataclass is frozen.
 
     def owner(self, partition: int) -> tuple[int | None, int | None]:
         """Return the server that ZooKeeper assigns ``partition`` to, and the generation.
@@ -93,16 +97,16 @@ class Sample:
     def session(self, partition: int) -> int | None:
         """Return the id of the partition's newest store session, which may not be open yet.
 
-        None if no session has begun.
+        Return None if no session has begun.
         """
         metadata = self.metadata.get(partition)
-        # A server writes the znode before the first session begins.
+        # A server writes the partition's znode before the first session begins.
         if metadata is None or metadata.session_id == NO_SESSION:
             return None
         return metadata.session_id
 
     def in_session(self, partition: int, storage: str) -> bool:
-        """Return whether the replica on ``storage`` takes part in the store session."""
+        """Return whether the replica on ``storage`` takes part in the newest store session."""
         metadata = self.metadata.get(partition)
         return metadata is not None and metadata.takes_part(storage)
 
@@ -120,7 +124,7 @@ class Sample:
 
 
 def damaged_records(ranges: Iterable[DamagedRange], partition: int) -> int:
-    """Return how many records of a partition the ranges have."""
+    """Return how many records of a partition are in ``ranges``."""
     return sum(each.count for each in ranges if each.partition == partition)
 
 
@@ -142,4 +146,6 @@ def sessions_since(first: Sample, now: Sample, partition: int) -> int:
     before, after = first.session(partition), now.session(partition)
     if after is None:
         return 0
-    return after + 1 if before is None else after - before  # The first session has the id 0.
+    if before is None:
+        return after + 1  # The first session has the id 0.
+    return after - before

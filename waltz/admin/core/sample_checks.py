@@ -1,7 +1,8 @@
 """Verify a cluster by a sample: the checks of ``waltz cluster verify``, without queries. Pure.
 
-A sample does not say which storages each server reaches: to find out, the servers would open
-connections to all storages. So the caller passes what it knows, from queries at longer intervals.
+A sample does not say which storages each server reaches. A query for this makes the server open
+connections to all storages, so it is made less often than a sample is taken. The caller passes the
+newest answers as ``reached``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from waltz.admin.core.verification import (
 )
 
 Reached = Mapping[int, Mapping[str, bool]]
-"""For each server that reported its storages: those storages, and whether it reaches them."""
+"""For each server that reported its storages: the storages, each with whether it is reached."""
 
 
 def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
@@ -26,10 +27,10 @@ def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
 
     A server without an entry in ``reached`` counts as reaching all its storages.
 
-    The quorum check counts the replicas of a storage that does not answer as switched off. All
-    other checks pass for such a storage: it counts as reached, it holds what ZooKeeper assigns to
-    it, and its sessions are those in the metadata. The caller reports the storage itself once, not
-    in each check of each partition.
+    The caller reports a storage that does not answer once, not in each check of each partition. So
+    only the quorum check counts its replicas as switched off. For all other checks the storage
+    counts as reached by all servers, as holding what ZooKeeper assigns to it, and as being in the
+    sessions that the metadata name.
     """
     return verify(
         ClusterFacts(
@@ -59,7 +60,9 @@ def _server_report(
     answering = {s for s, stored in sample.storages.items() if stored.problem is None}
     storages = dict.fromkeys(sample.maps.assignments.partitions, True)
     storages |= {s: is_reached for s, is_reached in (reached or {}).items() if s in answering}
-    return ServerReport(frozenset(report.marks), storages, report.health or {})
+    return ServerReport(
+        partitions=frozenset(report.marks), storages=storages, health=report.health or {}
+    )
 
 
 def _storage_report(sample: Sample, storage: str, report: StorageSample) -> StorageReport:
@@ -68,10 +71,10 @@ def _storage_report(sample: Sample, storage: str, report: StorageSample) -> Stor
         assigned = sample.maps.assignments.partitions.get(storage, ())
         sessions = {p: sample.session(p) for p in assigned}
         return StorageReport(
-            dict.fromkeys(assigned, False),
-            {p: session for p, session in sessions.items() if session is not None},
+            partitions=dict.fromkeys(assigned, False),
+            sessions={p: session for p, session in sessions.items() if session is not None},
         )
     return StorageReport(
-        {partition: held.available for partition, held in report.held.items()},
-        {partition: held.session_id for partition, held in report.held.items()},
+        partitions={partition: held.available for partition, held in report.held.items()},
+        sessions={partition: held.session_id for partition, held in report.held.items()},
     )

@@ -1,8 +1,9 @@
 """The steps that change replicas and storages, and the base class of orders. Pure.
 
-An `Order` names a goal. Its plan maps an observation to the next step, or to `Wait`, `Done` or
-`Refuse`. A step is idempotent and may be interrupted at any instruction: the next observation shows
-what the step did. The text of a step is shown on the terminal and in events of Kubernetes.
+An `Order` names a goal. Its plan, the method `next_step`, maps an observation to the next step, or
+to `Wait`, `Done` or `Refuse`. A step is idempotent and may be interrupted at any instruction: the
+next observation shows what the step did. The text of a step (``str(step)``) is shown on the
+terminal and in events of Kubernetes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from waltz.protocol.notation import format_partitions
 
 
 class SwitchKind(StrEnum):
-    """The two switches that a replica has since protocol version 1 of the admin port."""
+    """The two switches of a replica. Before version 1 of the admin protocol it had only one."""
 
     READ = "read"
     WRITE = "write"
@@ -26,7 +27,7 @@ class SwitchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateReplicas:
-    """Create replicas of ``partitions`` at ``storage``, from files on its disk if it has them."""
+    """Create replicas of ``partitions`` at ``storage``; files that are on its disk are used."""
 
     storage: str
     partitions: tuple[int, ...]
@@ -62,7 +63,10 @@ class SwitchOn:
 
 @dataclass(frozen=True, slots=True)
 class SetSwitch:
-    """Set one of the two switches of ``partitions``; Waltz 0.13.2 can only set both together."""
+    """Set one of the two switches of ``partitions`` at ``storage``.
+
+    A storage of Waltz 0.13.2 can only set both together.
+    """
 
     storage: str
     partitions: tuple[int, ...]
@@ -98,8 +102,8 @@ class CopyReplica:
 class RepairRecords:
     """Replace the records ``first_id`` to ``last_id`` at ``destination`` by those of ``source``.
 
-    The destination writes only records that are damaged there, and refuses what its own log does
-    not confirm. The partition stays in use.
+    The destination writes only records that are damaged there. It refuses records that do not fit
+    exactly between the undamaged records of its own log. The partition stays in use.
     """
 
     source: str
@@ -121,8 +125,8 @@ class RepairRecords:
 class EqualReplicas:
     """The condition that the replicas of ``partition`` on ``storages`` are equal.
 
-    It is proven by range checksums up to the start of the present store session. A replica that is
-    not healthy is compared up to its own low-water mark.
+    A comparison of range checksums up to the start of the present store session proves it. A
+    replica that is not healthy is compared up to its own low-water mark.
     """
 
     partition: int
@@ -150,8 +154,9 @@ class ChangeAssignment:
 class DropReplicas:
     """Drop the replicas of ``partitions`` at ``storage``, and their files if ``delete_files``.
 
-    With ``final``, the order is complete after this step, because no observation would show the
-    effect: a storage does not list a partition whose control entry is damaged.
+    With ``final``, the order is complete after this step without another observation. A plan sets
+    it if an observation could not show the effect: a storage does not list a partition whose entry
+    in the control file is damaged.
     """
 
     storage: str
@@ -168,7 +173,7 @@ class DropReplicas:
 
 @dataclass(frozen=True, slots=True)
 class RegisterStorage:
-    """Add a storage without partitions to the maps in ZooKeeper."""
+    """Add a storage, without partitions, to the storage maps in ZooKeeper."""
 
     storage: str
     group: int
@@ -180,7 +185,7 @@ class RegisterStorage:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterStorage:
-    """Remove a storage that has no partitions from the maps in ZooKeeper."""
+    """Remove a storage that has no partitions from the storage maps in ZooKeeper."""
 
     storage: str
 
@@ -190,7 +195,7 @@ class UnregisterStorage:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The plan has no step until the condition in ``reason`` has changed."""
+    """No step can be taken now; ``reason`` is what prevents it, and may change by itself."""
 
     reason: str
 
@@ -231,7 +236,7 @@ class Order(ABC):
     def refusal(self, observation: ReplicaObservation) -> str | None:
         """Return why the order must not begin, None if it may begin.
 
-        This is called once, before any step.
+        An attempt to carry out the order calls this once, before its first step.
         """
         return None
 

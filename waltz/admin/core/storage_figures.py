@@ -1,8 +1,8 @@
 """Figures of a storage that only its metrics have: disk, scrubber, partitions. Pure.
 
-The metrics are those of the admin port (spec/wire.md section 7). The scrubber of a storage reads
-all records, pass after pass, to find damaged ones. A storage of Waltz 0.13.2 has none of these
-metrics.
+The metrics come from the admin port (spec/wire.md section 7). The scrubber is the part of a storage
+that reads all records, pass after pass, to find damaged ones. A storage of Waltz 0.13.2 has none of
+these metrics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StorageFigures:
     Where the storage has no value, a number is None and a mapping is empty.
     ``scrub_progress`` is the part of the present pass that the scrubber has done, from 0 to 1.
     ``refused`` has, by partition, why the storage cannot serve the partition. ``differing`` has, by
-    partition, the transaction that the storage found to differ between replicas, as a text.
+    partition, a text that names the transaction that the storage found to differ between replicas.
     """
 
     disk_free_bytes: int | None = None
@@ -36,8 +36,7 @@ class StorageFigures:
 def storage_figures(metrics: Mapping[str, Any]) -> StorageFigures:
     """Return the figures in the metrics of a storage.
 
-    ``metrics`` are in the bean form, the JSON form of the admin port (spec/behaviour.md section
-    13).
+    ``metrics`` are in the bean form: the JSON of the admin port (spec/behaviour.md section 13).
     """
     return StorageFigures(
         disk_free_bytes=whole_number(gauge_value(metrics, "disk-free-bytes")),
@@ -60,7 +59,8 @@ def _number(value: Any) -> float | None:
     """Return the value of a metric, None if it is no number that fits into a finite float."""
     try:
         return value if isinstance(value, int | float) and math.isfinite(value) else None
-    except OverflowError:  # JSON bounds no integer; `math.isfinite` converts it to a float.
+    except OverflowError:
+        # JSON has integers of any size, and `math.isfinite` converts them to a float.
         return None
 
 
@@ -71,12 +71,12 @@ def whole_number(value: Any) -> int | None:
 
 
 def _texts(value: Any) -> dict[int, str]:
-    """Return a text for each partition."""
+    """Return the texts in ``value``, by partition."""
     return {partition: str(text) for partition, text in _by_partition(value)}
 
 
 def _refused(value: Any) -> dict[int, str]:
-    """Return the reasons of refused partitions."""
+    """Return why each refused partition in ``value`` is refused."""
     return {
         partition: str(report.get("reason")) if isinstance(report, Mapping) else str(report)
         for partition, report in _by_partition(value)

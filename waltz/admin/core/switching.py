@@ -1,4 +1,8 @@
-"""Order: switch reading and writing of replicas at one storage on or off. Pure."""
+"""Order: switch reading and writing of replicas at one storage on or off. Pure.
+
+Servers use a replica only as far as its switches allow. An administrator switches a replica off
+before an offline copy, for example.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,11 @@ from waltz.admin.core.steps import (
 
 @dataclass(frozen=True, slots=True)
 class Switching(Order):
-    """Set the read and write switches of ``partitions`` at ``storage``; None: leave unchanged.
+    """Set the read and write switches of ``partitions`` at ``storage``.
 
-    With ``together``, one request sets both switches, to the same value. Storages of Waltz 0.13.2
-    support only this request.
+    ``read`` and ``write`` are the wanted switches: True for on, False for off, None for no change.
+    With ``together``, one request sets both switches, so ``read`` and ``write`` must be the same
+    and not None. Storages of Waltz 0.13.2 support only this request.
     """
 
     storage: str
@@ -62,7 +67,7 @@ class Switching(Order):
         )
 
     def _set_both(self, replicas: list[HeldPartition]) -> Next:
-        """Return the step that sets both switches of the replicas that need it, or Done."""
+        """Return the step that sets both switches where one is wrong; Done if none is wrong."""
         on = self.read
         assert on is not None, "one request sets both switches"
         assert on is self.write, "one request sets both switches to the same value"
@@ -74,7 +79,7 @@ class Switching(Order):
     def _set_one(
         self, replicas: list[HeldPartition], kind: SwitchKind, wanted: bool | None
     ) -> SetSwitch | None:
-        """Return the step that sets one switch of the replicas that need it, None if none does."""
+        """Return the step that sets one switch where it is wrong; None if it is wrong nowhere."""
         if wanted is None:
             return None
         if kind is SwitchKind.READ:

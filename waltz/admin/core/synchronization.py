@@ -1,7 +1,7 @@
 """Order: make a storage hold exactly the partitions that ZooKeeper assigns to it. Pure.
 
-A storage whose disk was replaced needs this order. A storage that drops a partition keeps the
-files, because the assignment in ZooKeeper may be wrong.
+A storage whose disk was replaced needs this order. Where the order makes the storage drop a
+partition, the files stay, because the assignment in ZooKeeper may be wrong.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Order: remove the replicas of some partitions from a storage. Pure.
 
-The assignment in ZooKeeper changes first, and only while the remaining replicas are healthy and a
-quorum. After every partition has recovered in a session without the storage, the storage drops its
-replicas. If only the storage drops replicas (`AssignmentSide.STORAGE`), servers still count these
+1. The assignment in ZooKeeper changes, while the remaining replicas are healthy and a quorum.
+2. Every partition recovers in a store session without the storage.
+3. The storage drops its replicas.
+
+If the order changes only the storage (`AssignmentSide.STORAGE`), servers still count the dropped
 replicas in quorums. So the other storages must hold a quorum of healthy replicas.
 """
 
@@ -56,7 +58,8 @@ class Unassignment(Order):
     def scope(self) -> ObservationScope:
         """The scope: the partitions, the storage and, without ``force``, the other replicas.
 
-        With ``force``, the storage is left out if only ZooKeeper changes: it may not run any more.
+        With ``force``, the storage is left out, too, if only ZooKeeper changes: the storage may not
+        run any more.
         """
         storages = frozenset({self.storage})
         if self.force and self.only is AssignmentSide.ZOOKEEPER:
@@ -68,11 +71,11 @@ class Unassignment(Order):
 
         If ZooKeeper changes, the storage's group must keep a replica of every partition. Partitions
         that an interrupted attempt has unassigned already are not checked. If only the storage
-        changes, the partitions must exist: ``force`` cannot help if they do not.
+        changes, the partitions must exist, also with ``force``.
         """
         if self.only is AssignmentSide.STORAGE:
             return self._missing_partition(observation)
-        # With `only`, there is one step, so that no attempt can be interrupted between two steps.
+        # An order with `only` has a single step, so no attempt was interrupted after a change.
         unassigned = frozenset[int]() if self.only else self._already_unassigned(observation)
         still_assigned = tuple(p for p in self.partitions if p not in unassigned)
         if unassigned and not still_assigned:
@@ -106,7 +109,7 @@ class Unassignment(Order):
     def _already_unassigned(self, observation: ReplicaObservation) -> frozenset[int]:
         """Return the partitions that are unassigned, but whose removal is not complete.
 
-        The last session has the storage, or the storage still holds a replica.
+        It is not complete while the storage is in the last session or holds a replica.
         """
         views = (observation.partitions.get(partition) for partition in self.partitions)
         return frozenset(
@@ -123,7 +126,10 @@ class Unassignment(Order):
     def _change(
         self, observation: ReplicaObservation, views: Views
     ) -> ChangeAssignment | Wait | Refuse | None:
-        """Return the change in ZooKeeper, or why it must not be made now; None if it was made."""
+        """Return the change in ZooKeeper, or why it must not be made; None if it is not needed.
+
+        It is not needed if all partitions are unassigned from the storage already.
+        """
         leaving = frozenset({self.storage})
         affected = [view for view in views if self.storage in view.replicas]
         if not self.force:
@@ -137,9 +143,9 @@ class Unassignment(Order):
         return ChangeAssignment(tuple(changes)) if affected else None
 
     def _wait_for_sessions_without_storage(self, views: Views) -> Wait | None:
-        """Return a wait while the last session of a partition has the storage, otherwise None.
+        """Return a `Wait` while the storage is in the last session of a partition, else None.
 
-        The server of such a session may still write to the replica.
+        The server of this session may still write to the replica.
         """
         in_use = [view.partition for view in views if self.storage in view.session_replicas]
         if not in_use:
@@ -158,13 +164,18 @@ class Unassignment(Order):
         return f"waltz storage unassign {self.storage} {partitions} --only storage --force{files}"
 
     def _forced_drop(self) -> DropReplicas:
-        """Return the step by which the storage drops all replicas; the order ends after it."""
-        # A storage does not list a partition whose control entry is damaged, so no observation
-        # would show that the drop is done.
+        """Return the step by which the storage drops all replicas; the order ends after it.
+
+        The step includes replicas that the storage does not list, as after damage of their entries
+        in the control file. No observation would show that these are dropped.
+        """
         return DropReplicas(self.storage, self.partitions, self.delete_files, final=True)
 
     def _drop(self, observation: ReplicaObservation, views: Views) -> Next:
-        """Return the step by which the storage drops the replicas that are not needed any more."""
+        """Return the step by which the storage drops the replicas that it lists.
+
+        Return `Wait` or `Refuse` if it must keep one of them, `Done` if it lists none.
+        """
         if problem := observation.storage_problem(self.storage):
             return Wait(f"storage {self.storage} does not answer: {problem}")
         held = [v for v in views if observation.held(self.storage, v.partition) is not None]
@@ -195,8 +206,8 @@ def _drop_obstacle(
     healthy = frozenset(
         other for other in others if unhealthy_reason(observation, view, other) is None
     )
-    opens = session_opens(healthy, view.replicas, view.session_replicas)
-    if view.server_problem is None and opens:
+    opens_with_healthy = session_opens(healthy, view.replicas, view.session_replicas)
+    if view.server_problem is None and opens_with_healthy:
         return None
     reason = first_unhealthy_reason(observation, view, others)
     assert reason is not None, "with all others healthy, a session opens without the replica"

@@ -1,10 +1,13 @@
 """Verify a cluster: check its state against rules that must hold. Pure.
 
-The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), except that
-the quorum check counts the replicas of the partition, where that version counts all storages. A
-check that needs the report of a server or a storage fails if that process did not answer. There are
-two exceptions for a storage that did not answer: the quorum check counts its replica as not
+Each partition has seven checks, those of Waltz 0.13.2 (spec/behaviour.md section 16). One differs:
+the quorum check counts the replicas of the partition, and in Waltz 0.13.2 all storages.
+
+A check that needs the report of a server or a storage fails if this process did not answer. There
+are two exceptions for a storage that did not answer: the quorum check counts its replica as not
 available, and the check of recovered replicas uses only the metadata.
+
+`verify` comes first; the rules of the checks follow, in the order of the checks.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ class Check(Enum):
 class ServerReport:
     """The report of one server; ``problem`` is why the server reported nothing.
 
-    ``storages`` has, by storage, whether the server can reach it; ``health`` has, by partition,
-    whether the server could open it.
+    ``partitions`` are those that the server has. ``storages`` has, by storage, whether the server
+    can reach it. ``health`` has, by partition, whether the server could open a store session.
     """
 
     partitions: frozenset[int] = frozenset()
@@ -52,7 +55,7 @@ class StorageReport:
     """The report of one storage; ``problem`` is why the storage reported nothing.
 
     ``partitions`` has the partitions that the storage holds, each with whether it is switched on.
-    ``sessions`` has the store session id of each of them.
+    ``sessions`` has the store session id of each of these partitions.
     """
 
     partitions: Mapping[int, bool] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class ClusterFacts:
     servers: Mapping[int, ServerReport]
     storages: Mapping[str, StorageReport]
     _owners: Mapping[int, list[int]] = field(init=False, repr=False, compare=False)
-    """The servers of each assigned partition: every check of every partition needs them."""
+    """The servers of each assigned partition, computed once: many checks need them."""
 
     def __post_init__(self) -> None:
         owners: dict[int, list[int]] = {}
@@ -110,9 +113,9 @@ def verify(facts: ClusterFacts, partition: int | None = None) -> list[Finding]:
     ]
 
 
-# Each rule yields the problems of one partition. Their texts say "it" for the partition, because
-# the user sees each text in the row of its partition. A problem that follows from an earlier one of
-# the same process is left out.
+# Each rule yields the problems that its check finds in one partition. The texts say "it" for the
+# partition, because the user sees each text in the row of the partition. A problem is left out if
+# it follows from an earlier problem of the same process.
 
 
 def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
@@ -187,13 +190,14 @@ def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
         state = metadata.replicas.get(storage)
         if state is None or state.session_id < 0:  # A new replica has the session -1.
             yield f"the replica on {storage} has not recovered yet"
-        elif state.session_id == metadata.session_id and not metadata.takes_part(storage):
-            yield f"the replica on {storage} is being filled in session {metadata.session_id}"
         elif not metadata.takes_part(storage):
-            yield (
-                f"the replica on {storage} took part in session {state.session_id}, but not in "
-                f"the current one, {metadata.session_id}"
-            )
+            if state.session_id == metadata.session_id:
+                yield f"the replica on {storage} is being filled in session {metadata.session_id}"
+            else:
+                yield (
+                    f"the replica on {storage} took part in session {state.session_id}, but not in "
+                    f"the current one, {metadata.session_id}"
+                )
         elif problem := _session_mismatch(facts, partition, storage, metadata.session_id):
             yield problem
     if not facts.replicas.storages_of(partition):
@@ -205,11 +209,13 @@ def _session_mismatch(
 ) -> str | None:
     """Return a problem if ``storage`` reports another session than ``session_id``, else None.
 
-    The server notices such a difference only at its next write to the replica.
+    The server notices such a difference only at its next write to the replica, so this check may
+    find it earlier.
     """
     report = facts.storages.get(storage, StorageReport())
     if partition not in report.partitions:
-        return None  # Other checks report a storage without an answer.
+        # The storage did not answer, or does not hold the partition: other checks report both.
+        return None
     reported = report.sessions.get(partition)
     if reported == session_id:
         return None
@@ -225,7 +231,7 @@ def _server_healthy(facts: ClusterFacts, partition: int) -> Iterator[str]:
 
 
 def _owner_problems(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    """Yield that no server is assigned, or why an assigned server does not answer."""
+    """Yield a problem if the partition has no server, or for each server that did not answer."""
     owners = facts.owners(partition)
     if not owners:
         yield "it is assigned to no server"

@@ -1,4 +1,4 @@
-"""Decide which database errors are transient, and define the delays between retries. Pure."""
+"""Decide which database errors are transient, and define the delays between attempts. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BACKOFF = Backoff(0.01, 10.0)
 _MYSQL_STATEMENT_ERRORS = (1054, 1146)
 """The codes of MySQL for an unknown column, and for a table that does not exist.
 
-This is not a set, because it is searched for values that may not be hashable: the first arguments
-of the errors of any driver."""
+This is not a set: the first argument of a driver's error is searched in it, and may not be
+hashable."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -24,8 +24,8 @@ def is_transient(error: BaseException) -> bool:
 
     A lost connection, a conflict with another SQL transaction, and a busy database are transient.
     An error of the statement, such as a violated constraint or a missing column, is not: every
-    retry would fail in the same way. Some drivers report a missing table or column as an
-    OperationalError, as they report a busy database; `_is_statement_error` tells these two apart.
+    retry would fail in the same way. Some drivers report both a busy database and a missing table
+    or column as an OperationalError; `_is_statement_error` distinguishes the two.
     """
     if isinstance(error, OperationalError) and _is_statement_error(error.orig):
         return False
