@@ -89,7 +89,8 @@ class AppendCall:
         while the partition gives no answers.
         """
         count, total_size = len(sizes), sum(sizes)
-        # There are no tokens if the attempt has not begun.
+        # If the attempt has not begun, there are no tokens, or those of an earlier attempt, whose
+        # appends are not in doubt.
         for token, size in zip(self._tokens, sizes, strict=False):
             result = token.result
             if result is not None and result.req_id is not None and is_in_doubt(result.req_id):
@@ -116,12 +117,12 @@ class AppendToken:
         self._call = call
         self.result: AppendResult | None = None
         self.when_certain: Callable[[], None] | None = None
-        """Called once, when a second outcome replaces the outcome UNCERTAIN."""
+        """Called once, when an append with the outcome UNCERTAIN gets a certain outcome."""
 
     def settle(self, result: AppendResult) -> None:
-        """Record the first outcome. A second one only shows that the outcome is certain now.
+        """Record the first outcome. A second outcome does not replace it.
 
-        It does not replace the first, which the caller may have used.
+        The caller may have used the first already. But from the second on, the outcome is certain.
         """
         if self.result is None:
             self.result = result

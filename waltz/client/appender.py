@@ -220,7 +220,7 @@ class Appender:
             else:
                 state.appends.received(item)
         for number, state in touched.items():
-            if self.is_mounted(number):  # Before, the mark may be one that the caller has named.
+            if self.is_mounted(number):  # Before, the log may end before the mark of a caller.
                 self._request_client.note_mark(number, state.appends.log_mark)
             self._perform(state)
 

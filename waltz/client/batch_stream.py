@@ -82,7 +82,7 @@ class BatchStream:
             self._on_end(self)
 
     async def _wait(self) -> None:
-        """Wait until ``_changed`` is set anew. Raises the error of `fail`, or ClientClosed."""
+        """Wait until ``_changed`` is set next. Raises the error of `fail`, or ClientClosed."""
         if self._failure is not None:
             raise self._failure
         if self._closed:

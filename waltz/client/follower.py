@@ -125,7 +125,7 @@ class StateFollower(Generic[T]):
 
         Raises:
             AnswerLate: The timeout passed. The text has the error that holds the partition up.
-            ClientAhead: The log ends before the mark of the state: it is the mark of another log.
+            ClientAhead: The log ends before the mark of the state, which is that of another log.
             DataUnreadable: The serializer cannot read the next transaction.
             PermissionDenied: The client has no right to read the partition.
             ClientClosed: The client, or this follower, is closed.
@@ -173,7 +173,7 @@ class StateFollower(Generic[T]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - raises WaltzError, not TimeoutError
     ) -> int | None:
-        """Append what ``build`` decides by the state, and wait until the state contains it.
+        """Append the draft that ``build`` returns, and wait until the state contains it.
 
         ``build`` gets an `Attempt` whose ``mark`` is that of the state, so that the locks of its
         draft refuse the append if the state has become outdated. After a conflict ``build`` is
@@ -192,8 +192,9 @@ class StateFollower(Generic[T]):
             await followed.wait_until_started()
             if attempt.conflict is not None:
                 await followed.wait_until_applied(attempt.conflict)
-            # Read the mark before `build` is called. The state may advance during the call, after
-            # `build` has decided. A mark that is read after the call would hide this conflict.
+            # Read the mark before `build` is called. The state may advance during the call. A mark
+            # that is read after the call could include a transaction that `build` has not seen, and
+            # a conflict with this transaction would not be detected.
             mark = followed.mark
             draft = await call_build(build, replace(attempt, mark=mark))
             if draft is None or draft.mark is not None:

@@ -16,7 +16,7 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import Dialer
 
 _MOST_PROBLEMS = 3
-"""An error names at most so many servers that are not connected, and partitions."""
+"""The most servers without a connection, and partitions without a server, that an error names."""
 
 
 class LinkUser(Protocol):

@@ -125,7 +125,8 @@ def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) 
     This removes ``tls`` and ``zookeeper_access`` from ``options``. Raises TypeError or ValueError.
     """
     known = ConnectOptions.__annotations__
-    if unknown := sorted(options.keys() - known.keys()):
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
         raise TypeError(
             f"connect has no option {unknown[0]}; its options are {', '.join(sorted(known))}"
         )

@@ -83,6 +83,7 @@ class ReplicaReader:
         self._tls = tls
         self._network = network_for(self._cluster, access, network)
         self._open: dict[str, RpcConnection] = {}
+        """The last connection to each storage, which may be closed by now."""
         self._warned: set[str] = set()
         """The storages of which a missing outside address was logged."""
         self._clock = clock
@@ -200,6 +201,7 @@ class ReplicaReader:
         return answer.records if answer.records.count else None
 
     def _is_connected(self, storage: str) -> bool:
+        """Whether ``_open`` has a usable connection to the storage."""
         connection = self._open.get(storage)
         return connection is not None and not connection.closed
 

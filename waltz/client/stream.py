@@ -261,7 +261,7 @@ class ServerStream(LogStream[DataT_co]):
         return records
 
     async def _wait(self) -> None:
-        """Wait until ``_changed`` is set anew. Raises ClientClosed if the stream is closed."""
+        """Wait until ``_changed`` is set next. Raises ClientClosed if the stream is closed."""
         if self._closed:
             raise ClientClosed
         self._changed.clear()
@@ -281,7 +281,7 @@ class ServerStream(LogStream[DataT_co]):
     async def _from_feeds_with_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Yield the fed transactions in order, with data that is read ahead in limited memory."""
         dependencies = self._dependencies
-        data = FedData(
+        reads = FedData(
             dependencies.request_client,
             dependencies.deserializer,
             self._changed.set,
@@ -289,11 +289,12 @@ class ServerStream(LogStream[DataT_co]):
         )
         while (records := await self._next_records()) is not None:
             unread = deque(records)
-            while unread or data:
-                while unread and data.has_room():
-                    data.request(unread.popleft())
-                if data.can_take():
-                    if batch := data.take():
+            while unread or reads:
+                while unread and reads.has_room():
+                    reads.request(unread.popleft())
+                if reads.can_take():
+                    batch = reads.take()
+                    if batch:  # It is empty if all its transactions are skipped.
                         yield batch
                 else:
                     # Not `_wait_unless_failed`: if the stream has failed, the transactions whose

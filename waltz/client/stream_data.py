@@ -23,7 +23,7 @@ from waltz.client.request_client import RequestClient
 from waltz.client.stream_ranges import fed_transaction
 
 _READ_AHEAD_TRANSACTIONS = 500
-"""The most transactions that are read ahead."""
+"""The most transactions whose data are read ahead of the application."""
 
 _READ_AHEAD_BYTES = 32 << 20
 """The most bytes of data that are read ahead; `ReadAhead` estimates them."""

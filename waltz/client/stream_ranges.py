@@ -33,7 +33,7 @@ from waltz.protocol.records import WIRE_OVERHEAD_BYTES
 from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
 _WAIT_MS = 10_000
-"""How many milliseconds a server waits for the next transaction before it answers without one."""
+"""How long a server waits for the next transaction before it answers with an empty range."""
 
 _UNCONFIRMED_WAIT_MS = 500
 """The wait in place of `_WAIT_MS` while the log is not known to reach the stream's position.
@@ -252,7 +252,7 @@ def _deserialized(
 ) -> tuple[list[TransactionRow], DataUnreadable | None]:
     """Return the rows with the values of their data in place of the data, and None.
 
-    If data cannot be read, return the rows before them, and the error.
+    Rows to skip are left out. If data cannot be read, return the rows before them, and the error.
     """
     read: list[TransactionRow] = []
     for transaction_id, req_id, header, length, data in rows:

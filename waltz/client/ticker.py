@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 TICK_SECONDS = 0.1
-"""The interval between two calls."""
+"""The interval at which a client looks for timeouts."""
 
 
 class Ticker:

@@ -100,7 +100,7 @@ class SyncStream(_BlockingStream[Sequence[Transaction[DataT_co]]], Generic[DataT
 
     Each transaction is returned once, in order within its partition. Several threads may iterate:
     then each transaction is returned to one of them. An error of the stream is raised by every
-    later call, too, so that all of them get it.
+    later call, too, so that each thread gets it.
 
     The stream is closed by `close`, at the end of a ``with`` block, and when its last transaction
     was returned. Leaving a ``for`` loop before the last transaction does not close the stream.

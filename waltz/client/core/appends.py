@@ -132,7 +132,7 @@ class PartitionAppends:
         return self._waiting.withdraw(wanted) + self._sent.known_outcomes(wanted)
 
     def give_up(self, req_id: ReqId) -> None:
-        """Give the caller of the append ``req_id`` the result UNCERTAIN, if it is in doubt.
+        """If the append ``req_id`` is in doubt, return UNCERTAIN as its result now.
 
         The append stays in doubt here, because its commit settles the appends sent before it.
         """
@@ -304,23 +304,23 @@ class PartitionAppends:
             if seq in in_doubt and in_doubt[seq].req_id.generation == generation:
                 if kind == OutcomeKind.COMMITTED:
                     committed_place = in_doubt[seq].place
-                self._settle_answered(seq, OutcomeKind(kind), number)
+                self._settle_by_answer(seq, OutcomeKind(kind), number)
         return committed_place
 
     def _look_for_skipped(self, committed_place: int) -> None:
         """Look in the log for appends before ``committed_place`` that got no answer.
 
         A server answers the commits of a connection in the order in which the appends were sent.
-        Example: the client has sent the appends 1, 2 and 3, and gets answers to 1 and 3. Then no
-        answer to 2 will come: the server has dropped the append 2, or the answer was lost with an
-        earlier connection. The feed shows whether the append 2 is in the log.
+        Example: the client has sent the appends 1, 2 and 3, and the server answers that 1 and 3 are
+        committed. Then no answer to 2 will come: the server has dropped the append, or the answer
+        was lost with an earlier connection. The feed shows whether the append is in the log.
         """
         if self._feed_need.has_skipped_append(committed_place):
             self._feed_need.expect_no_answers(committed_place)
             self.flush()
             self._request_feed_if_needed()
 
-    def _settle_answered(self, seq: int, kind: OutcomeKind, number: int) -> None:
+    def _settle_by_answer(self, seq: int, kind: OutcomeKind, number: int) -> None:
         """Settle the append ``seq`` by the server's answer alone, without the feed."""
         match kind:
             case OutcomeKind.COMMITTED:
@@ -362,7 +362,7 @@ class PartitionAppends:
             if sent is None or sent.req_id.generation != message.req_id.generation:
                 continue
             if self._feed_need.server_answers:
-                self._settle_answered(sent.req_id.seq, outcome.kind, outcome.transaction_id)
+                self._settle_by_answer(sent.req_id.seq, outcome.kind, outcome.transaction_id)
             else:  # A server of version 5: its feed must confirm most outcomes.
                 self._sent.note_batched(sent.req_id.seq, outcome)
 

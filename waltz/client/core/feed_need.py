@@ -103,7 +103,7 @@ class FeedNeed:
         (tests/unit/client/test_client_answered_appends.py).
         """
         if not self.server_answers:
-            return  # The feed of an older server advances the mark (`PartitionAppends.fed`).
+            return  # The feed of an older server advances the mark (`feed_received`).
         oldest = self._sent.oldest()
         mark = self.log_mark if oldest is None else oldest.log_mark
         if mark > self._mount.mark:

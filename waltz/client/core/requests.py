@@ -63,7 +63,7 @@ requests would be repeated faster than they are answered.
 """
 
 _MAX_IDS = 32
-"""How many ids of an open request are kept, the last ones. Answers to them are accepted."""
+"""The most ids of an open request whose answers are accepted: the last ones."""
 
 ERROR_BACKOFF = Backoff(0.01, 5.0)
 """The delays in seconds between an error answer and the next attempt."""

@@ -64,6 +64,7 @@ class _RefusedAppend(NamedTuple):
     conflict: int
 
     def outcome(self) -> AppendResult:
+        """Return the outcome LOCK_FAILED."""
         return AppendResult(self.token, Outcome.LOCK_FAILED, self.conflict)
 
 
@@ -200,7 +201,7 @@ class SentAppends:
 
         An append in doubt is absent if it was sent before a flush whose answer has an id up to
         ``mark``. A refused append gets its outcome when the mark has reached the transaction that
-        took the lock. Before, another attempt with this mark would be refused again.
+        took the lock. Before that, another attempt with this mark would be refused again.
         """
         if self._answered_flushes:
             reached = [flush.place for flush in self._answered_flushes if flush.mark <= mark]
@@ -262,4 +263,5 @@ class SentAppends:
             oldest = self.oldest()
 
     def _settle(self, result: AppendResult) -> None:
+        """Report the result of an append that was removed."""
         self._effects.results.append(result)

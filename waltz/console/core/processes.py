@@ -88,7 +88,8 @@ def view_servers(now: Sample, partitions: Sequence[PartitionStatus]) -> tuple[Se
     for server in sorted({*members, *owners}):
         member, report = members.get(server), now.servers.get(server)
         problem = "it is not running" if report is None else report.problem
-        rates = _if_all_known([p.transactions_per_second for p in partitions if p.server == server])
+        statuses = [status for status in partitions if status.server == server]
+        rates = _if_all_known([status.transactions_per_second for status in statuses])
         views.append(
             ServerView(
                 id=server,

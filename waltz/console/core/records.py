@@ -28,13 +28,13 @@ _JSON_LINE = 120
 
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _HEX_COLUMNS = 16
-"""The bytes in each line of hex."""
+"""How many bytes are in each line of hex."""
 _MAX_HEX_BYTES = MAX_SHOWN_BYTES // 4
 """The most bytes that are shown as hex: each of them takes about 5 characters."""
 _SEARCHED_CHARACTERS = 200
 """How many characters of a text are searched for a request id; the rest is ignored."""
 _ID_PARTS = 4
-"""The numbers of a request id."""
+"""How many numbers a request id has."""
 _INT_RANGE = range(-(1 << 31), 1 << 31)
 """The range of each of these numbers, which have 32 bits."""
 

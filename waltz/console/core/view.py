@@ -99,7 +99,8 @@ def view_cluster(
     are unknown. ``reached`` says for each server which storages it reaches. The newest sample of
     ``history`` is ``now``. ``min_disk_free`` is the percentage of a disk that must be free.
     """
-    partitions = tuple(view_partition(before, now, p) for p in range(now.num_partitions))
+    numbers = range(now.num_partitions)
+    partitions = tuple(view_partition(before, now, number) for number in numbers)
     servers, storages = view_servers(now, partitions), view_storages(now)
     return ClusterView(
         names=names,
@@ -153,11 +154,12 @@ def _totals(
 ) -> Totals:
     """Return the sums; the rate is that of the newest sample."""
     replicas = [replica for partition in partitions for replica in partition.replicas]
-    accepting = (PartitionState.OPEN, PartitionState.DEGRADED)
+    states = [partition.state for partition in partitions]
+    damaged = [records for storage in storages for records in storage.damaged or ()]
     return Totals(
         partitions=len(partitions),
-        open_partitions=sum(partition.state in accepting for partition in partitions),
-        unknown_partitions=sum(p.state is PartitionState.UNKNOWN for p in partitions),
+        open_partitions=states.count(PartitionState.OPEN) + states.count(PartitionState.DEGRADED),
+        unknown_partitions=states.count(PartitionState.UNKNOWN),
         replicas=len(replicas),
         healthy_replicas=sum(replica.state is ReplicaState.IN_SESSION for replica in replicas),
         unknown_replicas=sum(replica.state is ReplicaState.UNKNOWN for replica in replicas),
@@ -165,11 +167,7 @@ def _totals(
         answering_servers=sum(server.answers for server in servers),
         storages=len(storages),
         answering_storages=sum(storage.answers for storage in storages),
-        damaged_records=sum(
-            damaged.last_id - damaged.first_id + 1
-            for storage in storages
-            for damaged in storage.damaged or ()
-        ),
+        damaged_records=sum(records.last_id - records.first_id + 1 for records in damaged),
         transactions_per_second=(
             history.rates[-1].transactions_per_second if history.rates else None
         ),

@@ -56,36 +56,36 @@ def work_under_way(
 ) -> tuple[Work, ...]:
     """Return all work under way, in the order of the partitions."""
     work: list[Work] = []
-    for view in partitions:
-        work += _catching_up(view)
-        work += _unassigned(now, view)
-        work += _both_assigned(now, view)
-        work += _repairs(view, peaks)
+    for status in partitions:
+        work += _catching_up(status)
+        work += _unassigned(now, status)
+        work += _both_assigned(now, status)
+        work += _repairs(status, peaks)
     return tuple(work)
 
 
-def _catching_up(view: PartitionStatus) -> Iterator[Work]:
-    """Yield the replicas that are assigned to the partition but not in its session."""
-    if view.state not in (PartitionState.OPEN, PartitionState.DEGRADED):
+def _catching_up(status: PartitionStatus) -> Iterator[Work]:
+    """Yield the work on replicas that are assigned to the partition but not in its session."""
+    if status.state not in (PartitionState.OPEN, PartitionState.DEGRADED):
         return  # Without a session there is nothing to catch up with.
-    for replica in view.replicas:
+    for replica in status.replicas:
         text = _CATCH_UP_TEXTS.get(replica.state)
         if text is not None:
-            done, total = _progress(replica.last_id, view.high_water_mark)
-            yield Work(WorkKind.CATCH_UP, view.partition, replica.storage, text, done, total)
+            done, total = _progress(replica.last_id, status.high_water_mark)
+            yield Work(WorkKind.CATCH_UP, status.partition, replica.storage, text, done, total)
 
 
-def _unassigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
-    """Yield the replicas that a storage holds although ZooKeeper does not assign them to it."""
-    assigned = {replica.storage for replica in view.replicas}
+def _unassigned(now: Sample, status: PartitionStatus) -> Iterator[Work]:
+    """Yield the work on replicas that a storage has, but that ZooKeeper does not assign to it."""
+    assigned = {replica.storage for replica in status.replicas}
     groups = now.maps.groups.groups
     for storage, report in sorted(now.storages.items()):
-        held = report.held.get(view.partition)
+        held = report.held.get(status.partition)
         if held is None or storage in assigned:
             continue
-        done, total = _progress(held.max_transaction_id, view.high_water_mark)
+        done, total = _progress(held.max_transaction_id, status.high_water_mark)
         # Each group has one replica of a partition, so a second one in the group is part of a move.
-        same_group = [s for s in sorted(assigned) if groups.get(s) == groups.get(storage)]
+        same_group = [each for each in sorted(assigned) if groups.get(each) == groups.get(storage)]
         if same_group:
             kind = WorkKind.MOVE
             holder = same_group[0]
@@ -93,14 +93,14 @@ def _unassigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
         else:
             kind = WorkKind.COPY
             text = "The storage holds a replica that is not assigned: it is new, or to be dropped."
-        yield Work(kind, view.partition, storage, text, done, total)
+        yield Work(kind, status.partition, storage, text, done, total)
 
 
-def _both_assigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
+def _both_assigned(now: Sample, status: PartitionStatus) -> Iterator[Work]:
     """Yield the moves whose source and destination are both assigned at present."""
     groups = now.maps.groups.groups
     by_group: dict[int, list[str]] = {}
-    for replica in view.replicas:
+    for replica in status.replicas:
         if replica.storage in groups:
             by_group.setdefault(groups[replica.storage], []).append(replica.storage)
     for group, storages in sorted(by_group.items()):
@@ -108,23 +108,23 @@ def _both_assigned(now: Sample, view: PartitionStatus) -> Iterator[Work]:
             names = " and ".join(storages)
             text = f"A move in group {group}: {names} both hold the partition until one leaves."
             # Which of the storages is the destination is unknown, and so is the progress.
-            yield Work(WorkKind.MOVE, view.partition, storages[-1], text, None, None)
+            yield Work(WorkKind.MOVE, status.partition, storages[-1], text, None, None)
 
 
-def _repairs(view: PartitionStatus, peaks: DamagePeaks) -> Iterator[Work]:
-    """Yield the replicas that have damaged records, with how many of them are repaired."""
-    for replica in view.replicas:
+def _repairs(status: PartitionStatus, peaks: DamagePeaks) -> Iterator[Work]:
+    """Yield the repairs of damaged records."""
+    for replica in status.replicas:
         damaged = replica.damaged_records
         if not damaged:
             continue
-        total = max(damaged, peaks.get((replica.storage, view.partition), 0))
+        total = max(damaged, peaks.get((replica.storage, status.partition), 0))
         repaired = total - damaged
         if repaired:
             text = "The damaged records are being replaced by those of a healthy replica."
         else:
             text = "The damaged records wait for their repair: the storage's log says why"
         yield Work(
-            WorkKind.REPAIR, view.partition, replica.storage, text, repaired, total, "records"
+            WorkKind.REPAIR, status.partition, replica.storage, text, repaired, total, "records"
         )
 
 

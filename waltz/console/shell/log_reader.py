@@ -203,12 +203,20 @@ async def _streamed(
     records: list[Record] = []
     size = 0
     async with aclosing(client.stream(partition, after=first - 1, until=last, data=True)) as stream:
-        async for t in stream:
-            size += len(t.data)
+        async for transaction in stream:
+            size += len(transaction.data)
             if records and size > _PAGE_BYTES:
                 break
             # The checksum is 0: a stream does not return it, and pages do not show it.
-            records.append(Record(t.id, t.req_id, t.header, t.data, 0))
+            records.append(
+                Record(
+                    transaction.id,
+                    transaction.req_id,
+                    transaction.header,
+                    transaction.data,
+                    checksum=0,
+                )
+            )
     return tuple(records)
 
 

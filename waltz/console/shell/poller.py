@@ -198,7 +198,8 @@ async def _end(task: asyncio.Task[None], work: str) -> None:
     """
     task.cancel()
     await asyncio.wait([task])
-    if not task.cancelled() and (error := task.exception()) is not None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
         log.error("console failed to %s; it closes its connections", work, exc_info=error)
 
 
@@ -218,7 +219,7 @@ class Poller:
         self._sampled_at: float | None = None
         """When the newest sample began, in seconds of the event loop."""
         self._sampling: asyncio.Task[None] | None = None
-        """The task that takes the next sample, None while no request waits for it."""
+        """The task that takes the next sample, None while there is no such task."""
         self._waiting = 0
         """How many requests wait for the next sample."""
 

@@ -43,6 +43,7 @@ class OpenContexts:
         self._last_number = -1
         """The number that `add` has assigned last."""
         self._ignores_limit = False
+        """Whether `add` does not wait; see `ignore_limit`."""
         self._changed = threading.Condition()
         """Notified when ``_open`` or the limit changes. `abandon` acquires its lock twice."""
 
