@@ -266,6 +266,8 @@ class Client(LogClient[DataT]):
         """Return a new client id, for a stream. Raises ClusterUnreachable."""
         try:
             return await self._cluster.next_client_id()
+        except (MalformedMetadata, NoCluster) as error:
+            raise ClusterUnreachable(f"ZooKeeper has no client id for a stream: {error}") from error
         except StoreError as error:
             self._check()  # If the client was closed meanwhile, closing it has caused the error.
             raise ClusterUnreachable(

@@ -233,7 +233,7 @@ async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dic
     If servers are registered and none of them has an outside address, wait for one, because the
     operator writes outside addresses a little after the servers have registered. Raises
     ClusterUnreachable if there is none after ``seconds`` (None: no limit), if ZooKeeper does not
-    answer, or if the data cannot be decoded.
+    answer or refuses, or if the data cannot be decoded.
     """
     changed = asyncio.Event()
     zookeeper_answered = False
@@ -247,17 +247,17 @@ async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dic
                 stored = await read_outside_addresses(cluster, changed.set)
                 registered = sorted(each.address for each in membership.servers().values())
                 addresses = None if stored is None else stored.value
-                found = _outside_addresses_of(registered, addresses)
-                if found or not registered:
-                    return found
+                reachable = _outside_addresses_of(registered, addresses)
+                if reachable or not registered:
+                    return reachable
                 if not zookeeper_answered:
                     log.info("no server has an outside address yet; waiting for one")
                 zookeeper_answered = True
                 await changed.wait()
     except NoCluster:
         return {}
-    except MalformedMetadata as malformed:
-        raise ClusterUnreachable(str(malformed)) from None
+    except (MalformedMetadata, StoreError) as error:
+        raise ClusterUnreachable(str(error)) from None
     except TimeoutError:
         if not zookeeper_answered:
             raise no_answer_of_zookeeper(seconds) from None

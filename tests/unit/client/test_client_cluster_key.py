@@ -1,4 +1,4 @@
-"""Reading the key of a client's cluster."""
+"""What an open client reads from ZooKeeper: the key of its cluster, and the ids of its streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.virtual_time import on_virtual_time
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import StoreParams
-from waltz.metadata.store import StoreUnavailable
+from waltz.metadata.store import ANY_VERSION, StoreUnavailable
 from waltz.net import PLAINTEXT
 from waltz.testing.nodes import ROOT
 
@@ -62,3 +62,22 @@ async def test_cluster_key_that_cannot_be_read_raises_error_of_the_client(
         with pytest.raises(error):
             await client.cluster_key()
         await client.close()
+
+
+@pytest.mark.parametrize("counter", [b"malformed", None])
+@on_virtual_time
+async def test_stream_without_a_usable_counter_of_ids_raises_cluster_unreachable(
+    counter: bytes | None,
+) -> None:
+    async with ClientCluster() as cluster:
+        client = await opened(cluster)
+        store = cluster.zookeeper.connect()
+        path = Cluster(store, ROOT).paths.client_id
+        if counter is None:
+            await store.delete(path)
+        else:
+            await store.set(path, counter, ANY_VERSION)
+        with pytest.raises(waltz.ClusterUnreachable, match=f"no client id for a stream: .*{path}"):
+            await anext(aiter(client.stream(0)))
+        await client.close()
+        await store.close()

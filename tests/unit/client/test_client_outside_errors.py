@@ -8,10 +8,11 @@ import pytest
 
 from tests.support.outside import Outside, metadata, open_client, set_outside
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
-from waltz.client import AnswerLate
-from waltz.client.outside import OutsideNetwork
+from waltz.client import AnswerLate, ClusterUnreachable
+from waltz.client.outside import OutsideNetwork, reachable_from_outside
 from waltz.client.replica_reader import ReplicaReader, WantedRecords
 from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.store import StoreError
 from waltz.net import (
     PLAINTEXT,
     DialFailed,
@@ -89,3 +90,20 @@ async def test_replicas_without_outside_addresses_are_not_dialed_and_warned_of_o
         for each in running.storages:
             assert caplog.text.count(f"no records are read from storage {each.address}: ") == 1
         await replicas.close()
+
+
+async def test_opening_that_zookeeper_refuses_fails_with_cluster_unreachable() -> None:
+    async with InProcessCluster() as running:
+        cluster = metadata(running)
+        refusal = f"ZooKeeper refused an operation on {cluster.paths.outside}"
+        get = cluster.store.get
+
+        async def refuse(path: str, *arguments: object) -> object:
+            if path == cluster.paths.outside:
+                raise StoreError(refusal)
+            return await get(path, *arguments)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(cluster.store, "get", refuse)
+            with pytest.raises(ClusterUnreachable, match=refusal):
+                await reachable_from_outside(cluster, None)
