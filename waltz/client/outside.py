@@ -256,8 +256,8 @@ async def reachable_from_outside(cluster: Cluster, seconds: float | None) -> dic
                 await changed.wait()
     except NoCluster:
         return {}
-    except (MalformedMetadata, StoreError) as problem:
-        raise ClusterUnreachable(str(problem)) from None
+    except (MalformedMetadata, StoreError) as error:
+        raise ClusterUnreachable(str(error)) from None
     except TimeoutError:
         if not zookeeper_answered:
             raise no_answer_of_zookeeper(seconds) from None
