@@ -18,7 +18,7 @@ from waltz_operator.core.resources import Condition, ForeignGroups
 from waltz_operator.core.steps import ClusterPlan
 
 MAX_MESSAGE_CHARACTERS = 1000
-"""The length at which the message of a condition is cut."""
+"""The largest length of the message of a condition; a longer message is cut off."""
 
 MAX_REASONS = 3
 """The number of reasons that a message names at most."""
@@ -90,9 +90,9 @@ def foreign(
     These are the storages that are in no pool, and those that have the address of a pool here but
     run elsewhere (`core.adoption`).
 
-    ``present`` is None if the storage maps are not observed. Then the condition is Unknown, except
-    during a deletion, in which it stays as it was. The deletion removes the znodes before the
-    volumes, and afterwards needs the condition to decide whether the volumes may be deleted.
+    ``present`` is None if the storage maps are not observed. Then the condition is Unknown. During
+    a deletion, however, it stays as it was: the deletion removes the znodes before the volumes, and
+    the condition then decides whether the volumes may be deleted.
     """
     if present is None:
         conditions = desired.cluster.status.conditions
