@@ -143,7 +143,7 @@ OPERATOR_BUGS = (
     Planted(
         "a stateful set is deleted without its pods while one of them does not run",
         Package.OPERATOR,
-        'return f"pod {absent[0]} does not run" if absent else None',
+        'return f"pod {not_running[0]} does not run" if not_running else None',
         "return None",
         "The pod is not started again until the set exists.",
         nodes(

@@ -108,7 +108,7 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "the certificate is issued forever if the host is the name of the cluster",
         Package.OPERATOR,
-        "return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))\n",
+        "return tuple(sorted(hosts - {names.tls_name(desired.name, desired.namespace)}))\n",
         "return tuple(sorted(found))\n",
         "Every reconcile issues a certificate, and nothing else changes any more.",
         nodes(

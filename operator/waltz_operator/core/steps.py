@@ -281,10 +281,11 @@ class EmptyVolume:
 
 @dataclass(frozen=True, slots=True)
 class CompareReplica:
-    """Compare replicas of a storage with their peers by range checksums, and record the progress.
+    """Compare a replica with its peers by range checksums, and record the progress.
 
-    The step begins at the partition and the id of ``at``, and compares for a bounded time. It fails
-    if a transaction differs, or if the replica or its peers cannot be read now.
+    The replica is that of the partition ``at.partition`` on ``storage``. The step begins at the
+    transaction ``at.next_id``, and compares for a bounded time. It fails if a transaction differs,
+    or if the replica or its peers cannot be read now.
     """
 
     pool: str
