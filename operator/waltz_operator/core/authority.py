@@ -115,10 +115,9 @@ class ObservedAuthority:
     def secret_follows_phase(self, holder: Holder) -> bool:
         """Whether the secret of ``holder`` has the certificates of this phase of the rotation."""
         issued = self.issued if holder is Holder.PROCESSES else self.to_clients
-        return issued is not None and (issued.signer, issued.trusted) == (
-            self.signing,
-            self.trusted,
-        )
+        if issued is None:
+            return False
+        return issued.signer == self.signing and issued.trusted == self.trusted
 
     @property
     def may_issue(self) -> bool:

@@ -108,13 +108,11 @@ def foreign(
     adopt = desired.cluster.spec.adopt
     are_retired = adopt is not None and adopt.foreign_groups is ForeignGroups.RETIRE
     reason = "RetiringForeignStorages" if are_retired else "ForeignStoragesKept"
-    reports = present.replicas.storages
-    texts = [
-        storage
-        if storage in reports and reports[storage].problem is None
-        else f"{storage}, which does not answer"
-        for storage in storages
-    ]
+    texts = []
+    for storage in storages:
+        report = present.replicas.storages.get(storage)
+        answers = report is not None and report.problem is None
+        texts.append(storage if answers else f"{storage}, which does not answer")
     message = f"storages that no pool here runs: {'; '.join(texts)}"[:MAX_MESSAGE_CHARACTERS]
     return Statement("Foreign", True, reason, message)
 

@@ -136,9 +136,9 @@ def pod_failure(pod: LiveObject) -> str | None:
 
 
 def _container_failure(container: LiveObject) -> str | None:
-    """Return why a container does not start or ends again and again, None if it waits for nothing.
+    """Return why a container does not start, or ends again and again; otherwise None.
 
-    A container that runs, that starts as usual, or that has just ended waits for nothing.
+    The result is None for a container that runs, starts as usual, or has just ended.
     """
     waiting = (container.get("state") or {}).get("waiting") or {}
     last_end = (container.get("lastState") or {}).get("terminated") or {}

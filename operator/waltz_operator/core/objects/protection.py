@@ -112,7 +112,7 @@ def network_policies(
             admin_ports = (spec.admin_port,) if access.admin_ports else ()
             rules.append(_allow(outside, spec.port, *admin_ports))
         policies.append(_policy(cluster, Component.STORAGE, rules, pool))
-    # Clients in pods may have any namespace.
+    # Clients in pods may be in any namespace.
     clients = [{"namespaceSelector": {}}, *outside] if outside else any_peer
     if outside:
         server = cluster.spec.servers

@@ -37,7 +37,7 @@ from waltz_operator.core.slots import (
 )
 
 _MAX_NAMED_SERVICES = 3
-"""The number of Services that a text names."""
+"""The largest number of Services that a text names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ ROTATION_DAYS = 366.0
 The certificates of the processes are valid for 365 days, so none outlives its authority."""
 
 _MAX_NAMED_PODS = 3
-"""The number of pods that an obstacle names."""
+"""The largest number of pods that an obstacle names."""
 
 
 def plan_rotation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:

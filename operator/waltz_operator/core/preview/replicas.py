@@ -25,7 +25,10 @@ from waltz.admin.core.replicas import (
 from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadata, ReplicaState
 
 _NOT_IN_SESSION = ReplicaState(NO_SESSION, closing_mark=-1)
-"""The state in the metadata of an assigned replica that was never in a session."""
+"""The state in the metadata of an assigned replica that was never in a session.
+
+The closing mark is the last transaction id of a replica when its session ended, -1 if it has none.
+"""
 
 
 def with_sessions(
