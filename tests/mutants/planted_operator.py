@@ -203,10 +203,10 @@ OPERATOR_BUGS = (
     Planted(
         "storages end before servers",
         Package.OPERATOR,
-        '_processes(desired, observed, "Deployment", Component.SERVER)\n'
-        'or _processes(desired, observed, "StatefulSet", Component.STORAGE)\n',
-        '_processes(desired, observed, "StatefulSet", Component.STORAGE)\n'
-        'or _processes(desired, observed, "Deployment", Component.SERVER)\n',
+        '_plan_processes(desired, observed, "Deployment", Component.SERVER)\n'
+        'or _plan_processes(desired, observed, "StatefulSet", Component.STORAGE)\n',
+        '_plan_processes(desired, observed, "StatefulSet", Component.STORAGE)\n'
+        'or _plan_processes(desired, observed, "Deployment", Component.SERVER)\n',
         "Servers cannot finish their appends.",
         nodes(
             "unit/operator/test_operator_plan.py::test_deletion_without_zookeeper_and_with_stuck_pods_ends"

@@ -47,7 +47,7 @@ the limit passes while the operator does not run, the deletion afterwards waits 
 """
 
 _HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
-"""The kinds of objects that `_other_objects` leaves to the other phases of the deletion."""
+"""The kinds of objects that `_plan_other_objects` leaves to the other phases of the deletion."""
 
 
 def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -59,15 +59,15 @@ def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
     if names.FINALIZER not in desired.cluster.metadata.finalizers:
         return EMPTY_PLAN  # The cleanup is complete, or was given up by a user.
     return (
-        _processes(desired, observed, "Deployment", Component.SERVER)
-        or _processes(desired, observed, "StatefulSet", Component.STORAGE)
+        _plan_processes(desired, observed, "Deployment", Component.SERVER)
+        or _plan_processes(desired, observed, "StatefulSet", Component.STORAGE)
         or plan_addresses_removal(desired, observed)
-        or _znodes(desired, observed)
-        or _processes(desired, observed, "StatefulSet", Component.ZOOKEEPER)
-        or _volumes(desired, observed)
-        or _other_objects(desired, observed)
-        or _named_pools(desired)
-        or _finalizer_and_leaving_pools(desired)
+        or _plan_znodes(desired, observed)
+        or _plan_processes(desired, observed, "StatefulSet", Component.ZOOKEEPER)
+        or _plan_volumes(desired, observed)
+        or _plan_other_objects(desired, observed)
+        or _plan_named_pools(desired)
+        or _plan_last_phase(desired)
     )
 
 
@@ -124,7 +124,7 @@ def _is_log_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
             return desired.may_have_foreign_storages
 
 
-def _processes(
+def _plan_processes(
     desired: DesiredCluster, observed: ObservedCluster, kind: str, component: Component
 ) -> ClusterPlan | None:
     """Plan to delete the workloads of a component, then to wait for the pods; None if complete.
@@ -144,7 +144,7 @@ def _processes(
     return None
 
 
-def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+def _plan_znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete the znodes in an external ZooKeeper; None if there is nothing to do.
 
     A managed ZooKeeper is deleted as a whole in a later phase. All znodes are kept if a volume is
@@ -175,7 +175,7 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
             return None
 
 
-def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+def _plan_volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete the volumes that the spec does not keep; None if there are none."""
     if _is_log_shared(desired, observed):
         return None
@@ -199,7 +199,7 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
     return _delete("PersistentVolumeClaim", claims) if claims else None
 
 
-def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+def _plan_other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete all objects that no other phase handles; None if there are none."""
     result = EMPTY_PLAN
     for kind in sorted({key.kind for key in observed.objects} - {*_HANDLED_BY_OTHER_PHASES}):
@@ -207,13 +207,13 @@ def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> Cluste
     return None if result == EMPTY_PLAN else result
 
 
-def _named_pools(desired: DesiredCluster) -> ClusterPlan | None:
+def _plan_named_pools(desired: DesiredCluster) -> ClusterPlan | None:
     """Plan to release the pools of the cluster that its spec names; None if there are none."""
     releases = tuple(ReleasePool(pool.metadata.name) for pool in desired.wanted_pools)
     return ClusterPlan(releases) if releases else None
 
 
-def _finalizer_and_leaving_pools(desired: DesiredCluster) -> ClusterPlan:
+def _plan_last_phase(desired: DesiredCluster) -> ClusterPlan:
     """Return the plan of the last phase.
 
     The pools that the spec does not name are released after the finalizer was removed. Only their

@@ -45,13 +45,13 @@ from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, Ste
 def plan_outside(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the next steps for the access from outside, and the reasons why others must wait."""
     if desired.cluster.spec.access.outside is None:
-        return ClusterPlan(tuple(_removal(desired, observed)))
+        return ClusterPlan(tuple(_removal_steps(desired, observed)))
     services = plan_objects(desired, observed, wanted_services(desired, observed))
     return (
         services
-        + _slots(desired, observed)
-        + _addresses(desired, observed)
-        + _unwanted(desired, observed)
+        + _plan_slots(desired, observed)
+        + _plan_addresses(desired, observed)
+        + _plan_unwanted(desired, observed)
     )
 
 
@@ -72,7 +72,7 @@ def plan_addresses_removal(
     return ClusterPlan((DeleteOutsideAddresses(),))
 
 
-def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+def _plan_slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the steps that give slots to pods, and a wait for each pod that can get none yet."""
     pods = [server_pod(pod) for pod in server_pods(desired, observed).values()]
     changes = slot_changes(pods, num_slots(desired.cluster.spec.servers.replicas))
@@ -89,7 +89,7 @@ def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     return result
 
 
-def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+def _plan_addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the step that writes changed addresses, and a wait for Services without an address.
 
     The addresses of foreign storages and servers stay. Nothing is written before the operator has
@@ -111,7 +111,7 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
     return result
 
 
-def _unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+def _plan_unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the deletion of Services that the spec no longer wants."""
     wanted = {manifest.key.name for manifest in wanted_services(desired, observed)}
     unseen = _unseen_pools(desired)
@@ -151,7 +151,7 @@ def _addresses_of_unseen(desired: DesiredCluster, present: ClusterPresent) -> di
     }
 
 
-def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Step]:
+def _removal_steps(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Step]:
     """Yield the steps that remove the access from outside; none if it was never given."""
     services = list(own_services(desired, observed))
     labelled = [

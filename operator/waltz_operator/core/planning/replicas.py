@@ -71,6 +71,7 @@ def plan_replicas(
     # Read after `choose_storages`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
     plan = _plan_switches(present, healed, foreign.storages)
+    # A partition on foreign storages counts as open before.
     unused = {
         view.partition
         for view in _views(present)
