@@ -115,7 +115,10 @@ _NOT_IN_PODS: Mapping[Component, Mapping[str, Any]] = {
         "zookeeper": {"managed": _ONLY_OF_ZOOKEEPER},
     },
 }
-"""The fields of a WaltzCluster's spec that the pods of a component do not depend on."""
+"""The fields of a WaltzCluster's spec that the pods of a component do not depend on.
+
+True stands for a whole field, a set or a mapping for parts of a field.
+"""
 
 _NOT_IN_PODS_OF_POOL: Mapping[str, Any] = {
     "storages": True,
@@ -220,7 +223,7 @@ class RenderedWorkload:
         )
 
 
-def settle(workload: RenderedWorkload, live: LiveObject | None) -> Manifest:
+def manifest_to_apply(workload: RenderedWorkload, live: LiveObject | None) -> Manifest:
     """Return the manifest that is to be applied: with the rendered template, or with a kept one.
 
     ``live`` is the workload as it exists, None if it does not.
@@ -241,8 +244,8 @@ def is_kept(workload: RenderedWorkload, live: LiveObject) -> bool:
     recorded = recorded_template(live)
     if recorded is None or is_same_template(recorded, workload.template):
         return False
-    settled = settle(workload, live).body["spec"]["template"]
-    return not is_same_template(settled, workload.template)
+    chosen_template = manifest_to_apply(workload, live).body["spec"]["template"]
+    return not is_same_template(chosen_template, workload.template)
 
 
 def recorded_template(live: Mapping[str, Any]) -> Mapping[str, Any] | None:

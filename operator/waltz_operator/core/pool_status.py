@@ -43,8 +43,8 @@ def pool_status(
     ready_pods = _count_ready_pods(observed, name)
     all_ready = ready_pods >= pool.spec.storages
     missing = "" if all_ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
-    # While the replicas are not observed, the known losses stay: if they were removed, the times
-    # since which they exist would begin again.
+    # While the replicas are not observed, the known losses stay. Otherwise their times would begin
+    # again at the next observation.
     lost = old.lost_volumes
     if present is not None:
         lost = _lost_volumes(desired, observed, present, pool, now)

@@ -113,7 +113,7 @@ class VolumeLoss:
 
 
 def pool_pods(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[PoolPod]:
-    """Yield the storages of the cluster's pools."""
+    """Yield the storages that the specs of the cluster's pools want, also of pools that leave."""
     for pool in desired.own_pools:
         for ordinal, storage in enumerate(addresses_of(pool)):
             pod = f"{storage_set(pool.metadata.name)}-{ordinal}"
@@ -150,10 +150,9 @@ def shutdown_obstacle(
 ) -> str | None:
     """Return that another storage than ``replaced`` is being stopped; None if none is.
 
-    Then ``replaced`` must not be stopped, too.
-    A storage that is being stopped may answer until its pod has ended, so its replicas still count
-    as healthy. Example: its eviction was allowed before evictions were forbidden. A storage that is
-    without replicas does not count.
+    Then ``replaced`` must not be stopped, too. A storage that is being stopped may answer until its
+    pod has ended, so its replicas still count as healthy. Example: its eviction was allowed before
+    evictions were forbidden. A storage that is without replicas does not count.
     """
     ignored = {replaced.storage, *storages_without_replicas(losses)}
     for pool_pod in pool_pods(desired, observed):
@@ -294,5 +293,5 @@ def is_replacing(desired: DesiredCluster) -> bool:
 
 
 def requested_pod(pool: StoragePool) -> str | None:
-    """Return the pod whose volume a user has asked to replace, None if there is none."""
+    """Return the pod whose volume a user requests to replace, None without a request."""
     return pool.metadata.annotations.get(REPLACE_VOLUME_ANNOTATION)

@@ -12,8 +12,9 @@ operator:
 * ``rolls``: the replacement of outdated pods; ``updates`` finds pods that an operator of another
   version has specified
 * ``healing``: the replacement of lost volumes; ``volume_sizes``: the growth of volumes
-* ``outside``: the access of clients outside of the Kubernetes cluster; ``deletion``: the deletion
-  of a cluster; ``planner`` combines the plans of all modules
+* ``outside``: the access of clients outside of the Kubernetes cluster; ``adoption_guard``: the
+  refusal to adopt a cluster whose storages run in another Kubernetes cluster
+* ``deletion``: the deletion of a cluster; ``planner`` combines the plans of all modules
 
 Invariants of every plan:
 

@@ -142,7 +142,7 @@ def _leftover_moves(
             continue
         for partition in sorted(report.held):
             assigned_storages = assigned.get(partition, [])
-            is_assigned_elsewhere = assigned_storages and storage not in assigned_storages
+            is_assigned_elsewhere = bool(assigned_storages) and storage not in assigned_storages
             if is_assigned_elsewhere and (storage, partition) != being_filled:
                 yield members.move(partition, storage, assigned_storages[0])
 

@@ -48,7 +48,7 @@ from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.planning.volume_sizes import template_sizes
 from waltz_operator.core.pod_ports import port_of_pod
-from waltz_operator.core.pod_templates import RenderedWorkload, settle
+from waltz_operator.core.pod_templates import RenderedWorkload, manifest_to_apply
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -110,11 +110,11 @@ def plan_workloads(
         if has_set_or_pods or (permissions.storages and is_tls_ready):
             num_pods = _num_pods(pool, observed, permissions.registered)
             rendered = storage_set(desired.cluster, pool, num_pods, template_sizes(live))
-            wanted = settle(RenderedWorkload(desired.cluster, rendered, pool), live)
+            wanted = manifest_to_apply(RenderedWorkload(desired.cluster, rendered, pool), live)
             result += plan_objects(desired, observed, (wanted,)) + _await_pods(observed, wanted)
     rendered = server_deployment(desired.cluster)
     live = observed.objects.get(rendered.key)
-    servers = settle(RenderedWorkload(desired.cluster, rendered), live)
+    servers = manifest_to_apply(RenderedWorkload(desired.cluster, rendered), live)
     if servers.key in observed.objects or (permissions.servers and is_tls_ready):
         result += plan_objects(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif permissions.storages and not permissions.servers:
@@ -174,7 +174,7 @@ def _unconditional_objects(
         yield zookeeper_switch(cluster, may_initialize=_may_initialize_ensemble(desired, observed))
         rendered = zookeeper_set(cluster, managed)
         live = observed.objects.get(rendered.key)
-        yield settle(RenderedWorkload(cluster, rendered), live)
+        yield manifest_to_apply(RenderedWorkload(cluster, rendered), live)
 
 
 def _pod_ports(
