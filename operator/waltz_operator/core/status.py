@@ -99,8 +99,8 @@ def cluster_status(
     present = metadata_with_key(desired, observed)
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     # The conditions get this generation once its plan has no steps. During a pause, and during a
-    # change of the shape, a plan without steps only waits, so the conditions keep the earlier one.
-    # `kubectl wait` ignores a condition of an earlier generation.
+    # change of the shape, a plan without steps only waits. So the conditions keep the earlier
+    # generation, and `kubectl wait` ignores them.
     is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
     # A plan without steps shows that this generation is reconciled. There are three exceptions:
     # ZooKeeper does not answer, a pool of the spec does not exist, or the workloads of a new

@@ -233,7 +233,7 @@ class RecordReplacement:
     pod_has_left: bool = False
 
     def __str__(self) -> str:
-        # The recorded phase begins now. The text of the first phase says so; that of each other
+        # The recorded phase begins now. The text of the first phase says so. The text of a later
         # phase says what the phase before it has done.
         match self.replacement:
             case None if self.request is not None:

@@ -80,7 +80,7 @@ def healed_storages(
 
     These are the storages whose volume is being replaced, and those whose lost volume will be
     replaced without a further action of a person: ``volumes.onLoss`` is ``Replace``, or the
-    annotation has asked for the replacement already.
+    annotation requests the replacement already.
     """
     lost = (
         loss.pool_pod
@@ -162,7 +162,7 @@ def _plan_begin(
     present: ClusterPresent,
     losses: list[VolumeLoss],
 ) -> ClusterPlan:
-    """Begin the replacement of one volume.
+    """Plan to begin the replacement of one volume.
 
     Storages that have lost their replicas are considered first. The plan has a reason for each
     storage that is considered before the chosen one and must wait.

@@ -2,8 +2,8 @@
 
 Kubernetes creates pods of the current version only in the place of pods that were deleted (the
 update strategy OnDelete). So this module decides which pod is deleted next. A pod of an earlier
-version is *outdated*. The *roll* of a component (storages or ZooKeeper members) has one of these
-states:
+version is *outdated*. A pod of a storage *works* if it is started, a pod of ZooKeeper if it is
+ready. The *roll* of a component (storages or ZooKeeper members) has one of these states:
 
 * `AllPodsCurrent`: every pod runs the current version.
 * `RollInProgress`: a pod was deleted or starts. Nothing is done until it works.
@@ -20,8 +20,8 @@ are healthy and a store session of each partition opens without this storage (`c
 the next storage waits until the replicas of the storage before it take part in their sessions again
 and have all committed transactions. Evictions are forbidden while a storage is outdated
 (`is_rolling`), because the eviction of another storage could happen at the same moment. With a
-single pool no session opens without the storage, and every restart interrupts appends. So this
-condition does not apply then.
+single pool no session opens without the storage, and every restart interrupts appends. So with a
+single pool only the health of all replicas is required.
 
 *Failed pods first.* An outdated pod that does not work is replaced without any condition about
 partitions, because its replicas are absent already. Only one such pod is replaced at a time, and
@@ -220,8 +220,8 @@ def _storages_state(
         if reason := evictions_obstacle(desired, observed):
             return reason
         # With a single copy, no session of a partition opens without the storage that has the copy:
-        # every restart interrupts appends. So only the health of all replicas is required. With the
-        # empty set of storages, `absence_obstacle` requires nothing else.
+        # every restart interrupts appends. So only the health of all replicas is required, which
+        # `absence_obstacle` checks for the empty set of storages.
         away = frozenset({address_by_pod[pod.name]} if desired.has_several_copies else ())
         return absence_obstacle(present, away)
 
@@ -242,8 +242,7 @@ def _roll_state(
     ``sets`` are the pods of the component by StatefulSet. ``outdated`` are the outdated pods, in
     the order in which they are to be replaced. Three functions judge a pod:
 
-    * ``works``: whether it works. A storage works if it is started, a ZooKeeper member if it is
-      ready.
+    * ``works``: whether it works.
     * ``can_be_repaired``: whether a pod that works has unhealthy replicas, and may be stopped for
       that reason.
     * ``obstacle``: why a pod that works and needs no repair must not be replaced now, None if it
