@@ -145,7 +145,7 @@ def settled(cluster: SimulatedCluster, *, all_catch_up: bool = False) -> Simulat
     """Return the cluster after Kubernetes, servers and storages have reacted to the steps.
 
     With ``all_catch_up``, what was incomplete before the first step is completed, too: missing pods
-    start, replicas that can take part in a session catch up, all processes and clients load their
+    start, replicas that can take part in a store session catch up, processes and clients load their
     certificates, and Services get their addresses.
     """
     objects, changed = cluster.observed.objects, cluster.changed_sets
