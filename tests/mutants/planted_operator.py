@@ -143,7 +143,7 @@ OPERATOR_BUGS = (
     Planted(
         "a stateful set is deleted without its pods while one of them does not run",
         Package.OPERATOR,
-        'return f"pod {absent[0]} does not run" if absent else None',
+        'return f"pod {not_running[0]} does not run" if not_running else None',
         "return None",
         "The pod is not started again until the set exists.",
         nodes(
@@ -203,10 +203,10 @@ OPERATOR_BUGS = (
     Planted(
         "storages end before servers",
         Package.OPERATOR,
-        '_processes(desired, observed, "Deployment", Component.SERVER)\n'
-        'or _processes(desired, observed, "StatefulSet", Component.STORAGE)\n',
-        '_processes(desired, observed, "StatefulSet", Component.STORAGE)\n'
-        'or _processes(desired, observed, "Deployment", Component.SERVER)\n',
+        '_plan_processes(desired, observed, "Deployment", Component.SERVER)\n'
+        'or _plan_processes(desired, observed, "StatefulSet", Component.STORAGE)\n',
+        '_plan_processes(desired, observed, "StatefulSet", Component.STORAGE)\n'
+        'or _plan_processes(desired, observed, "Deployment", Component.SERVER)\n',
         "Servers cannot finish their appends.",
         nodes(
             "unit/operator/test_operator_plan.py::test_deletion_without_zookeeper_and_with_stuck_pods_ends"

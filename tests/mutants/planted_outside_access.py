@@ -108,8 +108,8 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "the certificate is issued forever if the host is the name of the cluster",
         Package.OPERATOR,
-        "return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))\n",
-        "return tuple(sorted(found))\n",
+        "return tuple(sorted(hosts - {names.tls_name(desired.name, desired.namespace)}))\n",
+        "return tuple(sorted(hosts))\n",
         "Every reconcile issues a certificate, and nothing else changes any more.",
         nodes(
             "unit/operator/test_operator_outside_certificates.py::test_certificate_of_the_processes_is_issued_again_when_the_outside_names_change"

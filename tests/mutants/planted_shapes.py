@@ -83,7 +83,7 @@ SHAPE_BUGS = (
     Planted(
         "the source of a recorded move keeps the partition",
         Package.OPERATOR,
-        "rank = -1 if is_wanted else 0\n",
+        "rank = -1 if is_recorded_destination else 0\n",
         "rank = 0\n",
         "A partition moves to and fro, and the rebalance never ends.",
         _rebalance("recorded_move_ends_at_its_destination_although_it_has_more_partitions"),

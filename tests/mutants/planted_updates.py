@@ -20,7 +20,7 @@ UPDATE_BUGS = (
     Planted(
         "a workload keeps its pod template although a user has changed the resources",
         Package.OPERATOR,
-        "if record.specs != rendered.specs and not _states_same_pods(workload, record):\n",
+        "if record.specs != rendered.specs and not _specifies_same_pods(workload, record):\n",
         "if False:\n",
         "A new image never reaches the pods.",
         nodes(

@@ -4,9 +4,10 @@ A cluster is *adopted* if its ``spec.adopt`` is set: it ran before, without this
 is *foreign* if it is registered in ZooKeeper, but belongs to no pool of the cluster. A server is
 foreign if it has joined the cluster, but is no pod of the cluster.
 
-The address of a storage has the name of its pool and the namespace, but not the Kubernetes cluster.
-So a storage that another operator runs in another Kubernetes may have the address of a storage of a
-pool here. Such a storage *runs elsewhere* (`storages_elsewhere`).
+The address of a storage contains the name of its pool and the namespace, but nothing about the
+Kubernetes cluster. So a storage that another operator runs in another Kubernetes cluster may have
+the same address as a storage of a pool here. Such a storage *runs elsewhere*
+(`storages_elsewhere`).
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ class ForeignParts:
         """Return why pools must not get copies yet: foreign servers run. None without them.
 
         The host names of the pools' storages are known only inside the Kubernetes cluster, so a
-        foreign server may not reach them. The replica of a storage counts in the quorum, even if
-        the server does not reach the storage. The operator cannot find this out in time: a server
-        dials a storage only after a replica of one of its partitions was assigned to the storage.
+        foreign server may not reach these storages. A replica that the server does not reach counts
+        in the quorum all the same, so the partition could lose its quorum. The operator cannot
+        check beforehand whether a server reaches a storage: the server connects to it only after a
+        replica of one of the server's partitions was assigned to the storage.
         """
         if not self.servers:
             return None
@@ -48,7 +50,7 @@ class ForeignParts:
         )
 
     def unreached_storage(self, replicas: ReplicaObservation) -> str | None:
-        """Return a foreign storage that has partitions and does not answer, None without one."""
+        """Return a foreign storage that has partitions and does not answer; None without one."""
         return next(
             (
                 storage
@@ -88,13 +90,13 @@ def foreign_outside_addresses(
     """Return the outside addresses that ZooKeeper has for foreign storages and servers.
 
     The keys are the addresses that the processes have registered. An outside address is the one
-    that clients outside of the Kubernetes cluster use instead. An administrator or another operator
-    has written those of foreign processes, and this operator keeps them.
+    that clients outside of the Kubernetes cluster use instead. This operator keeps the outside
+    addresses of foreign processes, because an administrator or another operator has written them.
     """
     parts = foreign_parts(desired, observed, present)
     admin_addresses = present.maps.admin_addresses()
-    admin = {admin_addresses[each] for each in parts.storages & admin_addresses.keys()}
-    foreign = parts.storages | parts.servers | admin
+    foreign_admin = {admin_addresses[each] for each in parts.storages & admin_addresses.keys()}
+    foreign = parts.storages | parts.servers | foreign_admin
     return {
         registered: outside
         for registered, outside in (present.outside or {}).items()
@@ -118,11 +120,11 @@ def foreign_storages(desired: DesiredCluster, maps: StorageMaps) -> frozenset[st
 def storages_elsewhere(
     desired: DesiredCluster, observed: ObservedCluster, maps: StorageMaps
 ) -> dict[str, str]:
-    """Return each storage that has the address of a pool here but runs elsewhere, with that pool.
+    """Return the storages that run elsewhere, each with the name of the pool that has its address.
 
     A storage with partitions runs elsewhere if neither the StatefulSet of its pool nor the claim of
-    its data volume exists here. The claim counts, too, because a WaltzCluster that is created again
-    has the kept claims, but no StatefulSet at first.
+    its data volume exists here. A StatefulSet alone would be no reliable sign: a WaltzCluster that
+    is created again has no StatefulSet at first, but the claims that were kept.
 
     The result is empty without ``spec.adopt``. It is also empty during a deletion if the condition
     Foreign was False before: the deletion itself removes the StatefulSets and the claims, so their
@@ -132,7 +134,7 @@ def storages_elsewhere(
         return {}
     if desired.deleting and not desired.may_have_foreign_storages:
         return {}
-    found = {}
+    elsewhere = {}
     for pool in (*desired.pools, *desired.leaving_pools):
         name = pool.metadata.name
         if _has_own(desired, observed, ObjectKey("StatefulSet", names.storage_set(name))):
@@ -144,8 +146,8 @@ def storages_elsewhere(
                 and ordinal_of(pool, storage) is not None
                 and not _has_own(desired, observed, ObjectKey("PersistentVolumeClaim", claim))
             ):
-                found[storage] = name
-    return found
+                elsewhere[storage] = name
+    return elsewhere
 
 
 def _has_own(desired: DesiredCluster, observed: ObservedCluster, key: ObjectKey) -> bool:

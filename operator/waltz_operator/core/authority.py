@@ -47,7 +47,7 @@ class RotationPhase(StrEnum):
 
     @property
     def following(self) -> RotationPhase:
-        """The phase after this one."""
+        """The phase after this one; after RETIRE, the last one, it is SETTLED again."""
         phases = tuple(RotationPhase)
         return phases[(phases.index(self) + 1) % len(phases)]
 
@@ -58,19 +58,22 @@ def phase_of(parts: Container[str]) -> RotationPhase:
         return RotationPhase.TRUST
     if "previous.key" in parts:
         return RotationPhase.SIGN
-    return RotationPhase.RETIRE if "previous.crt" in parts else RotationPhase.SETTLED
+    if "previous.crt" in parts:
+        return RotationPhase.RETIRE
+    return RotationPhase.SETTLED
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificates:
-    """The certificates in the secret of one kind of holders.
+    """The certificates in the secret of one kind of holder.
 
     Authorities are named by the fingerprints of their certificates. ``signer`` is the authority
-    that signed the certificate of the holders, None if it is none of the known ones. ``trusted``
-    are the authorities in `ca.crt`. ``age_seconds`` is the time since the certificate was issued,
-    ``days`` its remaining validity. ``not_loaded`` are the pods that have not presented this
-    certificate; they are observed only for processes, and only during a rotation. ``names`` are the
-    names and IP addresses that the certificate is valid for.
+    that signed the certificate of the holders, None if it was none of those that the processes
+    trust in the present phase. ``trusted`` are the authorities in `ca.crt`. ``age_seconds`` is the
+    time since the certificate was issued. ``days`` is its remaining validity in days.
+    ``not_loaded`` are the pods that have not presented this certificate. They are observed only for
+    processes, and only during a rotation. ``names`` are the names and IP addresses that the
+    certificate is valid for.
     """
 
     signer: str | None
@@ -85,12 +88,12 @@ class IssuedCertificates:
 class ObservedAuthority:
     """The authority of a cluster, and the certificates that it has issued.
 
-    ``version`` is the resource version of its secret. ``signing`` is the authority that signs,
-    ``other`` the next or the previous one while both are trusted, else None. ``days`` is the
-    remaining validity of ``signing``. ``rotated_for`` is the request that the last rotation began
-    for, empty if it began without a request. ``issued`` has the certificates of the processes,
-    ``to_clients`` those of the clients. Each is None if its secret does not exist or cannot be
-    decoded.
+    ``version`` is the resource version of its secret. ``signing`` is the authority that signs.
+    ``other`` is the next or the previous authority in the phases in which both are trusted, else
+    None. ``days`` is the remaining validity of ``signing`` in days. ``rotated_for`` is the request
+    that the last rotation began for, empty if it began without a request. ``issued`` has the
+    certificates of the processes, ``to_clients`` those of the clients. Each of these two is None if
+    its secret does not exist or cannot be decoded.
     """
 
     phase: RotationPhase
@@ -112,18 +115,17 @@ class ObservedAuthority:
     def secret_follows_phase(self, holder: Holder) -> bool:
         """Whether the secret of ``holder`` has the certificates of this phase of the rotation."""
         issued = self.issued if holder is Holder.PROCESSES else self.to_clients
-        return issued is not None and (issued.signer, issued.trusted) == (
-            self.signing,
-            self.trusted,
-        )
+        if issued is None:
+            return False
+        return issued.signer == self.signing and issued.trusted == self.trusted
 
     @property
     def may_issue(self) -> bool:
         """Whether certificates of this phase may be issued.
 
-        They may if a process that has loaded them and a process that still has the present ones can
-        connect to each other. The two cannot if the authority's secret was replaced by that of
-        another authority.
+        They may be issued if each of two processes accepts the certificate of the other: one has
+        loaded the new certificates, the other still has the present ones. The answer is False after
+        the authority's secret was replaced by that of another authority.
         """
         issued = self.issued
         if issued is None:
@@ -135,8 +137,8 @@ class ObservedAuthority:
 class AuthorityRotation:
     """A rotation that is under way or wanted.
 
-    ``phase`` is SETTLED if it has not begun. ``obstacle`` is why its next step waits, empty if the
-    operator performs the step now.
+    ``phase`` is SETTLED if the rotation has not begun. ``obstacle`` is why its next step waits,
+    empty if the operator performs the step now.
     """
 
     phase: RotationPhase

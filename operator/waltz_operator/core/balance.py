@@ -6,22 +6,22 @@ pool is balanced when each used share differs from the average by at most a tent
 (`TOLERANCE`).
 
 Each move goes from the storage with the highest used share to the one with the lowest, if one of
-the two is beyond the tolerance and a partition fits; otherwise the next pair is tried. Of the
-partitions that fit, the one is chosen that brings the two used shares closest together, so that few
-moves are needed. (The smallest possible number is not computed: this is the problem of
+the two is beyond the tolerance and a partition fits. Otherwise the next pair of storages is tried.
+Of the partitions that fit, the one moves that brings the two used shares closest together, so that
+few moves are needed. (The smallest possible number of moves is not computed: this is the problem of
 partitioning numbers, whose exact solution takes exponential time.)
 
 The *ideal size* is that of a partition whose move would make the two used shares equal. A partition
 fits if its move meets two rules:
 
 * After the move, the destination is below the former used share of the source, and the source is
-  above the former used share of the destination. Each such move is a strict improvement: the sum of
-  size²/volume over the storages decreases, and neither the highest used share rises nor the lowest
-  falls.
-* A partition above the ideal size at least halves the difference of the two used shares, because
-  otherwise many bytes would move for little.
+  above the former used share of the destination. Each such move is a strict improvement: the
+  highest used share does not rise, the lowest does not fall, and the sum over all storages of
+  (used bytes)² / (bytes of the volume) decreases.
+* If the partition is above the ideal size, the move at least halves the difference of the two used
+  shares. Otherwise many bytes would move for little.
 
-Every partition moves at most once. So the choice ends, and no moves cancel each other
+Every partition moves at most once. So the choice ends, and no move undoes another one
 (tests/unit/operator/test_operator_balance.py). Integers and fractions are compared, so the result
 does not depend on rounding.
 """
@@ -106,8 +106,8 @@ def choose_moves(volumes: Sequence[VolumeUse], movable: Set[int]) -> Balancing:
 
 def is_improvement(source: VolumeUse | _Level, destination: VolumeUse | _Level, size: int) -> bool:
     """Whether the move of a partition of ``size`` bytes brings two used shares closer together."""
-    # After the move, the destination is below the former used share of the source, and the source
-    # is above that of the destination.
+    # The first rule of the module. It says for the destination that size * source.capacity is less
+    # than the gap, and for the source that size * destination.capacity is.
     return 0 < size * max(source.capacity, destination.capacity) < _gap(source, destination)
 
 
@@ -120,9 +120,9 @@ def _gap(source: VolumeUse | _Level, destination: VolumeUse | _Level) -> int:
 class _Level:
     """How full a volume is after the moves so far.
 
-    ``used`` is the size of its partitions in bytes. ``movable`` are the partitions that may leave
-    the volume, each as its size and its number, ascending. A partition that has moved is not among
-    them.
+    ``used`` is the size of its partitions in bytes. ``movable`` are the partitions that may still
+    leave the volume, each as its size and its number, ascending. A partition that has moved to this
+    volume may not move again.
     """
 
     ordinal: int
@@ -173,7 +173,11 @@ def _unbalanced_pairs(levels: Sequence[_Level]) -> Iterator[tuple[_Level, _Level
 
 
 def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
-    """Return size and number of the partition that brings two shares closest; None if none fits."""
+    """Return size and number of the partition that is to move; None if none fits.
+
+    Of the partitions that fit, it is the one whose move brings the two used shares closest
+    together.
+    """
     movable = source.movable
     gap, capacities = _gap(source, destination), source.capacity + destination.capacity
     # A partition of exactly gap / capacities bytes has the ideal size. The best size is the largest

@@ -18,7 +18,7 @@ from waltz_operator.core.resources import Condition, ForeignGroups
 from waltz_operator.core.steps import ClusterPlan
 
 MAX_MESSAGE_CHARACTERS = 1000
-"""The length at which the message of a condition is cut."""
+"""The largest length of the message of a condition; a longer message is cut off."""
 
 MAX_REASONS = 3
 """The number of reasons that a message names at most."""
@@ -90,9 +90,9 @@ def foreign(
     These are the storages that are in no pool, and those that have the address of a pool here but
     run elsewhere (`core.adoption`).
 
-    ``present`` is None if the storage maps are not observed. Then the condition is Unknown, except
-    during a deletion, in which it stays as it was. The deletion removes the znodes before the
-    volumes, and afterwards needs the condition to decide whether the volumes may be deleted.
+    ``present`` is None if the storage maps are not observed. Then the condition is Unknown. During
+    a deletion, however, it stays as it was: the deletion removes the znodes before the volumes, and
+    the condition then decides whether the volumes may be deleted.
     """
     if present is None:
         conditions = desired.cluster.status.conditions
@@ -108,13 +108,11 @@ def foreign(
     adopt = desired.cluster.spec.adopt
     are_retired = adopt is not None and adopt.foreign_groups is ForeignGroups.RETIRE
     reason = "RetiringForeignStorages" if are_retired else "ForeignStoragesKept"
-    reports = present.replicas.storages
-    texts = [
-        storage
-        if storage in reports and reports[storage].problem is None
-        else f"{storage}, which does not answer"
-        for storage in storages
-    ]
+    texts = []
+    for storage in storages:
+        report = present.replicas.storages.get(storage)
+        answers = report is not None and report.problem is None
+        texts.append(storage if answers else f"{storage}, which does not answer")
     message = f"storages that no pool here runs: {'; '.join(texts)}"[:MAX_MESSAGE_CHARACTERS]
     return Statement("Foreign", True, reason, message)
 

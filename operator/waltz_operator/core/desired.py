@@ -1,6 +1,6 @@
 """The desired state of one cluster, and values that follow from it. Pure.
 
-`is_own` and `own_metadata` compare observed metadata with it.
+`is_own` and `own_metadata` compare the desired state with observed metadata.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class DesiredCluster:
     def has_several_copies(self) -> bool:
         """Whether a partition may have several copies, so that one storage may be away.
 
-        Pools that leave count while they belong to the cluster, because their storages may still
-        have copies. Foreign storages count as one more pool.
+        There may be one copy on each pool. Pools that leave count while they belong to the cluster,
+        because their storages may still have copies. Foreign storages count as one more pool.
         """
         pools = {*self.cluster.spec.pools, *(each.metadata.name for each in self.leaving_pools)}
         num_foreign = 1 if self.may_have_foreign_storages else 0
@@ -118,7 +118,7 @@ class DesiredCluster:
 
 
 def is_own(desired: DesiredCluster, present: ClusterPresent) -> bool:
-    """Whether the metadata are those of this cluster, and not of another cluster at its root."""
+    """Whether ``present`` is the metadata of this cluster, and not of another one at its root."""
     return (present.name, present.key) == (desired.metadata_name, desired.key)
 
 

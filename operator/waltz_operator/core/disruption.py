@@ -3,6 +3,10 @@
 The disruption budget of the storages and the rolling changes follow from this decision. Every
 other step that makes a storage unavailable on purpose must use it, too, so that two decisions never
 contradict each other.
+
+A *session* here is a store session: the exclusive right of one server to write the replicas of a
+partition (`waltz.admin.core.replicas`). A partition takes appends only in a session. Its *last*
+session is the one that the metadata of the partition name.
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ from waltz_operator.core.observed import ClusterPresent
 def may_be_away(present: ClusterPresent, storages: Set[str]) -> bool:
     """Whether all ``storages`` may be away now, at the same time.
 
-    They may if every partition has a server and healthy replicas only, and if a new session of each
-    partition opens without them. While any replica is unhealthy, no storage may be away: that
-    replica may lack transactions, so without one more replica the partition could lose its quorum.
+    They may if every partition has a server and only healthy replicas, and if a new session of each
+    partition opens without these storages. While any replica is unhealthy, no storage may be away:
+    the unhealthy replica may lack transactions, so without one more replica the partition could
+    lose its quorum.
     """
     return absence_obstacle(present, storages) is None
 
@@ -52,7 +57,7 @@ def may_be_repaired(present: ClusterPresent, storages: Set[str]) -> bool:
 
     They may if every partition has a server, if every replica on the other storages is healthy, and
     if a new session of each partition opens without ``storages``: then no partition depends on
-    them. `may_be_away` is false for them, because it demands that their replicas are healthy, too.
+    them. `may_be_away` is false for ``storages``, because it demands that all replicas are healthy.
     """
     return repair_obstacle(present, storages) is None
 
@@ -77,7 +82,7 @@ def _opens_without(view: PartitionView, storages: Set[str]) -> bool:
 
 
 def _no_quorum(view: PartitionView, storages: Set[str]) -> str:
-    """Say that no session of a partition opens while ``storages`` are away."""
+    """Return the sentence that no session of a partition opens while ``storages`` are away."""
     if not storages:
         return f"partition {view.partition} has no quorum"
     return f"partition {view.partition} has no quorum without {', '.join(sorted(storages))}"
@@ -87,8 +92,10 @@ def count_storages_that_may_be_away(present: ClusterPresent) -> int:
     """Return how many storages may be away at the same time, whichever storages they are.
 
     A storage has at most one replica of a partition, so each storage that is away takes at most one
-    replica from a partition. The existing replicas count, not the pools that the spec names: a pool
-    that was added has no replicas at first (test_budget_counts_existing_copies).
+    replica from a partition. The result follows from the replicas that exist, not from the pools
+    that the spec names: a pool that was added has no replicas at first
+    (test_budget_counts_existing_copies). It is 0 if there are no partitions, and while a partition
+    has no server or an unhealthy replica.
     """
     if not may_be_away(present, frozenset()):
         return 0
@@ -104,6 +111,8 @@ def _spare_replicas(view: PartitionView) -> int:
     least as large: this quorum alone decides. Example: of the 4 replicas of the last session one
     was unassigned. The quorum of 4 is 3, so none of the 3 assigned replicas can be lost.
     """
-    last = view.session_replicas
-    assert view.replicas <= last, f"partition {view.partition}: a healthy replica has no session"
-    return len(view.replicas) - quorum(len(last))
+    of_last_session = view.session_replicas
+    assert view.replicas <= of_last_session, (
+        f"partition {view.partition}: a healthy replica has no session"
+    )
+    return len(view.replicas) - quorum(len(of_last_session))

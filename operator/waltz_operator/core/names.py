@@ -16,8 +16,8 @@ MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "waltz-operator"
 
 ADMINISTERS_LABEL = "waltz.dev/administers"
-"""A label that users set on their pods. The pod may connect to the storages of the cluster that is
-the label's value."""
+"""A label that users set on their pods. Its value is the name of a cluster: the pod may connect to
+the storages of this cluster."""
 
 MANIFEST_ANNOTATION = "waltz.dev/manifest"
 """An annotation of every object: the digest of the object's manifest."""
@@ -97,9 +97,9 @@ ANNOTATIONS_OF_CLUSTER = (
 )
 """The annotations of a StoragePool that are about the cluster that has claimed it.
 
-They are removed when the pool is released. A record that stayed would continue an old replacement
-in the next cluster of the pool, and delete a volume claim there. A request that stayed without its
-record would count as a new one.
+They are removed when the pool is released. If a record stayed, the next cluster of the pool would
+continue an old replacement, and delete a volume claim. If a request stayed without its record, it
+would count as a new request.
 """
 
 FINALIZER = "waltz.dev/cluster"
@@ -140,7 +140,8 @@ def labels(cluster: str, component: Component, pool: str | None = None) -> dict[
 def selector(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
     """Return the labels that select pods, a part of `labels`.
 
-    Kubernetes allows no change of an object's selector, so it has only labels that never change.
+    Kubernetes allows no change of a workload's selector. So the selector has only labels of which
+    the values never change.
     """
     result = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
     if pool is not None:

@@ -36,9 +36,9 @@ class ClusterAbsent:
 class ClusterIncomplete:
     """The root znode exists, but parts of the cluster's metadata do not.
 
-    ``name`` and ``key`` are None if they do not exist. ``used`` is true if there is metadata that a
-    creation does not write: then the cluster was complete before, and parts of its metadata were
-    lost. Otherwise the creation of the cluster was interrupted.
+    ``name`` and ``key`` are None if they do not exist. ``used`` is true if there is metadata that
+    the creation of a cluster does not write. Then the cluster was complete before, and parts of its
+    metadata were lost. If ``used`` is false, the creation of the cluster was interrupted.
     """
 
     name: str | None
@@ -55,13 +55,14 @@ class ClusterMalformed:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPresent:
-    """The metadata at the root is complete. It may be that of another cluster: see ``key``.
+    """The metadata at the root is complete, and is that of this or of another cluster: see ``key``.
 
     ``replicas`` covers all partitions and all registered storages. ``servers`` are the addresses of
     the servers that have joined. ``foreign_znodes`` is true if there are znodes below the root that
-    do not belong to the cluster. ``outside`` has the outside addresses by registered address, None
-    if the cluster has none or if they cannot be read. ``outside_problem`` says why they cannot be
-    read, otherwise it is empty.
+    do not belong to the cluster. ``outside`` has the addresses for clients outside of the
+    Kubernetes cluster, each by the address that the process has registered. It is None if the
+    cluster has no such addresses or if they cannot be read. ``outside_problem`` says why they
+    cannot be read, otherwise it is empty.
     """
 
     name: str
@@ -91,7 +92,7 @@ class ObservedCluster:
     issued for the processes: None if it issued none, 0 if the certificate cannot be decoded.
     ``deleting_seconds`` is the time since the deletion was requested, 0 without a deletion.
     ``zookeeper_leader`` is the pod of a managed ZooKeeper that leads the ensemble. It is observed
-    only while pods of ZooKeeper are outdated, and None if it is unknown.
+    only while pods of ZooKeeper are outdated. It is None if it is unknown or not observed.
     ``lost_seconds`` has the pods whose volume is lost, each with the seconds since the status of
     its pool first reported the loss.
     ``growth_refusals`` has the volume claims that the API server would refuse to enlarge to the
@@ -113,7 +114,7 @@ class ObservedCluster:
     authority_problem: str = ""
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
-        """Yield the objects of a kind, sorted by name; with ``component``, only objects of it."""
+        """Yield the objects of a kind, sorted by name; with ``component``, only its objects."""
         for key, live in sorted(self.objects.items(), key=lambda item: item[0]):
             labels = live["metadata"].get("labels") or {}
             if key.kind == kind and (component is None or labels.get(COMPONENT_LABEL) == component):

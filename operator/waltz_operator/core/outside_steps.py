@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SetSlot:
-    """Label the pod of a server with its slot; None removes the label.
+    """Label the pod of a server with its slot (`core.slots`); the slot None removes the label.
 
-    The step is performed without a comparison with what was observed: the name of the pod is never
-    used again, and the next plan corrects a label that is wrong.
+    The step does not check that the pod is still as observed. It needs no check: another pod never
+    gets the name of this one, and the next plan corrects a label that is wrong.
     """
 
     pod: str
@@ -29,9 +29,10 @@ class SetSlot:
 class WriteOutsideAddresses:
     """Write the outside addresses into ZooKeeper, in place of those that were observed.
 
-    ``addresses`` and ``observed`` have pairs of a registered address and its outside address, in
-    order; ``observed`` is empty if ZooKeeper has none. If an administrator has changed the
-    addresses since the observation, the step does nothing: the next plan sees the change.
+    ``addresses`` are the new ones, ``observed`` those that were observed, empty if there were none.
+    Both have pairs of a registered address and its outside address, in ascending order. If an
+    administrator has changed the addresses since the observation, the step does nothing: the next
+    plan sees the change.
     """
 
     addresses: tuple[tuple[str, str], ...]

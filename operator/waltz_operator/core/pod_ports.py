@@ -10,9 +10,9 @@ from waltz_operator.core.observed import LiveObject
 
 
 def port_of_pod(live: LiveObject, name: str, default: int) -> int:
-    """Return the port ``name`` of a pod, which may be of an earlier version.
+    """Return the number of the port ``name`` of a pod, which may be of an earlier version.
 
-    ``default`` is the port of the spec, for a pod that declares none.
+    ``default`` is the number in the spec. It is returned for a pod that declares no such port.
     """
     containers = (live.get("spec") or {}).get("containers") or ()
     ports = (port for each in containers for port in each.get("ports") or ())

@@ -1,28 +1,31 @@
 """Keep the pod template of a workload until a user asks for another one. Pure.
 
-Operators of two versions may render two templates from the same resources. A new template restarts
-the pods. So an update of the operator, or its rollback, must not apply a new template by itself.
-Each workload therefore has an annotation (`AppliedTemplate`) with the template that was applied
-last and the specs from which it was rendered. As long as a user states nothing else about these
-pods, and requests no update, the recorded template is applied again, whatever this operator would
-render. A live object that others have edited is still repaired: it gets the recorded template back.
+Operators of two versions may *render* (make) two templates from the same resources. A new template
+restarts the pods. So an update of the operator, or its rollback, must not apply a new template by
+itself. Each workload therefore has an annotation, the *record* (`AppliedTemplate`). It has the
+template that was applied last, and the specs from which that template was rendered. As long as no
+user changes a field that these pods depend on, or requests an update, the operator applies the
+recorded template again, whatever it would render itself. A live object that others have edited is
+still repaired: it gets the recorded template back.
 
 The specs are recorded without the field `access`, on which no pod depends. They are compared
 without the fields on which the pods of the workload do not depend. `_NOT_IN_PODS` lists these
-fields. If the list lacks such a field, a change of the field replaces pods that need no change. If
-the compared fields were listed instead, a missing one would make the operator ignore a change.
+fields. If the list lacks such a field, a change of the field replaces pods that need no change. The
+compared fields are not listed instead, because the operator would ignore the changes of a field
+that this list lacks.
 
 Rules (tests/unit/operator/test_operator_pod_templates.py):
 
-* *Asked.* The template of this operator is applied if the workload does not exist, if a user has
-  changed a field that its pods depend on, if the annotation `waltz.dev/update-pods` of the
-  WaltzCluster has a new value, or if the recorded template is older than `TEMPLATE_VERSION`.
-* *Unasked.* Otherwise the recorded template stays.
+* *Rendered template.* The operator applies its own template in four cases: the workload does not
+  exist; a user has changed a field that its pods depend on; the annotation `waltz.dev/update-pods`
+  of the WaltzCluster has a new value; the recorded template is older than `TEMPLATE_VERSION`.
+* *Kept template.* Otherwise the recorded template stays.
 * *First record.* A workload without a record was made by an operator that wrote none, or its
-  annotation was removed. If this operator renders exactly what was applied, it records that. If it
-  renders something else, it records the live template, provided that the status of the resources
-  shows their present generation (`RenderedWorkload.is_generation_observed`). Otherwise the
-  template of this operator is applied, because a user may have changed a field of the pods.
+  annotation was removed. If this operator renders exactly the manifest that was applied last, it
+  records its own template. If it renders another one, it records the live template, provided that
+  the status of the resources shows their present generation
+  (`RenderedWorkload.is_generation_observed`). Without this proof it applies its own template,
+  because a user may have changed a field of the pods.
 """
 
 from __future__ import annotations
@@ -52,14 +55,15 @@ from waltz_operator.core.resources import (
 )
 
 TEMPLATE_VERSION = 0
-"""The version of the templates; a recorded template of a lower version is replaced unasked.
+"""The version of the templates. A recorded template of a lower version is replaced, although no
+user has requested it.
 
 Raise it by one if the templates of earlier operators endanger records or secrets, and for no other
 reason: the operator then replaces all pods.
 """
 
 _CLUSTER, _POOL = "cluster", "pool"
-"""The keys of the recorded specs."""
+"""The keys of the recorded specs: of the WaltzCluster and, for storages, of the StoragePool."""
 
 _NOT_RECORDED = "access"
 """The field of a WaltzCluster's spec that no record has. Its annotations alone may be larger than
@@ -111,7 +115,10 @@ _NOT_IN_PODS: Mapping[Component, Mapping[str, Any]] = {
         "zookeeper": {"managed": _ONLY_OF_ZOOKEEPER},
     },
 }
-"""The fields of a WaltzCluster's spec that the pods of a component do not depend on."""
+"""The fields of a WaltzCluster's spec that the pods of a component do not depend on.
+
+True stands for a whole field, a set or a mapping for parts of a field.
+"""
 
 _NOT_IN_PODS_OF_POOL: Mapping[str, Any] = {
     "storages": True,
@@ -132,9 +139,10 @@ _NOT_IN_PODS_OF_POOL: Mapping[str, Any] = {
 class AppliedTemplate:
     """The pod template of a workload, as the operator has applied it last.
 
-    ``specs`` are the specs from which it was rendered: ``cluster`` and, for storages, ``pool``.
-    ``request`` is the request for an update that it answers, empty without one. ``version`` is the
-    `TEMPLATE_VERSION` of the operator that rendered it.
+    ``specs`` are the specs from which the template was rendered: ``cluster`` and, for storages,
+    ``pool``. ``request`` is the value of the annotation `UPDATE_PODS_ANNOTATION` at that time,
+    empty without one. ``version`` is the `TEMPLATE_VERSION` of the operator that rendered it, or 0
+    for a first record.
     """
 
     template: Mapping[str, Any]
@@ -175,9 +183,10 @@ class AppliedTemplate:
 
 @dataclass(frozen=True, slots=True)
 class RenderedWorkload:
-    """A workload as this operator renders it: ``manifest``, from ``cluster`` and from ``pool``.
+    """A workload as this operator renders it.
 
-    ``pool`` is None if the pods are no storages.
+    ``manifest`` is rendered from ``cluster`` and ``pool``. ``pool`` is None if the pods are no
+    storages.
     """
 
     cluster: WaltzCluster
@@ -204,8 +213,8 @@ class RenderedWorkload:
     def is_generation_observed(self) -> bool:
         """Whether the status of the resources shows their present generation.
 
-        The status of a WaltzCluster shows a generation after a plan without steps, and never during
-        a pause or a change of the shape. The status of a StoragePool shows a generation once an
+        The status of a WaltzCluster gets the present generation after a plan without steps, but not
+        during a pause or a change of the shape. The status of a StoragePool gets it once an
         operator has read it.
         """
         resources = (self.cluster,) if self.pool is None else (self.cluster, self.pool)
@@ -214,28 +223,29 @@ class RenderedWorkload:
         )
 
 
-def settle(workload: RenderedWorkload, live: LiveObject | None) -> Manifest:
-    """Return the manifest that is applied: with the rendered template, or with the kept one.
+def manifest_to_apply(workload: RenderedWorkload, live: LiveObject | None) -> Manifest:
+    """Return the manifest that is to be applied: with the rendered template, or with a kept one.
 
     ``live`` is the workload as it exists, None if it does not.
     """
     rendered = workload.record
-    kept = None if live is None else _kept(workload, rendered, live)
+    kept = None if live is None else _kept_template(workload, rendered, live)
     if kept is None:
         return with_template(workload.manifest, rendered.template, rendered.to_json())
-    return with_template(workload.manifest, *kept)
+    template, record = kept
+    return with_template(workload.manifest, template, record)
 
 
 def is_kept(workload: RenderedWorkload, live: LiveObject) -> bool:
-    """Whether a workload keeps a recorded template that this operator renders otherwise.
+    """Whether a workload keeps a recorded template that differs from the rendered one.
 
     False without a record.
     """
     recorded = recorded_template(live)
     if recorded is None or is_same_template(recorded, workload.template):
         return False
-    settled = settle(workload, live).body["spec"]["template"]
-    return not is_same_template(settled, workload.template)
+    chosen_template = manifest_to_apply(workload, live).body["spec"]["template"]
+    return not is_same_template(chosen_template, workload.template)
 
 
 def recorded_template(live: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -246,12 +256,15 @@ def recorded_template(live: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def is_same_template(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two templates have the same fields with the same values."""
-    # The texts are compared, because 1 equals True.
+    # The JSON texts are compared, because in Python 1 equals True.
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def without_null(value: Any) -> Any:
-    """Return a JSON value without null fields, which the API server writes for unset times."""
+    """Return a JSON value without its null fields, at any depth.
+
+    The API server writes such fields for times that are not set.
+    """
     if isinstance(value, Mapping):
         return {key: without_null(each) for key, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -259,12 +272,12 @@ def without_null(value: Any) -> Any:
     return value
 
 
-def _kept(
+def _kept_template(
     workload: RenderedWorkload, rendered: AppliedTemplate, live: LiveObject
 ) -> tuple[Mapping[str, Any], str] | None:
-    """Return the template that stays, and its record; None if the rendered template is applied.
+    """Return the template that stays, and the text of its record.
 
-    ``rendered`` is the record of the rendered template.
+    None if the rendered template is applied instead. ``rendered`` is the record of that template.
     """
     record = _record(live)
     if record is None:
@@ -273,9 +286,10 @@ def _kept(
     is_requested = rendered.request not in ("", record.request)
     if is_requested or record.version < TEMPLATE_VERSION:
         return None
-    if record.specs != rendered.specs and not _states_same_pods(workload, record):
+    # Equal specs need no closer comparison.
+    if record.specs != rendered.specs and not _specifies_same_pods(workload, record):
         return None
-    # The text is taken as it is: an operator of another version may write more fields.
+    # The annotation is kept as it is: an operator of another version may write more fields.
     return record.template, live["metadata"]["annotations"][POD_TEMPLATE_ANNOTATION]
 
 
@@ -293,11 +307,12 @@ def _record(live: Mapping[str, Any]) -> AppliedTemplate | None:
 def _first_record(
     workload: RenderedWorkload, rendered: AppliedTemplate, live: LiveObject
 ) -> AppliedTemplate | None:
-    """Return the record of a live template that no operator has recorded.
+    """Return a record of the live template, of a workload without a record.
 
-    None if the rendered template is applied instead, in three cases: it is the template that was
-    applied last; no operator has applied the workload, or it has no containers; the status of the
-    resources does not show their present generation.
+    The result is None if the rendered template is applied instead. There are four cases: this
+    operator renders the manifest that was applied last; no operator has applied the workload; the
+    live template has no containers; the status of the resources does not show their present
+    generation.
     """
     applied = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
     wanted = workload.manifest.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
@@ -306,12 +321,12 @@ def _first_record(
         return None
     if not workload.is_generation_observed:
         return None
-    # Which version rendered the live template is not known, so it counts as the lowest.
+    # The version of the live template is not known, so it counts as the lowest version.
     return replace(rendered, template=template, version=0)
 
 
-def _states_same_pods(workload: RenderedWorkload, record: AppliedTemplate) -> bool:
-    """Whether the recorded specs state the same about the pods as the present ones.
+def _specifies_same_pods(workload: RenderedWorkload, record: AppliedTemplate) -> bool:
+    """Whether the recorded specs are equal to the present ones in all fields of the pods.
 
     The recorded specs are read by the models of this operator. A field that is newer than the
     record has its default. A field that only a newer operator knows is ignored. A value that only a
@@ -324,7 +339,7 @@ def _states_same_pods(workload: RenderedWorkload, record: AppliedTemplate) -> bo
             record.specs.get(_CLUSTER), spec.to_json(), _NOT_IN_PODS[component]
         )
         before = WaltzClusterSpec.model_validate(recorded)
-        if _stated(component, before) != _stated(component, spec):
+        if _fields_of_pods(component, before) != _fields_of_pods(component, spec):
             return False
         if workload.pool is None:
             return True
@@ -333,19 +348,22 @@ def _states_same_pods(workload: RenderedWorkload, record: AppliedTemplate) -> bo
             record.specs.get(_POOL), pool_spec.to_json(), _NOT_IN_PODS_OF_POOL
         )
         pool_before = StoragePoolSpec.model_validate(recorded)
-        return _stated_by_pool(pool_before) == _stated_by_pool(pool_spec)
+        return _pool_fields_of_pods(pool_before) == _pool_fields_of_pods(pool_spec)
     except ValidationError:
-        # These specs have a value that this operator does not know, so the present ones differ.
+        # The recorded specs have a value that this operator does not know, so the present ones
+        # differ.
         return False
 
 
 def _with_present_fields(
     recorded: Any, present: Mapping[str, Any], fields: Mapping[str, Any] | Set[str]
 ) -> Any:
-    """Return a recorded spec in which ``fields`` have the values of the ``present`` one.
+    """Return a recorded spec in which ``fields`` have the values of the ``present`` spec.
 
-    An older operator may not know a recorded value. If no pod depends on the field, the value must
-    not make the whole spec invalid. The field is not just removed, because it may be required.
+    A newer operator may have recorded a value that this one does not know. If no pod depends on the
+    field, the value must not make the whole spec invalid. The field is not just removed, because it
+    may be required. ``fields`` are those that no pod depends on, as in `_NOT_IN_PODS`: a mapping or
+    set as a value has fields of the field.
     """
     if not isinstance(recorded, dict):
         return recorded
@@ -363,17 +381,17 @@ def _with_present_fields(
     return result
 
 
-def _stated(component: Component, spec: WaltzClusterSpec) -> dict[str, Any]:
-    """Return what the spec of a WaltzCluster states about the pods of a component."""
+def _fields_of_pods(component: Component, spec: WaltzClusterSpec) -> dict[str, Any]:
+    """Return the fields of a WaltzCluster's spec that the pods of a component depend on."""
     return spec.model_dump(mode="json", exclude=dict(_NOT_IN_PODS[component]))
 
 
-def _stated_by_pool(spec: StoragePoolSpec) -> dict[str, Any]:
-    """Return what the spec of a StoragePool states about its pods."""
+def _pool_fields_of_pods(spec: StoragePoolSpec) -> dict[str, Any]:
+    """Return the fields of a StoragePool's spec that its pods depend on."""
     return spec.model_dump(mode="json", exclude=dict(_NOT_IN_PODS_OF_POOL))
 
 
 def _has_containers(template: object) -> bool:
-    """Whether a template can be applied: the API server refuses one without containers."""
+    """Whether a template has containers: without them the API server refuses it."""
     spec = template.get("spec") if isinstance(template, dict) else None
     return isinstance(spec, dict) and bool(spec.get("containers"))

@@ -1,8 +1,8 @@
 """Read the pods of a StatefulSet: which version each one runs, and whether it works. Pure.
 
-Kubernetes gives each version of a StatefulSet's template a revision: the status of the set names
-the revision of the current template, and a label of each pod names the revision that the pod was
-created with.
+The *version* of a StatefulSet is that of its pod template. Kubernetes names it by a *revision*. The
+status of the set has the revision of the current template, and a label of each pod has the revision
+that the pod was created with.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SetPod:
 
     ``is_current``: it runs the current version of the set. ``is_started``: its process runs and the
     startup probe has succeeded. ``is_ready``: the readiness probe succeeds. ``failure`` is why the
-    pod does not start, or ends again and again, as the kubelet or the scheduler reports it; None if
-    neither reports a reason.
+    pod does not start, or ends again and again. The kubelet or the scheduler reports this reason;
+    it is None if neither does.
     """
 
     name: str
@@ -45,9 +45,9 @@ class SetPod:
 class PodSet:
     """The pods of one StatefulSet, in the order of their ordinals.
 
-    ``absent`` are the names of the pods that are being deleted or do not exist. ``is_processed``:
-    Kubernetes has processed the current version of the set. Before that, no pod can be compared
-    with the current version.
+    ``pods`` are the pods that exist and are not being deleted. ``absent`` are the names of the
+    other pods that the set must have. ``is_processed``: Kubernetes has processed the current
+    version of the set. Before that, no pod can be compared with the current version.
     """
 
     key: ObjectKey
@@ -125,7 +125,7 @@ def is_orphaned(pod: LiveObject) -> bool:
 
 
 def pod_failure(pod: LiveObject) -> str | None:
-    """Return why a pod does not start or ends again and again, None if nothing is known."""
+    """Return why a pod does not start or ends again and again; None if no reason is reported."""
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         if (failure := _container_failure(container)) is not None:
             return failure
@@ -136,7 +136,10 @@ def pod_failure(pod: LiveObject) -> str | None:
 
 
 def _container_failure(container: LiveObject) -> str | None:
-    """Return why a container does not start; None if it runs, starts as usual, or just ended."""
+    """Return why a container does not start, or ends again and again; otherwise None.
+
+    The result is None for a container that runs, starts as usual, or has just ended.
+    """
     waiting = (container.get("state") or {}).get("waiting") or {}
     last_end = (container.get("lastState") or {}).get("terminated") or {}
     reason = waiting.get("reason")
@@ -152,6 +155,7 @@ def _container_failure(container: LiveObject) -> str | None:
 
 
 def _last_line(text: str) -> str:
+    """Return the last line of a text, which usually has the error; empty without any."""
     lines = text.strip().splitlines()
     return lines[-1] if lines else ""
 

@@ -2,9 +2,10 @@
 
 The conditions of a pool:
 
-* *Ready* is true while as many of its storages are ready as its spec has.
-* *Resized* is true while every volume has at least the size of the spec. While it is false, its
-  reason is ResizeRefused if the API server would refuse to enlarge a volume, otherwise Resizing.
+* *Ready* is true while at least as many storages of the pool are ready as its spec wants.
+* *Resized* is true while every volume has at least the size in the spec. While Resized is false,
+  its reason is ResizeRefused if the API server would refuse to enlarge a volume, otherwise
+  Resizing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def pool_status(
     ready_pods = _count_ready_pods(observed, name)
     all_ready = ready_pods >= pool.spec.storages
     missing = "" if all_ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
-    # Without an observation, the losses that were known stay: their times must not begin again.
+    # While the replicas are not observed, the known losses stay. Otherwise their times would begin
+    # again at the next observation.
     lost = old.lost_volumes
     if present is not None:
         lost = _lost_volumes(desired, observed, present, pool, now)
@@ -70,8 +72,9 @@ def pool_status(
 def _count_ready_pods(observed: ObservedCluster, pool: str) -> int:
     """Return how many storages of a pool are ready.
 
-    The status of the StatefulSet counts them. While the StatefulSet is created again, it is absent,
-    or Kubernetes has not processed it, but its pods run on. Then the pods are counted here.
+    The status of the StatefulSet has this number. It has none while the operator creates the
+    StatefulSet again: the set is absent, or Kubernetes has not processed it yet. Meanwhile the pods
+    continue to run, so the ready pods are counted here.
     """
     live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(pool)))
     if live is not None and live.get("status") and is_processed(live):

@@ -2,8 +2,9 @@
 
 A user requests a rebalance by the annotation `REBALANCE_ANNOTATION` of the StoragePool; each new
 value is one request. The operator records the chosen moves in another annotation before the first
-of them, so an operator that continues after another one follows the same moves. The list never
-changes while it is followed: however the sizes change under load, no partition moves twice.
+of them. So an operator that continues after another one follows the same moves. The list of moves
+does not change while it is followed. So no partition moves twice, however the sizes change under
+load.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from waltz_operator.core.volume_replacement import pool_pods
 class Rebalance:
     """How far the requests to rebalance a pool are.
 
-    ``answered`` is the last request that is complete, ``request`` the one whose ``moves`` are
-    followed; both are empty if there is none. ``storages`` is the number of storages for which the
-    partitions are arranged by bytes. While the pool has this number of storages, its partitions are
-    not spread by count. The number is 0 if they are spread by count.
+    ``answered`` is the last request that is complete, empty if there is none. ``request`` is the
+    request whose ``moves`` are followed, empty if none are. ``storages`` is the number of storages
+    for which the partitions are arranged by bytes: while the pool has this number of storages, its
+    partitions are not spread by count. It is 0 if the partitions are spread by count.
     """
 
     answered: str = ""
@@ -97,8 +98,8 @@ class BeginRebalance:
 class EndRebalance:
     """Record that no further move of a rebalance follows.
 
-    ``request`` is the request of the rebalance, empty if it was withdrawn before. The step is a
-    compare-and-set of the pool's version.
+    ``request`` is the request that has ended. With the reason RESCALED it is the last complete
+    request, empty if there is none. The step is a compare-and-set of the pool's version.
     """
 
     pool: str
@@ -112,17 +113,20 @@ class EndRebalance:
 
 
 RebalanceStep = BeginRebalance | EndRebalance
-"""The steps of `core.steps` that write the record of a pool."""
+"""A step that writes the record of a pool."""
 
 
 def recorded_rebalance(pool: StoragePool) -> Rebalance:
-    """Return the record in a pool's annotation, an empty one without it. Raises ValueError."""
+    """Return the record in a pool's annotation; an empty record without the annotation.
+
+    Raises ValueError if the annotation cannot be decoded.
+    """
     text = pool.metadata.annotations.get(REBALANCED_ANNOTATION)
     return Rebalance() if text is None else Rebalance.from_json(text)
 
 
 def answered_request(pool: StoragePool) -> str:
-    """Return the last request of a pool that is complete, empty without one."""
+    """Return the last complete request of a pool; empty without one or with a malformed record."""
     try:
         return recorded_rebalance(pool).answered
     except ValueError:
@@ -138,8 +142,9 @@ def open_request(pool: StoragePool, record: Rebalance) -> str:
 def volume_capacities(desired: DesiredCluster, observed: ObservedCluster) -> Mapping[str, int]:
     """Return the size in bytes of the data volume of each storage, as far as it is known.
 
-    It is the capacity that Kubernetes reports of a volume. Without a volume it is the size that the
-    claim requests, and without a claim the size that the pool specifies.
+    The size is the capacity that Kubernetes reports of a volume. Without a volume it is the size
+    that the claim requests, and without a claim the size that the pool specifies. A storage for
+    which this is not an amount of at least one byte is left out.
     """
     sizes = {}
     for pool_pod in pool_pods(desired, observed):

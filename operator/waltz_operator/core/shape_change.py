@@ -1,4 +1,7 @@
-"""The change of a cluster's pools or storages that a plan makes, as users see it. Pure."""
+"""The change of a cluster's shape that a plan makes, as users see it. Pure.
+
+The *shape* of a cluster is which pools and storages it has, and which partitions each storage has.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,12 @@ class ShapeChange:
     ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
     is the number of copies that `quorum_sentence` is about:
 
-    * While a pool is added: the copies that the next partition will have with its new ones.
-    * While a pool or a foreign group is removed: the copies that each partition keeps, at least.
-    * While partitions move: the copies that a partition has now, at most. A partition has one more
-      while it is on the source and on the destination.
+    * While a pool is added: the copies that the next partition will have once its new copies are
+      complete.
+    * While a pool or a foreign group is removed: the smallest number of copies that a partition
+      keeps.
+    * While partitions move: the largest number of copies that a partition has now. A partition that
+      moves has one copy more while it is on both the source and the destination.
     """
 
     kind: ShapeChangeKind

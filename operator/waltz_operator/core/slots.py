@@ -5,9 +5,9 @@ number that the operator gives to a pod by a label, and the Service of the slot 
 this label. There is one slot more than servers, because an update starts a new server before it
 stops an old one.
 
-A pod keeps its slot until it has ended, unless fewer servers are wanted and its slot does not exist
-any more. A slot is given to another pod only when no pod that runs or stops has it: a Service of
-two pods would lead clients to the wrong one.
+A pod keeps its slot until the pod has ended. Only if fewer servers are wanted, and its slot does
+not exist any more, the pod loses the slot earlier. A slot is given to another pod only when no pod
+that runs or stops has it: a Service that selects two pods would lead clients to the wrong one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from waltz_operator.core.observed import LiveObject
 
 @dataclass(frozen=True, slots=True)
 class ServerPod:
-    """A pod of a server: when it was created, its name, and the value of its label for slots.
+    """A pod of a server.
 
-    ``stops`` is true if the pod is being deleted. ``has_ended`` is true if its processes have ended
-    for good, although the pod still exists.
+    ``created`` is the time of its creation in UTC, as a text. ``label`` is the value of its label
+    `SLOT_LABEL`, None without this label. ``stops`` is true if the pod is being deleted.
+    ``has_ended`` is true if its processes have ended for good, although the pod still exists.
     """
 
     created: str
@@ -55,10 +56,13 @@ def server_pod(live: LiveObject) -> ServerPod:
 def assign_slots(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | None]:
     """Return the slot of each pod by its name, None for a pod without one.
 
-    The slots are from 0 to ``count`` - 1, and no two pods have the same slot. A pod that has ended
-    has none. Any other pod whose label is a slot keeps this slot, unless an older pod has it. The
-    remaining pods get the lowest free slots in the order of their creation, except those that stop.
-    A pod has no slot if none is free (tests/unit/operator/test_operator_slots.py).
+    The slots are from 0 to ``count`` - 1, and no two pods have the same slot. These rules decide
+    (tests/unit/operator/test_operator_slots.py):
+
+    * A pod that has ended has no slot.
+    * Any other pod whose label is a slot keeps this slot, unless an older pod has it.
+    * The remaining pods that do not stop get the lowest free slots, in the order of their creation.
+      A pod gets no slot if none is free.
     """
     slots: dict[str, int | None] = {}
     free = set(range(count))
@@ -84,10 +88,14 @@ def slot_changes(pods: Iterable[ServerPod], count: int) -> Mapping[str, int | No
 
 
 def _slot_of(label: str | None, count: int) -> int | None:
-    """Return the slot that a label names; None if it names none, as after an edit by hand."""
+    """Return the slot that a label names; None without a label, or if the label names no slot.
+
+    A label that names no slot was edited by hand, or is one of a slot that does not exist any more.
+    """
     slot_of_label = {str(slot): slot for slot in range(count)}
     return None if label is None else slot_of_label.get(label)
 
 
 def _label_of(slot: int | None) -> str | None:
+    """Return the label that a pod with this slot must have, None if it must have no label."""
     return None if slot is None else str(slot)

@@ -1,9 +1,9 @@
 """Find nodes whose loss takes several copies of a partition, or ZooKeeper's quorum. Pure.
 
 A copy is the replica of a partition on one storage. The scheduler of Kubernetes prefers different
-nodes for the copies of a partition (`core.objects.pods`). But a cluster may have too few nodes, or
-the pods of an earlier version may share one. The operator shows the result in the condition Spread.
-It moves no pod, because a volume may belong to a node.
+nodes for the copies of a partition (`core.objects.pods`). But a Kubernetes cluster may have too few
+nodes, or the pods of an earlier version may share a node. The operator shows the nodes that this
+module finds in the condition Spread. It moves no pod, because a volume may belong to a node.
 """
 
 from __future__ import annotations

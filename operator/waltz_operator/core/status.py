@@ -4,28 +4,31 @@
 
 The conditions of a cluster:
 
-* *Ready* is true while every partition has a quorum and a server, the operator has once had nothing
-  left to do for the current generation of the spec (``status.observedGeneration``) or changes the
-  cluster's shape for it (see *Changing*), and the plan has no problems.
-  A paused cluster is not Ready: setting ``spec.paused`` makes a new generation, which the operator
-  does not reconcile.
+* *Ready* is true while every partition has a quorum and a server, the plan has no problems, and the
+  current generation of the spec is reconciled or changes the cluster's shape (see *Changing*). A
+  generation is *reconciled* once a plan for it had no steps and no change of the shape
+  (``status.observedGeneration``). A paused cluster is not Ready: setting ``spec.paused`` makes a
+  new generation, which the operator does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
 * *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, while
   the cluster is paused, while a pool of the spec does not exist, and while the secret with the
-  certificates of the processes does not (SecretMissing). It is unknown while ZooKeeper does not
-  answer: the steps that its metadata need, such as the removal of a pool, are in no plan
-  then.
-* *Updated* is true while every pod runs the current version of its object, and starts. The reasons
-  why it is false: RollStopped (of ZooKeeper or the storages: a pod of the current version does not
-  start while pods of an earlier version wait to be replaced), PodsOutdated (a workload has fewer
-  pods of its current version than it wants, and no roll has stopped), PodsFailing (no pod of the
-  current version is missing, and one does not start).
+  certificates of the processes does not exist (SecretMissing). Otherwise it is unknown while
+  ZooKeeper does not answer: the plan then lacks the steps that follow from the cluster's metadata,
+  such as the removal of a pool.
+* *Updated* is true while every pod runs the current version of its object, and starts. It is false
+  for one of these reasons:
+
+  * RollStopped: a pod of the current version, of ZooKeeper or of a storage, does not start while
+    pods of an earlier version wait to be replaced.
+  * PodsOutdated: no roll has stopped, but a workload has fewer pods of its current version than it
+    wants.
+  * PodsFailing: no pod of the current version is missing, but a pod does not start.
 * *Changing* is true while the plan has a change of the cluster's shape: a pool is added or removed,
   a foreign group is retired, or partitions move. Its message has the progress, the quorum, and why
   the operator waits.
 * *Rotating* is true while the certificate authority is rotated, or will be. Its message has the
-  step, and why the operator waits.
-* *Foreign* is true while storages are registered that are in no pool, as those of a cluster that
+  step of the rotation, and why the operator waits.
+* *Foreign* is true while storages are registered that no pool here runs, as those of a cluster that
   was adopted. Its message names them. It is unknown while the storage maps are not observed.
 * *Spread* is true while no node has two copies of a partition, and no node has so many ZooKeeper
   members that the others are no quorum. It is unknown while the replicas are not observed.
@@ -95,14 +98,14 @@ def cluster_status(
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     present = metadata_with_key(desired, observed)
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
-    # The conditions speak of this generation once its plan has no steps, except during a pause, and
-    # during a change of the shape, whose plans may only wait. `kubectl wait` ignores a condition of
-    # an earlier generation.
+    # The conditions get this generation once its plan has no steps. During a pause, and during a
+    # change of the shape, a plan without steps only waits. So the conditions keep the earlier
+    # generation, and `kubectl wait` ignores them.
     is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
-    # The plan then shows that the operator has nothing to change for this generation, except while
-    # ZooKeeper does not answer, while a pool of the spec does not exist, and while the workloads of
-    # a new cluster wait for a secret. The workloads of a cluster that serves exist, and its pods
-    # have the secret.
+    # A plan without steps shows that this generation is reconciled. There are three exceptions:
+    # ZooKeeper does not answer, a pool of the spec does not exist, or the workloads of a new
+    # cluster wait for a secret. (The workloads of a cluster that serves all partitions exist, and
+    # its pods have the secret.)
     may_lack_steps = (
         isinstance(observed.metadata, ZooKeeperUnreachable)
         or bool(desired.missing_pools)
@@ -136,8 +139,8 @@ def cluster_status(
             for each in statements
         ),
         # A key in the status shows that the cluster existed before, so its znodes are never created
-        # again. So it is set only once metadata with this cluster's own key are observed: with the
-        # key of another cluster at this root, a new cluster would seem to have existed before.
+        # again. The key is set only once metadata with this cluster's own key is observed. If any
+        # metadata at this root set it, a new cluster would seem to have existed before.
         cluster_key=old.cluster_key if present is None else str(desired.key),
         connect_string=desired.zookeeper,
         outside=outside_status(desired, observed),
@@ -156,8 +159,9 @@ def failed_status(
 ) -> ClusterStatus:
     """Return the conditions and the message of a cluster whose reconcile failed.
 
-    ``old`` are its conditions so far. The caller must write only these two fields: the other fields
-    of the result are defaults.
+    ``old`` are the conditions of the cluster so far. ``reason`` is the reason of the new ones. The
+    caller must write only the fields ``conditions`` and ``message``: the other fields of the result
+    are defaults.
     """
     message = message[:MAX_MESSAGE_CHARACTERS]
     statements = (
@@ -172,7 +176,11 @@ def failed_status(
 
 
 def _rotated_for(observed: ObservedCluster) -> str:
-    """Return the request of the last rotation; empty if a rotation is under way or unknown."""
+    """Return the request of the last rotation of the authority.
+
+    It is empty while a rotation is under way, if the authority is not known, and if the last
+    rotation began without a request.
+    """
     authority = observed.authority
     if authority is None or authority.phase is not RotationPhase.SETTLED:
         return ""
@@ -180,10 +188,10 @@ def _rotated_for(observed: ObservedCluster) -> str:
 
 
 def metadata_with_key(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPresent | None:
-    """Return the metadata that have the key of this cluster; None if none are observed.
+    """Return the metadata that has the key of this cluster; None if no such metadata is observed.
 
-    Unlike `desired.own_metadata`, it does not compare the name in ZooKeeper. The partitions and
-    servers of another cluster at this root say nothing about this cluster.
+    Unlike `desired.own_metadata`, this function does not compare the name in ZooKeeper. The
+    partitions and servers of another cluster at this root say nothing about this cluster.
     """
     match observed.metadata:
         case ClusterPresent() as present if present.key == desired.key:
@@ -193,7 +201,7 @@ def metadata_with_key(desired: DesiredCluster, observed: ObservedCluster) -> Clu
 
 
 def has_quorum(present: ClusterPresent, view: PartitionView) -> bool:
-    """Whether a partition has a server and a quorum of healthy replicas in its session."""
+    """Whether a partition has a server, and a quorum of its assigned replicas is healthy."""
     if view.server_problem is not None or not view.replicas:
         return False
     reasons = [unhealthy_reason(present.replicas, view, storage) for storage in view.replicas]
@@ -201,14 +209,14 @@ def has_quorum(present: ClusterPresent, view: PartitionView) -> bool:
 
 
 def _count_quorums(present: ClusterPresent | None) -> int:
-    """Return how many partitions have a server and a quorum, 0 while none are observed."""
+    """Return how many partitions have a server and a quorum, 0 without ``present``."""
     if present is None:
         return 0
     return sum(has_quorum(present, view) for view in present.replicas.partitions.values())
 
 
 def _count_answering_storages(pools: Iterable[StoragePool], present: ClusterPresent | None) -> str:
-    """Return the number of storages that answer, and of all storages, such as ``2/3``."""
+    """Return the number of storages of ``pools`` that answer, and of all of them, as ``2/3``."""
     wanted = [storage for pool in pools for storage in addresses_of(pool)]
     known = {} if present is None else present.replicas.storages
     answering = [s for s in wanted if s in known and known[s].problem is None]
@@ -227,8 +235,8 @@ def _ready_and_healthy(
     """Return the statements of Ready and Healthy.
 
     ``all_served``: whether every partition has a quorum and a server.
-    ``is_reconciled_or_changing``: whether the present generation of the spec is reconciled or
-    changes the cluster's shape.
+    ``is_reconciled_or_changing``: whether the present generation of the spec is reconciled, or the
+    plan changes the cluster's shape. ``message`` is the message of both conditions.
     """
     if isinstance(observed.metadata, ZooKeeperUnreachable) and not desired.cluster.spec.paused:
         # A cluster that existed before may work without ZooKeeper. A new one does not work yet.
@@ -312,7 +320,7 @@ def _count_updated(observed: ObservedCluster) -> str:
 def _updated_pods(live: LiveObject) -> tuple[int, int]:
     """Return how many pods of a workload run its current version, and how many it has."""
     status, wanted = live.get("status") or {}, live["spec"].get("replicas", 0)
-    # Until Kubernetes has processed the current version, its counts are those of an earlier one.
+    # Until Kubernetes has processed the current version, the status counts pods of an earlier one.
     if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
         return 0, wanted
     # During a rolling update of a Deployment, more pods than wanted may run.
@@ -324,7 +332,7 @@ def _spread(
 ) -> Statement:
     """Return the statement of Spread: true if no node has copies that must not be lost together.
 
-    Unknown if the replicas are not observed.
+    It is unknown if ``present`` is None: then the replicas are not observed.
     """
     if present is None:
         message = "the replicas of the partitions are not observed"
@@ -336,14 +344,16 @@ def _spread(
 
 
 def _workloads(observed: ObservedCluster) -> Iterator[LiveObject]:
+    """Yield the StatefulSets and Deployments of the cluster."""
     for kind in ("StatefulSet", "Deployment"):
         yield from observed.of_kind(kind)
 
 
 def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) -> str:
-    """Return the first of these: problems, the failed step, waits, the rotation, the next step.
+    """Return the message of the status, empty if there is nothing to say.
 
-    After problems, a failed step or waits, the failures of pods follow: they are often the cause.
+    It has the first of these: problems, the failed step, waits, the rotation, the next step. After
+    problems, a failed step or waits, the failures of pods follow: they are often the cause.
     """
     failed = (f"step failed, retrying: {failure}",) if failure is not None else ()
     reasons = plan.problems or failed or plan.waits
@@ -356,7 +366,10 @@ def _message(plan: ClusterPlan, observed: ObservedCluster, failure: str | None) 
 
 
 def _pod_failures(observed: ObservedCluster) -> list[str]:
-    """Return sentences about pods that do not start; each reason is given for one pod only."""
+    """Return at most `MAX_REASONS` sentences about pods that do not start.
+
+    Each reason is given for one pod only.
+    """
     failures = {}
     for component in (Component.ZOOKEEPER, Component.STORAGE, Component.SERVER):
         for pod in observed.of_kind("Pod", component):

@@ -29,9 +29,9 @@ from waltz_operator.core.volume_replacement import Phase, Replacement, record_an
 
 @dataclass(frozen=True, slots=True)
 class ClaimPool:
-    """Label a pool as ``cluster``'s and add the finalizer to it.
+    """Label a pool with the name of its ``cluster``, and add the finalizer to it.
 
-    Two clusters can never use one pool: the step is a compare-and-set of the pool's version.
+    The step is a compare-and-set of the pool's version, so two clusters can never use one pool.
     """
 
     pool: str
@@ -45,7 +45,7 @@ class ClaimPool:
 class ReleasePool:
     """Remove a pool's label and finalizer, so that another cluster can claim the pool.
 
-    If a user has deleted the pool, Kubernetes has waited for this, and now removes the pool.
+    If a user has deleted the pool, Kubernetes removes it now, because it has no finalizer any more.
     """
 
     pool: str
@@ -83,7 +83,7 @@ class ApplyObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Delete the object with this uid; a new object of the same name stays."""
+    """Delete the object with this uid; another object that has got the name since is kept."""
 
     key: ObjectKey
     uid: str
@@ -96,8 +96,8 @@ class DeleteObject:
 class GrowVolume:
     """Let a volume claim request ``size``; Kubernetes then enlarges the volume.
 
-    The step is a compare-and-set of the claim's version. A late write could otherwise request a
-    size that the spec no longer has, and a volume never shrinks.
+    The step is a compare-and-set of the claim's version. Otherwise a late write could request a
+    size that the spec no longer has, which cannot be undone: a volume never shrinks.
     """
 
     claim: str
@@ -141,12 +141,12 @@ class ReplacePod:
 
 @dataclass(frozen=True, slots=True)
 class IssueCertificates:
-    """Create the missing secret of ``holder``, or renew the certificate in it if ``renew``.
+    """Create the missing secret of ``holder``; with ``renew``, renew the certificate in its secret.
 
     An existing certificate authority is kept. A new one is created only if the processes have no
-    certificate. The issued certificates are those of the present phase of the authority.
-    ``outside`` are the names and IP addresses by which clients outside reach the processes; the
-    certificate of the clients has none.
+    certificate. The issued certificates are those of the present phase of the authority's rotation.
+    ``outside`` are the names and IP addresses by which clients outside reach the processes. It is
+    empty for the certificate of the clients.
     """
 
     renew: bool
@@ -199,8 +199,9 @@ class CreateMetadata:
 class DeleteMetadata:
     """Delete the znodes of a cluster that is deleted or whose creation was interrupted.
 
-    The znodes are deleted only while their state is as it was observed: ``key`` is the observed
-    key, None if there was none; ``complete`` is false if the creation was interrupted.
+    The znodes are deleted only if their state is still the observed one: ``key`` is the key that
+    was observed, None if there was none; ``complete`` is false if parts of the metadata were
+    missing.
     """
 
     name: str
@@ -232,7 +233,7 @@ class RecordReplacement:
     pod_has_left: bool = False
 
     def __str__(self) -> str:
-        # The recorded phase begins now. The text of the first phase says so; that of each other
+        # The recorded phase begins now. The text of the first phase says so. The text of a later
         # phase says what the phase before it has done.
         match self.replacement:
             case None if self.request is not None:
@@ -259,11 +260,11 @@ class RecordReplacement:
 class EmptyVolume:
     """Drop the replicas that a new volume holds, and their files.
 
-    A new volume holds replicas if, for example, it was made from an old copy, which must not vote.
-    ZooKeeper assigns these partitions to the storage, so the assignment does not show whether they
-    may be dropped. If another operator had already begun to fill the volume, a late step would
-    delete good replicas. So the step is performed only while the pool still records
-    ``replacement``.
+    A new volume holds replicas if, for example, it was made from an old copy of a volume. These
+    replicas must not vote. ZooKeeper assigns their partitions to the storage, so the assignment
+    does not show whether they may be dropped. If this step were performed late, after another
+    operator has begun to fill the volume, it would delete good replicas. So it is performed only
+    while the pool still records ``replacement``.
     """
 
     pool: str
@@ -282,8 +283,9 @@ class EmptyVolume:
 class CompareReplica:
     """Compare a replica with its peers by range checksums, and record the progress.
 
-    The step compares for a bounded time. It begins at the partition and the id of ``at``. It fails
-    if a transaction differs, or if the replica or its peers cannot be read now.
+    The replica is that of the partition ``at.partition`` on ``storage``. The step begins at the
+    transaction ``at.next_id``, and compares for a bounded time. It fails if a transaction differs,
+    or if the replica or its peers cannot be read now.
     """
 
     pool: str
@@ -311,11 +313,11 @@ def concerns_outside_access(step: Step) -> bool:
 
 
 def stops(failed: Step, later: Step) -> bool:
-    """Whether ``later`` is not performed after ``failed`` has failed in the same plan.
+    """Whether the failure of the step ``failed`` stops ``later``, a later step of the same plan.
 
     * A failed `SetSlot` stops each later `SetSlot`, because a slot must be taken from a pod before
-      another pod gets it. It stops `WriteOutsideAddresses`, because a pod must have its slot before
-      the address of the slot's Service is written.
+      another pod gets it. It also stops `WriteOutsideAddresses`, because a pod must have its slot
+      before the address of the slot's Service is written.
     * Any other failed step of the access from outside stops nothing: no step waits for this access.
     * Every other failed step stops all later steps.
     """
@@ -348,12 +350,12 @@ def changed_annotations(pool: ObjectMeta, step: PoolRecordStep) -> Mapping[str, 
 class ClusterPlan:
     """The next steps of one cluster, and the reasons why other steps are not possible yet.
 
-    ``steps`` are performed now, in this order. ``waits`` are conditions that end without a step of
-    the operator: by time, by Kubernetes, or by an action that is left to a user, who may take it
-    later. ``problems`` are conditions that a person must correct: with a problem the cluster is not
-    Ready, with a wait it is not Healthy. ``change`` is the change of the cluster's shape that is
-    under way, ``rotation`` the rotation of its certificate authority. If all of them are empty, the
-    cluster is as its resources specify.
+    ``steps`` are performed now, in this order. ``waits`` are the states that the operator waits to
+    end, without a step of its own: by time, by Kubernetes, or by an optional action of a user.
+    ``problems`` are states that a person must correct. With a problem the cluster is not Ready,
+    with a wait it is not Healthy. ``change`` is the change of the cluster's shape that is under
+    way, ``rotation`` the rotation of its certificate authority that is under way or wanted. If all
+    of these fields are empty, the cluster is as its resources specify.
     """
 
     steps: tuple[Step, ...] = ()
@@ -375,7 +377,7 @@ class ClusterPlan:
     @property
     def done(self) -> bool:
         """Whether the cluster is as its resources specify."""
-        is_changing = self.change or self.rotation
+        is_changing = self.change is not None or self.rotation is not None
         return not (self.steps or self.waits or self.problems or is_changing)
 
 

@@ -1,10 +1,10 @@
 """The volumes that are smaller than their pool specifies, and how far their growth is. Pure.
 
-Kubernetes enlarges the volume of a claim whose request was raised: first the volume (the condition
-Resizing of the claim), then its file system, on the node (FileSystemResizePending). The capacity in
-the claim's status is raised last. Most drivers resize the file system of a volume that is in use;
-with the others, it is resized when the pod starts again. Nothing here depends on what the operator
-did before: each growth is read from the claim.
+A volume grows after the request of its claim was raised. Kubernetes first enlarges the volume (the
+condition Resizing of the claim), then the file system, on the node (FileSystemResizePending). Last,
+it raises the capacity in the claim's status. Most drivers resize the file system of a volume that
+is in use. The other drivers resize it when the pod starts again. Nothing here depends on what the
+operator did before: each growth is read from the claim.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waltz_operator.core.observed import LiveObject, ObservedCluster
 from waltz_operator.core.resources import StoragePool, VolumeSizes
 
 RESTART_SECONDS = 300.0
-"""How long a file system may wait for its resize while its pod runs, until the pod is restarted.
+"""How long a file system may wait for its resize while its pod runs, before the pod is restarted.
 
 A driver that resizes file systems in use needs a minute at most.
 """
@@ -69,10 +69,11 @@ class VolumeGrowth:
     """A volume that is smaller than its pool specifies.
 
     ``claim`` is the name of its claim and ``version`` the claim's version as observed. ``kind`` is
-    ``data``, ``meta`` or ``wal``. ``size`` is the present, ``requested`` the requested and
-    ``wanted`` the specified size, as quantities. ``message`` is that of Kubernetes if the resize
-    fails, otherwise empty. ``pending_since`` is when the file system began to wait for its resize,
-    in UTC, None if it does not wait.
+    ``data``, ``meta`` or ``wal``. Three sizes are quantities: ``size`` is the present size of the
+    volume, or the requested size while there is no volume, ``requested`` the size that the claim
+    requests, ``wanted`` the size that the pool specifies. ``message`` is that of Kubernetes if the
+    resize fails, otherwise empty. ``pending_since`` is when the file system began to wait for its
+    resize, in UTC; it is None if the file system does not wait.
     """
 
     pool: str
@@ -113,9 +114,10 @@ def volume_growths(desired: DesiredCluster, observed: ObservedCluster) -> tuple[
 
 
 def growths_to_ask_about(growths: tuple[VolumeGrowth, ...]) -> tuple[VolumeGrowth, ...]:
-    """Return the growths that are tried in a dry run, which shows if the API server refuses them.
+    """Return the growths that are to be tried in a dry run, to see if the API server refuses them.
 
-    One volume of each kind of each pool is enough, because they have the same StorageClass.
+    One volume of each kind of each pool is enough: all volumes of this kind have the same
+    StorageClass.
     """
     first: dict[tuple[str, str], VolumeGrowth] = {}
     for growth in growths:
@@ -125,7 +127,7 @@ def growths_to_ask_about(growths: tuple[VolumeGrowth, ...]) -> tuple[VolumeGrowt
 
 
 def size_request(size: str) -> dict[str, Any]:
-    """Return the change of a claim that requests ``size``."""
+    """Return the change by which a claim requests ``size``, as a part of the claim."""
     return {"spec": {"resources": {"requests": {"storage": size}}}}
 
 
@@ -134,7 +136,7 @@ def refused_kinds(
 ) -> dict[str, tuple[VolumeGrowth, str]]:
     """Return the kinds of volumes of ``pool`` that cannot grow, each with a volume and the reason.
 
-    The reason is that of the API server.
+    The reason is why the API server refuses to enlarge this volume.
     """
     refused: dict[str, tuple[VolumeGrowth, str]] = {}
     for growth in growths:
@@ -159,7 +161,7 @@ def refusal_text(growth: VolumeGrowth, reason: str) -> str:
 def requested_sizes(
     desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
 ) -> VolumeSizes:
-    """Return the largest size that claims of the pool's pods request, for each kind of volume."""
+    """Return the largest size that a claim of the pool's pods requests, for each kind of volume."""
     sizes: dict[str, str] = {}
     for kind, _, claim in _claims(desired, observed, pool):
         request = _request(claim)
@@ -215,7 +217,8 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
     wanted, request = pool.spec.volumes.by_kind[kind].size, _request(claim)
     status, metadata = claim.get("status") or {}, claim["metadata"]
     capacity = (status.get("capacity") or {}).get("storage", "")
-    is_bound, is_requested = status.get("phase") == "Bound", not is_smaller(request, wanted)
+    is_bound = status.get("phase") == "Bound"
+    is_requested = not is_smaller(request, wanted)
     # If there is a volume, its capacity decides, because a volume may be larger than its claim
     # requests. Without a volume the request decides: a claim that requests enough gets a volume of
     # that size when its pod starts.
@@ -226,6 +229,8 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
         each["type"]: each for each in status.get("conditions") or () if each["status"] == "True"
     }
     failure = next((conditions[each] for each in _FAILURES if each in conditions), None)
+    # A failure is that of an earlier size as long as the specified size is not requested.
+    message = failure.get("message", "") if failure is not None and is_requested else ""
     pending = conditions.get("FileSystemResizePending")
     return VolumeGrowth(
         pool.metadata.name,
@@ -237,7 +242,7 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
         requested=request,
         wanted=wanted,
         state=_state(is_bound, is_requested, conditions),
-        message="" if failure is None or not is_requested else failure.get("message", ""),
+        message=message,
         pending_since=None if pending is None else pending.get("lastTransitionTime"),
     )
 

@@ -2,7 +2,7 @@
 
 A replacement that has begun is recorded in an annotation of the StoragePool, before anything is
 deleted. So an operator that continues after another one knows which volume claims are to be
-deleted, and deletes none twice.
+deleted, and does not delete the new ones, too. `planning.healing` plans the replacements.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Phase(StrEnum):
 class Replacement:
     """The replacement of the volumes of one pod.
 
-    ``claims`` are the uids of the volume claims that are to be deleted. During the comparison,
-    ``partition`` and ``next_id`` are where it continues.
+    ``claims`` are the uids of the volume claims that are to be deleted. ``partition`` and
+    ``next_id``, a transaction id, say where the comparison continues. They are 0 in the phases
+    before it.
     """
 
     pod: str
@@ -98,11 +99,11 @@ class PoolPod:
 class VolumeLoss:
     """A storage whose volume is lost.
 
-    ``reason`` is the sign of the loss, for users. ``is_without_replicas``: the replicas are lost
-    already, because the storage does not answer, or because it answers and holds none of them.
+    ``reason`` is the sign of the loss, for users. ``is_without_replicas``: the replicas count as
+    lost, because the storage does not answer, or because it answers and holds none of them.
     Otherwise the storage still works with the old volume: Kubernetes deletes a volume claim only
-    after the pod that uses it has ended.
-    ``has_new_volume``: the storage has started with an empty volume.
+    after the pod that uses it has ended. ``has_new_volume``: the storage has started with an empty
+    volume.
     """
 
     pool_pod: PoolPod
@@ -112,7 +113,7 @@ class VolumeLoss:
 
 
 def pool_pods(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[PoolPod]:
-    """Yield the storages of the cluster's pools."""
+    """Yield the storages that the specs of the cluster's pools want, also of pools that leave."""
     for pool in desired.own_pools:
         for ordinal, storage in enumerate(addresses_of(pool)):
             pod = f"{storage_set(pool.metadata.name)}-{ordinal}"
@@ -129,14 +130,15 @@ def volume_losses(
 ) -> list[VolumeLoss]:
     """Return the storages whose volume is lost.
 
-    A storage of which no replica was ever in a session has nothing to lose, and does not count.
+    A storage of which no replica was ever in a store session has nothing to lose, and does not
+    count.
     """
     losses = (_loss(pool_pod, present) for pool_pod in pool_pods(desired, observed))
     return [loss for loss in losses if loss is not None]
 
 
 def storages_without_replicas(losses: list[VolumeLoss]) -> frozenset[str]:
-    """Return the storages whose replicas are lost already; see `VolumeLoss`."""
+    """Return the storages of ``losses`` that are without replicas; see `VolumeLoss`."""
     return frozenset(loss.pool_pod.storage for loss in losses if loss.is_without_replicas)
 
 
@@ -146,11 +148,11 @@ def shutdown_obstacle(
     replaced: PoolPod,
     losses: list[VolumeLoss],
 ) -> str | None:
-    """Return which other storage is being stopped, None if there is none.
+    """Return that another storage than ``replaced`` is being stopped; None if none is.
 
-    Such a storage may answer until its pod has ended, so its replicas still count as healthy. For
-    example, its eviction was allowed before evictions were forbidden. A storage that has lost its
-    replicas already does not count.
+    Then ``replaced`` must not be stopped, too. A storage that is being stopped may answer until its
+    pod has ended, so its replicas still count as healthy. Example: its eviction was allowed before
+    evictions were forbidden. A storage that is without replicas does not count.
     """
     ignored = {replaced.storage, *storages_without_replicas(losses)}
     for pool_pod in pool_pods(desired, observed):
@@ -167,26 +169,27 @@ def must_yield(
     replacement: Replacement,
     losses: list[VolumeLoss],
 ) -> bool:
-    """Whether a replacement is cancelled, because another storage has lost its replicas since.
+    """Whether a replacement that has begun must be cancelled in favour of another storage.
 
-    It is cancelled only while its storage works with the old volume. Once the deletion of the pod
-    has begun, the deletion of the old volume cannot be stopped, and the record must stay: without
-    the record, an old copy on the new volume would not be dropped before it votes.
+    It must if the other storage has lost its replicas since, and the storage of this replacement
+    still works with the old volume. Once the deletion of the pod has begun, the deletion of the old
+    volume cannot be stopped. Then the record must stay: without the record, an old copy on the new
+    volume would not be dropped before it votes.
     """
     pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
     pod_is_kept = pod is not None and not pod["metadata"].get("deletionTimestamp")
     has_old_volume = any(uid in replacement.claims for uid in pool_pod.claim_uids)
-    lost = storages_without_replicas(losses)
-    still_works = pod_is_kept and has_old_volume and pool_pod.storage not in lost
-    return replacement.phase is Phase.EMPTY and still_works and bool(lost)
+    without_replicas = storages_without_replicas(losses)
+    still_works = pod_is_kept and has_old_volume and pool_pod.storage not in without_replicas
+    return replacement.phase is Phase.EMPTY and still_works and bool(without_replicas)
 
 
 def _loss(pool_pod: PoolPod, present: ClusterPresent) -> VolumeLoss | None:
-    """Return the loss of a storage's volume, None if there is no sign of one.
+    """Return the loss of a storage's volume, None if there is no sign of a loss.
 
-    The signs are a volume claim that is being deleted, one in the phase Lost, and a storage that
-    answers and holds none of the replicas that were in a session. A storage that does not answer is
-    not a sign: its pod may be restarting.
+    The signs are a volume claim that is being deleted, a volume claim in the phase Lost, and a
+    storage that answers and holds none of the replicas that were in a store session. A storage that
+    does not answer is not a sign: its pod may be restarting.
     """
     used = _used_partitions(present, pool_pod.storage)
     if not used:
@@ -210,7 +213,7 @@ def _loss(pool_pod: PoolPod, present: ClusterPresent) -> VolumeLoss | None:
 
 
 def _used_partitions(present: ClusterPresent, storage: str) -> list[int]:
-    """Return the partitions assigned to ``storage`` whose replica there was in a session."""
+    """Return the partitions assigned to ``storage`` whose replica there was in a store session."""
     return [
         view.partition
         for view in present.replicas.partitions.values()
@@ -245,11 +248,10 @@ def begun_replacements(
 
 
 def pools_with_obsolete_record(desired: DesiredCluster, observed: ObservedCluster) -> list[str]:
-    """Return the pools whose recorded replacement is that of a storage they no longer have.
+    """Return the names of the pools whose recorded replacement is of a pod that they do not have.
 
     This happens if ``spec.storages`` is lowered during a replacement. If the record stayed, it
-    would forbid evictions forever.
-    Raises ValueError if a record cannot be decoded.
+    would forbid evictions forever. Raises ValueError if a record cannot be decoded.
     """
     pods = {pool_pod.pod for pool_pod in pool_pods(desired, observed)}
     recorded = {pool.metadata.name: replacement_of(pool) for pool in desired.own_pools}
@@ -263,13 +265,14 @@ def pools_with_obsolete_record(desired: DesiredCluster, observed: ObservedCluste
 def record_annotations(
     pool: ObjectMeta, replacement: Replacement | None, request: str | None
 ) -> dict[str, str | None]:
-    """Return the annotations to change; the value None removes an annotation.
+    """Return the annotations that are to be changed; the value None removes an annotation.
 
     ``replacement`` is the progress to record, None to remove the record. When a replacement begins,
-    the request of a user for this pod is removed, so that the volume is replaced once; a request
-    for another pod of the pool stays. ``request`` is set only if a replacement is postponed: it is
-    the pod's name, which is written as a request so that the replacement begins again later. It
-    takes the place of any other request.
+    the request of a user for this pod is removed, so that the volume is replaced once. A request
+    for another pod of the pool stays.
+
+    ``request`` is None unless a replacement is postponed. Then it is the name of the pod, and is
+    written as a request, in place of any other one, so that the replacement begins again later.
     """
     text = None if replacement is None else replacement.to_json()
     changed: dict[str, str | None] = {REPLACEMENT_ANNOTATION: text}
@@ -290,5 +293,5 @@ def is_replacing(desired: DesiredCluster) -> bool:
 
 
 def requested_pod(pool: StoragePool) -> str | None:
-    """Return the pod whose volume a user has asked to replace, None if there is none."""
+    """Return the pod whose volume a user requests to replace, None without a request."""
     return pool.metadata.annotations.get(REPLACE_VOLUME_ANNOTATION)

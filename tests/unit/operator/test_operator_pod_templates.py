@@ -36,7 +36,7 @@ from waltz_operator.core.pod_templates import (
     AppliedTemplate,
     RenderedWorkload,
     is_kept,
-    settle,
+    manifest_to_apply,
 )
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 from waltz_operator.shell.crds import structural_schema
@@ -109,7 +109,7 @@ def applied(live: Live | None, manifest: Manifest) -> Live:
 
 
 def created(resource: Mapping[str, Any], version: str, **of: Any) -> Live:
-    return applied(None, settle(workload(resource, version, **of), None))
+    return applied(None, manifest_to_apply(workload(resource, version, **of), None))
 
 
 # ---- histories
@@ -166,12 +166,14 @@ class History:
         if self.expected is None or asked or self.expected[1] != self.policy:
             self.expected, self.answered = (self.operator, self.policy), self.request
         rendered = workload(self.resource, self.operator, self.component)
-        settled = settle(rendered, self.live)
-        if self.live is None or not matches(settled, self.live):
-            self.live = applied(self.live, settled)
+        to_apply = manifest_to_apply(rendered, self.live)
+        if self.live is None or not matches(to_apply, self.live):
+            self.live = applied(self.live, to_apply)
         (container,) = self.live["spec"]["template"]["spec"]["containers"]
         assert (version_of(self.live), container["imagePullPolicy"]) == self.expected
-        assert matches(settle(rendered, self.live), self.live), "a second apply has nothing to do"
+        assert matches(manifest_to_apply(rendered, self.live), self.live), (
+            "a second apply has nothing to do"
+        )
         assert is_kept(rendered, self.live) is (self.expected[0] != self.operator)
 
 
@@ -323,13 +325,13 @@ def template_of(each: RenderedWorkload) -> str:
 
 def is_request(before: RenderedWorkload, now: RenderedWorkload) -> bool:
     """Whether the template of ``now`` is applied to what was made from ``before``."""
-    live = applied(None, settle(before, None))
-    return version_of(settle(now, live).body) == version_of(now.manifest.body)
+    live = applied(None, manifest_to_apply(before, None))
+    return version_of(manifest_to_apply(now, live).body) == version_of(now.manifest.body)
 
 
 def with_unknown_value(before: RenderedWorkload, kind: str, path: tuple[str, ...]) -> Live:
     """Return a live workload whose record has a value of one field that no operator here knows."""
-    live = applied(None, settle(before, None))
+    live = applied(None, manifest_to_apply(before, None))
     specs = specs_of(live)
     put(specs[kind], path, [["unheard of"]])
     return with_record(live, specs=specs)
@@ -361,7 +363,10 @@ def test_field_of_a_cluster_counts_as_a_request_if_the_pods_depend_on_it(
             more = (component, ".".join(path), base) in _MORE_THAN_NEEDED
             assert counts is (differs or more), (component, base)
             unknown = with_unknown_value(before, "cluster", path)
-            kept = version_of(settle(workload(resource, "two", component), unknown).body) == "one"
+            kept = (
+                version_of(manifest_to_apply(workload(resource, "two", component), unknown).body)
+                == "one"
+            )
             assert kept is not counts, (component, base)
 
 
@@ -374,7 +379,9 @@ def test_field_of_a_pool_counts_as_a_request_if_its_pods_depend_on_it(
     differs = template_of(before) != template_of(workload(resource, "one", pool=other))
     assert is_request(before, workload(resource, "two", pool=other)) is differs
     unknown = with_unknown_value(before, "pool", path)
-    kept = version_of(settle(workload(resource, "two", pool=_POOL), unknown).body) == "one"
+    kept = (
+        version_of(manifest_to_apply(workload(resource, "two", pool=_POOL), unknown).body) == "one"
+    )
     assert kept is not differs
 
 
@@ -408,9 +415,9 @@ def test_record_of_a_newer_operator_is_kept_with_the_fields_that_only_it_knows()
     specs = specs_of(live)
     specs["cluster"]["unheardOf"] = specs["pool"]["unheardOf"] = {"a": 1}
     live = with_record(live, specs=specs, moreFields=[1], version=TEMPLATE_VERSION + 3)
-    settled = settle(workload(BASES["managed"], "older"), live)
-    assert version_of(settled.body) == "newer"
-    annotation = settled.body["metadata"]["annotations"][POD_TEMPLATE_ANNOTATION]
+    to_apply = manifest_to_apply(workload(BASES["managed"], "older"), live)
+    assert version_of(to_apply.body) == "newer"
+    annotation = to_apply.body["metadata"]["annotations"][POD_TEMPLATE_ANNOTATION]
     assert annotation == live["metadata"]["annotations"][POD_TEMPLATE_ANNOTATION]
 
 
@@ -420,9 +427,9 @@ def test_field_that_the_record_lacks_counts_as_a_request_only_if_it_has_no_defau
     specs = specs_of(live)
     del specs["cluster"]["zookeeper"]["sessionTimeoutSeconds"], specs["pool"]["engine"]
     live = with_record(live, specs=specs)
-    assert version_of(settle(workload(BASES["managed"], "newer"), live).body) == "older"
+    assert version_of(manifest_to_apply(workload(BASES["managed"], "newer"), live).body) == "older"
     wal = workload(BASES["managed"], "newer", pool=pool_resource("a", engine="WAL"))
-    assert version_of(settle(wal, live).body) == "newer"
+    assert version_of(manifest_to_apply(wal, live).body) == "newer"
 
 
 def test_value_of_the_record_that_this_operator_does_not_know_counts_as_a_request() -> None:
@@ -430,7 +437,7 @@ def test_value_of_the_record_that_this_operator_does_not_know_counts_as_a_reques
     specs = specs_of(live)
     specs["pool"]["engine"] = "Unheard"
     live = with_record(live, specs=specs)
-    assert version_of(settle(workload(BASES["managed"], "older"), live).body) == "older"
+    assert version_of(manifest_to_apply(workload(BASES["managed"], "older"), live).body) == "older"
 
 
 def test_record_stays_small_however_long_the_annotations_of_outside_services_are() -> None:
@@ -442,7 +449,7 @@ def test_record_stays_small_however_long_the_annotations_of_outside_services_are
 
 def test_template_that_is_older_than_required_is_replaced_unasked() -> None:
     live = with_record(created(BASES["managed"], "older"), version=TEMPLATE_VERSION - 1)
-    assert version_of(settle(workload(BASES["managed"], "newer"), live).body) == "newer"
+    assert version_of(manifest_to_apply(workload(BASES["managed"], "newer"), live).body) == "newer"
 
 
 _INFINITE = '{"template": {"spec": {"containers": [{}]}}, "specs": {}, "version": Infinity}'
@@ -477,21 +484,21 @@ def test_workload_without_a_record_gets_one_and_keeps_its_template() -> None:
     resource = read(BASES["managed"])
     live = without_record(created(resource, "older"))
     newer = workload(resource, "newer")
-    settled = settle(newer, live)
-    assert version_of(settled.body) == "older"
+    to_apply = manifest_to_apply(newer, live)
+    assert version_of(to_apply.body) == "older"
     assert not is_kept(newer, live), "it counts from its first record on"
-    recorded = applied(live, settled)
+    recorded = applied(live, to_apply)
     assert recorded["spec"] == live["spec"]
     assert is_kept(newer, recorded)
-    assert matches(settle(newer, recorded), recorded)
+    assert matches(manifest_to_apply(newer, recorded), recorded)
 
 
 def test_workload_without_a_record_that_is_rendered_as_before_gets_its_rendered_template() -> None:
     resource = read(BASES["managed"])
     live = without_record(created(resource, "same"))
-    settled = settle(workload(resource, "same"), live)
-    assert settled.body["spec"]["template"] == workload(resource, "same").template
-    assert not is_kept(workload(resource, "same"), applied(live, settled))
+    to_apply = manifest_to_apply(workload(resource, "same"), live)
+    assert to_apply.body["spec"]["template"] == workload(resource, "same").template
+    assert not is_kept(workload(resource, "same"), applied(live, to_apply))
 
 
 @pytest.mark.parametrize("kind", ["cluster", "pool"])
@@ -503,7 +510,9 @@ def test_workload_without_a_record_changes_with_resources_that_a_user_has_change
     resource, pool = deepcopy(resource), deepcopy(pool)
     metadata = (resource if kind == "cluster" else pool)["metadata"]
     metadata["generation"] = metadata.get("generation", 0) + 1
-    assert version_of(settle(workload(resource, "newer", pool=pool), live).body) == "newer"
+    assert (
+        version_of(manifest_to_apply(workload(resource, "newer", pool=pool), live).body) == "newer"
+    )
 
 
 def test_request_that_exists_before_the_record_is_answered_by_it() -> None:
@@ -511,14 +520,14 @@ def test_request_that_exists_before_the_record_is_answered_by_it() -> None:
     live = without_record(created(resource, "older"))
     asked = deepcopy(resource)
     asked["metadata"]["annotations"] = {UPDATE_PODS_ANNOTATION: "before"}
-    recorded = applied(live, settle(workload(asked, "newer"), live))
-    assert version_of(settle(workload(asked, "newer"), recorded).body) == "older"
+    recorded = applied(live, manifest_to_apply(workload(asked, "newer"), live))
+    assert version_of(manifest_to_apply(workload(asked, "newer"), recorded).body) == "older"
     asked["metadata"]["annotations"] = {UPDATE_PODS_ANNOTATION: "now"}
-    assert version_of(settle(workload(asked, "newer"), recorded).body) == "newer"
+    assert version_of(manifest_to_apply(workload(asked, "newer"), recorded).body) == "newer"
 
 
 def test_object_that_no_operator_has_applied_gets_the_rendered_template() -> None:
     resource = read(BASES["managed"])
     live = without_record(created(resource, "a person"))
     del live["metadata"]["annotations"][MANIFEST_ANNOTATION]
-    assert version_of(settle(workload(resource, "newer"), live).body) == "newer"
+    assert version_of(manifest_to_apply(workload(resource, "newer"), live).body) == "newer"

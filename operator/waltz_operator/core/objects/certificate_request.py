@@ -22,8 +22,8 @@ def certificate_requests(
 ) -> tuple[Manifest, ...]:
     """Return the Certificates for cert-manager; none if the cluster does not use cert-manager.
 
-    One is for the processes, the other for the clients. ``outside`` are the names and IP addresses
-    by which clients outside reach the processes.
+    The first is for the processes, the second for the clients. ``outside`` are the names and IP
+    addresses by which clients outside reach the processes.
     """
     tls, name, namespace = cluster.spec.tls, cluster.metadata.name, cluster.metadata.namespace
     # The rules of the resource require an issuer with this mode.
@@ -61,6 +61,7 @@ def _names(name: str, outside: Sequence[str]) -> dict[str, Any]:
 
 
 def _is_address(host: str) -> bool:
+    """Whether ``host`` is an IP address and not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -69,7 +70,10 @@ def _is_address(host: str) -> bool:
 
 
 def _request(cluster: WaltzCluster, secret: str, spec: dict[str, Any]) -> Manifest:
-    """Return a Certificate that is named like its secret; ``spec`` has the other fields."""
+    """Return a Certificate that is named like its secret.
+
+    ``spec`` has the fields in which the Certificates of a cluster differ.
+    """
     key = {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"}
     content = {"spec": {"secretName": secret, "privateKey": key, **spec}}
     object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)

@@ -1,9 +1,9 @@
 """A manifest: the desired state of one object, and the comparison with the live object. Pure.
 
 The API server adds defaults, and other controllers add fields. So a live object *matches* if it has
-every field of the manifest with the same value; it may have other fields. An annotation holds the
-digest of the manifest: if a newer operator omits a field, the digest changes and the live object no
-longer matches.
+every field of the manifest with the same value; it may have more fields. This comparison alone
+would not find a field that a newer operator omits. So an annotation holds the digest of the
+manifest: if a field is omitted, the digest changes and the live object no longer matches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ API_VERSIONS = {
 """The API version of each kind."""
 
 _QUANTITY_FIELDS = ("requests", "limits")
-"""The fields of objects whose values are quantities, such as ``500m``."""
+"""The fields of objects that contain quantities, such as ``500m``."""
+
 _SUFFIXES = {
     "": Decimal(1),
     **{suffix: Decimal("0.001") ** power for power, suffix in enumerate("mun", start=1)},
@@ -74,7 +75,10 @@ class ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The desired state of one object. ``body`` must not be changed."""
+    """The desired state of one object.
+
+    ``body`` is the manifest as the API server reads it, and must not be changed.
+    """
 
     key: ObjectKey
     body: Mapping[str, Any]
@@ -98,8 +102,9 @@ def manifest(
 ) -> Manifest:
     """Return a manifest with its digest and an owner reference to ``owner``.
 
-    Because of the owner reference, Kubernetes deletes the object after its owner if the operator
-    has not deleted it. ``annotations`` are those of the object, beside that of the digest.
+    ``content`` has the fields beside the metadata, such as ``spec``. ``annotations`` are those of
+    the object, besides that of the digest. Because of the owner reference, Kubernetes deletes the
+    object after its owner if the operator has not deleted it.
     """
     metadata: dict[str, Any] = {
         "name": name,
@@ -128,8 +133,8 @@ def with_template(rendered: Manifest, template: Mapping[str, Any], record: str) 
     """Return the manifest of a workload with another pod template.
 
     ``record`` is the value of the annotation about the template (`core.pod_templates`). The new
-    digest is that of the body without annotations. So two manifests that differ in ``record`` alone
-    are the same version of the object.
+    digest is that of the body without annotations. So two manifests that differ only in ``record``
+    have the same digest.
     """
     metadata = dict(rendered.body["metadata"])
     annotations = dict(metadata.pop("annotations"))
@@ -169,7 +174,7 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
     With ``amounts``, the values are quantities: different texts of one amount are the same value.
     """
     if not amounts and live == wanted:
-        return True  # also implied by what follows, but far quicker for the usual equal parts
+        return True  # The lines below find this, too, but slower. Most parts are equal.
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             _has_field(live, key, value, amounts=amounts) for key, value in wanted.items()
@@ -196,7 +201,7 @@ def _has_field(live: Mapping[str, Any], key: str, wanted: Any, *, amounts: bool)
 
 
 def amount(text: str) -> Decimal | str:
-    """Return the value of a quantity such as ``500m``, or the text if it is not a quantity."""
+    """Return the value of a quantity such as ``500m``, or ``text`` itself if it is no quantity."""
     number = text.rstrip("numkKMGTPEi")
     try:
         return Decimal(number) * _SUFFIXES[text[len(number) :]]

@@ -1,10 +1,10 @@
-"""The Services by which clients outside of the Kubernetes cluster reach a cluster. Pure.
+"""The Services by which clients outside of the Kubernetes cluster reach a Waltz cluster. Pure.
 
 Each storage, and each slot of servers (`core.slots`), has a Service of its own, because a client
-must reach the process that has a partition, and no other. The Services of servers and storages lead
-to pods that are not ready, too: a server is not ready while a partition of it is not open. A
-Service selects the port of a pod by its name, because a pod of an earlier version may have another
-number for its port.
+must reach exactly the process that has a partition. The Services of servers and storages lead to
+pods that are not ready, too: a server is not ready while one of its partitions is not open. A
+Service selects the port of a pod by the name of the port, because a pod of an earlier version may
+have another number for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 from waltz_operator.core.resources.outside import OutsideAccess, OutsideType
 
 _POD_LABEL = "statefulset.kubernetes.io/pod-name"
-"""The label of a StatefulSet's pod that has its name."""
+"""The label of a StatefulSet's pod whose value is the name of the pod; Kubernetes sets it."""
 
 
 def outside_server_services(
@@ -88,7 +88,11 @@ def _service(
     *,
     only_ready: bool = False,
 ) -> Manifest:
-    """Return a Service; the names of its ``ports`` are those of the ports of the container."""
+    """Return a Service.
+
+    ``ports`` are the ports of the Service by the name that the port has in the container. With
+    ``only_ready``, the Service leads only to pods that are ready.
+    """
     spec: dict[str, Any] = {
         "type": access.type.value,
         "externalTrafficPolicy": access.external_traffic_policy.value,
@@ -98,7 +102,7 @@ def _service(
         ],
     }
     if not only_ready:
-        # Not written if it is false: the API server omits the field then.
+        # If the value is false, the API server omits the field, so the manifest omits it, too.
         spec["publishNotReadyAddresses"] = True
     if access.type is OutsideType.LOAD_BALANCER and access.normalized_source_ranges:
         spec["loadBalancerSourceRanges"] = list(access.normalized_source_ranges)

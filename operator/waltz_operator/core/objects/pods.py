@@ -86,7 +86,7 @@ def pod_template(
 
 
 def _restarts(cluster: WaltzCluster, pool: StoragePool | None) -> dict[str, str]:
-    """Return the annotations of the requested restarts: a new value makes a new version of pods."""
+    """Return the annotations of the requested restarts: a new value changes the pod template."""
     requested = {CLUSTER_RESTART_ANNOTATION: cluster.spec.restarted_at}
     if pool is not None:
         requested[POOL_RESTART_ANNOTATION] = pool.spec.restarted_at
@@ -129,7 +129,7 @@ def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str,
 
 
 def variables(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return settings as the environment variables that the processes read."""
+    """Return settings, given by name, as the environment variables that the processes read."""
     return [
         {"name": environment_variable(name), "value": _text(value)}
         for name, value in settings.items()
@@ -161,7 +161,7 @@ def tls_secret_name(cluster: WaltzCluster) -> str | None:
 
 
 def scratch_and_tls(cluster: WaltzCluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the volumes that both storages and servers have, and their mounts."""
+    """Return the volumes that both storages and servers have, then their mounts."""
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [SCRATCH]
     secret = tls_secret_name(cluster)
@@ -187,7 +187,7 @@ def claim_template(name: str, volume: Volume, claim_labels: Mapping[str, str]) -
 def _placement(
     scheduling: Scheduling, cluster: str, component: Component, pool: str | None
 ) -> dict[str, Any]:
-    """Return the fields of a pod's spec that say on which nodes the pod may run."""
+    """Return the fields of a pod's spec that say on which nodes the pod may or should run."""
     pods = {"matchLabels": selector(cluster, component, pool)}
     fields: dict[str, Any] = {
         "topologySpreadConstraints": [
@@ -219,7 +219,7 @@ def _default_affinity(cluster: str, component: Component, pool: str | None) -> d
     The storages of one pool together hold one copy. So a storage avoids the storages of the other
     pools, and prefers the zone of its own pool: the loss of a zone then costs a partition no more
     than one copy. The servers avoid each other, and so do ZooKeeper's members. All of these are
-    preferences: with a requirement, a cluster of three pools would not start on two nodes.
+    preferences, not requirements, because a cluster of three pools must also start on two nodes.
     `core.spread` reports copies that share a node.
     """
     others: dict[str, Any] = {"matchLabels": selector(cluster, component)}
@@ -234,10 +234,11 @@ def _default_affinity(cluster: str, component: Component, pool: str | None) -> d
 
 
 def _preferred(*places: tuple[int, str], pods: Mapping[str, Any]) -> dict[str, Any]:
-    """Return preferences for the nodes or zones on which ``pods`` run.
+    """Return the terms of a preference to be near to, or away from, the nodes or zones of ``pods``.
 
-    Each of ``places`` is the weight of a preference, and the label of nodes that names the place.
-    Each preference has a copy of ``pods``, because YAML would write a shared one as an alias.
+    ``pods`` is a selector of pods. Each of ``places`` is the weight of a term, and the label of
+    nodes that names the place (node or zone). Each term has a copy of ``pods``, because YAML would
+    write a shared one as an alias.
     """
     return {
         "preferredDuringSchedulingIgnoredDuringExecution": [

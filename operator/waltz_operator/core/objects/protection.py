@@ -28,15 +28,15 @@ def budgets(
 ) -> tuple[Manifest, ...]:
     """Return the disruption budgets: how many pods of each component may be evicted at once.
 
-    ``evictable_storages`` is the number of storages that may be away now: with more evictions a
-    partition could lose its quorum during a drain of nodes
+    ``evictable_storages`` is the number of storages that may be away now. With more evictions a
+    partition could lose its quorum while nodes are drained
     (tests/unit/operator/test_operator_disruption.py). ``is_zookeeper_rolling``: whether the
     operator replaces ZooKeeper's members, so that no other member may be away.
 
-    With a single copy, every eviction interrupts appends. Then the storages have no budget, because
-    a budget that is always 0 would block every drain. ``has_several_copies`` is that of
-    `DesiredCluster`. It does not follow from ``cluster``, whose spec names neither the pools that
-    leave nor the foreign storages.
+    ``has_several_copies`` is `DesiredCluster.has_several_copies`. It does not follow from
+    ``cluster``, whose spec names neither the pools that leave nor the foreign storages. With a
+    single copy, every eviction interrupts appends. Then the storages have no budget, because a
+    budget that is always 0 would block every drain of a node.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
     allowed = {}
@@ -52,11 +52,11 @@ def budgets(
 
 @dataclass(frozen=True, slots=True)
 class PodPorts:
-    """The ports of the pods that exist, which may be of earlier versions.
+    """The ports of the pods that exist. These pods may be of earlier versions.
 
-    ``servers`` are the ports of servers for clients, ``server_http`` those for HTTP.
-    ``storage_http`` has the ports of storages for HTTP by pool. The other ports of a storage never
-    change.
+    ``servers`` are the ports of servers for clients, ``server_http`` their ports for HTTP.
+    ``storage_http`` has the ports of storages for HTTP, by the name of the pool. The other ports of
+    a storage never change.
     """
 
     servers: Set[int] = frozenset()
@@ -80,12 +80,12 @@ def network_policies(
     which may run anywhere.
 
     With access from outside to storages, the ports of their Services are open to clients outside,
-    too. If `OutsideAccess.policies_restrict_clients`, these are only the clients of the source
-    ranges. Then only pods and the clients of these ranges may connect to the client ports of
-    servers and of a managed ZooKeeper. Otherwise servers have no policy.
+    too. If `OutsideAccess.policies_restrict_clients` is true, these clients must be in the source
+    ranges. Then also the client ports of servers and of a managed ZooKeeper are open only to pods
+    and to clients in the source ranges. Otherwise servers have no policy.
 
-    ``pod_ports`` are those of the pods that exist; they stay open until an update has replaced
-    these pods.
+    ``pod_ports`` are those of the pods that exist. They stay open until an update has replaced
+    these pods. The result is empty if the spec wants no policies.
     """
     existing = pod_ports or PodPorts()
     if not cluster.spec.network_policies:
@@ -112,7 +112,7 @@ def network_policies(
             admin_ports = (spec.admin_port,) if access.admin_ports else ()
             rules.append(_allow(outside, spec.port, *admin_ports))
         policies.append(_policy(cluster, Component.STORAGE, rules, pool))
-    # Clients in pods may have any namespace.
+    # Clients in pods may be in any namespace.
     clients = [{"namespaceSelector": {}}, *outside] if outside else any_peer
     if outside:
         server = cluster.spec.servers
@@ -132,9 +132,9 @@ def network_policies(
 
 
 def _outside_peers(access: OutsideAccess | None) -> list[dict[str, Any]]:
-    """Return the peers of a rule for clients outside; no peers if they may be anywhere.
+    """Return the peers of a rule for clients outside; no peers if these may be anywhere.
 
-    Without the traffic policy Local, connections from outside seem to come from nodes, so a rule
+    Without the traffic policy Local, connections from outside seem to come from nodes. Then a rule
     with the source ranges would refuse all clients.
     """
     if access is None or not access.policies_restrict_clients:

@@ -24,7 +24,7 @@ from waltz_operator.core.objects.zookeeper_access import zookeeper_access
 from waltz_operator.core.resources import WaltzCluster
 
 MAX_SURGE = 1
-"""How many servers more than specified may run in an update."""
+"""How many servers more than specified may run during an update."""
 
 _GRACE_SECONDS = 30
 """How long a server may take to stop, before Kubernetes kills it."""
@@ -109,8 +109,8 @@ def _pod(cluster: WaltzCluster) -> dict[str, Any]:
                     {"name": "http", "containerPort": spec.http_port},
                 ],
                 volumeMounts=mounts + zookeeper.mounts,
-                # The HTTP port opens when the server listens for clients and has its id.
-                # The server then joins the cluster in the background.
+                # The HTTP port opens when the server listens for clients and has its server id. The
+                # server then joins the cluster in the background.
                 startupProbe=http_probe("/ping", spec.http_port, period=2, failures=60),
                 livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
                 # /ready fails while a partition of the server is not open. So an update stops no
@@ -122,6 +122,7 @@ def _pod(cluster: WaltzCluster) -> dict[str, Any]:
 
 
 def _settings(cluster: WaltzCluster) -> dict[str, Any]:
+    """Return the settings of the servers, by the name of the setting."""
     zookeeper, spec = cluster.spec.zookeeper, cluster.spec.servers
     return {
         "zookeeper.connectString": connect_string(cluster),

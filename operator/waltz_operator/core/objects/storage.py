@@ -60,9 +60,10 @@ def storage_set(
 ) -> Manifest:
     """Return the StatefulSet of a pool with ``replicas`` storages.
 
-    ``sizes`` are the sizes in the claim templates, by kind of volume. A kind that is missing gets
-    the size in the spec of the pool. Kubernetes refuses to change the claim templates of an
-    existing StatefulSet, so the caller passes the sizes that these templates have.
+    ``sizes`` are the sizes in the claim templates, by kind of volume (``data``, ``meta``, ``wal``).
+    A kind that is missing gets the size in the spec of the pool. Kubernetes refuses to change the
+    claim templates of an existing StatefulSet, so the caller passes the sizes that these templates
+    have.
 
     The pods start in parallel. A changed pod template takes effect only when a pod is deleted: a
     rolling update by Kubernetes does not check quorums and could stop two replicas of a partition.
@@ -142,6 +143,7 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
 
 
 def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
+    """Return the settings of the storages, by the name of the setting."""
     zookeeper, spec = cluster.spec.zookeeper, pool.spec
     return {
         "zookeeper.connectString": connect_string(cluster),
@@ -163,9 +165,10 @@ def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
 def _allowed_names(cluster: WaltzCluster) -> dict[str, Any]:
     """Return the settings that admit only peers whose certificate has the name of this cluster.
 
-    All processes of the cluster share this name. A storage obeys its peers: without these settings,
-    a client could change the log on a storage. There are no such settings for the certificates of a
-    user (``tls.mode`` Secret), which may have any names, such as one with a wildcard.
+    The certificates of all processes of the cluster have this name, those of clients do not. A
+    storage obeys its peers: without these settings, a client could change the log on a storage.
+    There are no such settings for the certificates of a user (``tls.mode`` Secret), which may have
+    any names, such as one with a wildcard.
     """
     match cluster.spec.tls.mode:
         case TlsMode.OPERATOR | TlsMode.CERT_MANAGER:
@@ -178,8 +181,8 @@ def _allowed_names(cluster: WaltzCluster) -> dict[str, Any]:
 def _engine_settings(spec: StoragePoolSpec) -> dict[str, Any]:
     """Return the settings of the storage engine, none for the default engine.
 
-    Without settings, the pods of a pool that does not name an engine stay as they are when the
-    operator is updated.
+    A new setting would change the pods. So the pods of a pool that does not name an engine get
+    none: they stay as they are when the operator is updated.
     """
     if spec.engine is Engine.FILES:
         return {}

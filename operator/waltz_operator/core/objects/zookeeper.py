@@ -1,12 +1,12 @@
 """A managed ZooKeeper: a StatefulSet whose empty members cannot form a second ensemble. Pure.
 
-Members that lost their volumes could form a quorum of an empty ensemble: the cluster's metadata
-would be lost. To prevent that, a ConfigMap, the *switch*, says whether a member with an empty
-volume may initialize an ensemble. Its key ``found``, as in to found an ensemble, is ``yes`` until
-the cluster's metadata exists, and ``no`` from then on. While it is ``no``, an empty member has no
-vote until it has copied the data from another member; the only member of an ensemble of one refuses
-to start. The image implements this rule by ``zookeeper.db.autocreate=false`` and the file
-``initialize`` of ZooKeeper (tests/unit/operator/test_operator_zookeeper_start.py).
+Members that lost their volumes could form the quorum of an empty ensemble. Then the cluster's
+metadata would be lost. To prevent that, a ConfigMap, the *switch*, says whether a member with an
+empty volume may initialize an ensemble. Its key ``found``, as in to found an ensemble, is ``yes``
+until the cluster's metadata exists, and ``no`` from then on. While it is ``no``, an empty member
+has no vote before it has copied the data from another member. If it is the only member of its
+ensemble, it refuses to start. The image implements this rule by ``zookeeper.db.autocreate=false``
+and the file ``initialize`` of ZooKeeper (tests/unit/operator/test_operator_zookeeper_start.py).
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _java_size(quantity: str) -> str:
     """Return an amount of memory in the notation of the JVM: ``256Mi`` becomes ``256m``.
 
     The JVM knows no fractions, no decimal units and no petabytes: such an amount is returned in
-    whole kibibytes. ``quantity`` has the pattern of a heap in the resource.
+    whole kibibytes. ``quantity`` is a valid quantity: the resource has a pattern for it.
     """
     if re.fullmatch("[0-9]+[KMGT]i", quantity):
         return quantity.removesuffix("i").lower()

@@ -20,7 +20,11 @@ _CREDENTIALS_FOLDER = "/etc/waltz/zookeeper-credentials"
 
 @dataclass(frozen=True, slots=True)
 class PodAccess:
-    """What a pod needs for its connection to ZooKeeper."""
+    """What a pod needs for its connection to ZooKeeper.
+
+    ``settings`` are those of the process. ``volumes`` and ``mounts`` are parts of the pod's spec
+    and of the container's.
+    """
 
     settings: dict[str, Any]
     volumes: list[dict[str, Any]]
@@ -33,10 +37,13 @@ def tls_parts(tls: ZooKeeperTls) -> tuple[str, ...]:
 
 
 def zookeeper_access(cluster: WaltzCluster, *, may_write: bool) -> PodAccess:
-    """Return the access of a pod; with ``may_write``, also the credentials to change znodes."""
+    """Return the access of a pod; with ``may_write``, also the credentials to change znodes.
+
+    The access is empty for a managed ZooKeeper, and for an external one without TLS.
+    """
     access = PodAccess({}, [], [])
     external = cluster.spec.zookeeper.external
-    # The rules of the resource refuse credentials without TLS.
+    # Without TLS there are no credentials: the rules of the resource refuse them.
     if external is None or external.tls is None:
         return access
     tls, authentication = external.tls, external.authentication
@@ -62,6 +69,10 @@ def zookeeper_access(cluster: WaltzCluster, *, may_write: bool) -> PodAccess:
 
 
 def _add_secret(access: PodAccess, name: str, secret: str, folder: str) -> None:
-    """Mount a secret as a whole folder, so that Kubernetes updates its files after a change."""
+    """Add a volume and a mount of a secret to ``access``.
+
+    The secret is mounted as a whole folder, because only then Kubernetes updates its files after a
+    change.
+    """
     access.volumes.append({"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}})
     access.mounts.append({"name": name, "mountPath": folder, "readOnly": True})

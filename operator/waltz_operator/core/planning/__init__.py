@@ -12,8 +12,9 @@ operator:
 * ``rolls``: the replacement of outdated pods; ``updates`` finds pods that an operator of another
   version has specified
 * ``healing``: the replacement of lost volumes; ``volume_sizes``: the growth of volumes
-* ``outside``: the access of clients outside of the Kubernetes cluster; ``deletion``: the deletion
-  of a cluster; ``planner`` combines the plans of all modules
+* ``outside``: the access of clients outside of the Kubernetes cluster; ``adoption_guard``: the
+  refusal to adopt a cluster whose storages run in another Kubernetes cluster
+* ``deletion``: the deletion of a cluster; ``planner`` combines the plans of all modules
 
 Invariants of every plan:
 
@@ -28,14 +29,16 @@ of the partition's last session returns. Such a change is one write and the last
 next change waits until all replicas have caught up
 (tests/unit/operator/test_operator_plan_quorum.py).
 
-*Shape.* A replica is unassigned on purpose only if range checksums show that the replicas that stay
-are equal, directly before the change. A storage drops a replica only after every partition has
-recovered in a session without it (tests/unit/operator/test_operator_shape_properties.py).
+*Shape.* A replica is unassigned on purpose only if range checksums show, directly before the
+change, that the replicas that stay are equal. A storage drops a replica only after every partition
+has recovered in a store session without the replica
+(tests/unit/operator/test_operator_shape_properties.py).
 
 *Adoption.* A cluster that the operator did not create is changed only if ``spec.adopt`` and
-``spec.clusterKey`` state its name and its key. Pools get copies only when no foreign server runs. A
-copy on a foreign storage is given up only if the user asks for it, and if three pools have one; the
-files stay. Nothing else at foreign storages is changed
+``spec.clusterKey`` state its name and its key. *Foreign* storages and servers are those of the
+cluster that the operator does not run (`core.adoption`). Pools get copies only when no foreign
+server runs. A copy on a foreign storage is given up only if the user asks for it, and if three
+pools have a copy; the files stay. Nothing else at foreign storages is changed
 (tests/unit/operator/test_operator_adoption_properties.py).
 
 *Balance.* The moves of a rebalance are recorded in the pool before the first of them, and no
@@ -47,21 +50,21 @@ partition is healthy, and never an eviction that costs a partition its quorum (`
 tests/unit/operator/test_operator_disruption.py).
 
 *Rolling changes.* A storage whose replicas are healthy is stopped for another version only if every
-replica of all partitions is healthy, and never together with another storage. A version whose pod
-does not start replaces one pod only (`rolls`,
+replica of all partitions is healthy, and never together with another storage. If a pod of a new
+version does not start, no second pod gets this version (`rolls`,
 tests/unit/operator/test_operator_roll_properties.py).
 
 *Updates.* An operator of another version restarts no pod: the template of a workload changes only
-if a user has stated something else about its pods, or has requested the update
+if a user has changed a field that its pods depend on, or has requested the update
 (`core.pod_templates`, tests/unit/operator/test_operator_pod_templates.py).
 
 *Growth.* No pod is stopped because its volumes grow, except one whose file system has waited for
 its resize too long. A StatefulSet is deleted without its pods only while all of them run its
 current version (tests/unit/operator/test_operator_growth_properties.py).
 
-*Healing.* The volume of one storage at a time is replaced, and only while every replica on all
-other storages is healthy, apart from storages that have lost their replicas, too. No volume claim
-is deleted before the StoragePool records the replacement (`healing`,
+*Healing.* The volume of one storage at a time is replaced, and only while every replica on the
+other storages is healthy. Storages that have lost their replicas, too, are the exception. No volume
+claim is deleted before the StoragePool records the replacement (`healing`,
 tests/unit/operator/test_operator_healing_properties.py).
 
 *Certificates.* Any two processes, and any client and process, accept each other's certificates,
@@ -70,14 +73,14 @@ authority begins only after all pods have loaded the certificates of the phase b
 the certificate of the clients was issued (`rotation`,
 tests/unit/operator/test_operator_rotation.py).
 
-*Outside.* A server gets a slot only when no other pod has it. Outside addresses are deleted only if
-the operator has written them (`outside`,
-tests/unit/operator/test_operator_outside_properties.py).
+*Outside.* Clients outside reach a server by the Service of its *slot* (`core.slots`). A server gets
+a slot only when no other pod has it. Outside addresses are deleted only if the operator has written
+them (`outside`, tests/unit/operator/test_operator_outside_properties.py).
 
 *History.* Znodes are created only where there are none, and only for a cluster that has never
 existed (test_vanished_metadata_of_an_existing_cluster_is_never_created_again). Znodes are deleted
 only if they were never used or if the cluster's deletion requires it. Once the cluster exists,
-empty ZooKeeper members form no new ensemble: in a new ensemble the cluster seems not to exist,
+empty ZooKeeper members form no new ensemble: in a new ensemble the cluster would seem not to exist,
 although the storages still have its log
 (test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
 
@@ -86,8 +89,8 @@ although the storages still have its log
 names a cluster that no longer exists belongs to no cluster.
 
 *Order.* A step is planned only after its precondition is observed: storages start after the
-metadata exists, servers after every new partition has a replica in every pool. Repairs have no
-precondition.
+metadata exists, servers after every new partition has a replica in every pool. The repair of an
+object that exists has no precondition.
 """
 
 from waltz_operator.core.planning.deletion import plan_orphaned_pool

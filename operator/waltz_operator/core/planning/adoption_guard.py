@@ -1,8 +1,9 @@
 """Refuse to adopt a cluster whose storages run elsewhere at the addresses of the pools. Pure.
 
-Example: an operator in another Kubernetes runs the cluster, with the same namespace and the same
-names of pools. Servers here would resolve the registered addresses to the pods here, whose storages
-are empty, and would take partitions that they cannot open. So no workload starts.
+Example: an operator in another Kubernetes cluster runs the Waltz cluster, with the same namespace
+and the same names of pools. Servers here would resolve the registered addresses to the pods here,
+whose storages are empty. These servers would take partitions that they cannot open. So no workload
+starts.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ def plan_storages_elsewhere(
 ) -> ClusterPlan:
     """Report the storages that run elsewhere, and give up pools that cannot be used.
 
-    ``elsewhere`` has the pool of each of these storages (`core.adoption.storages_elsewhere`). Such
-    a pool is given up only if the spec no longer names it and it has no volume claim here. Then its
-    storages are foreign, and the adoption continues with other pools.
+    ``elsewhere`` has the name of the pool of each of these storages
+    (`core.adoption.storages_elsewhere`). Such a pool is given up only if the spec no longer names
+    it and it has no volume claim here. Then its storages are foreign, and the adoption continues
+    with other pools.
     """
     result = EMPTY_PLAN
     for storage, pool in elsewhere.items():

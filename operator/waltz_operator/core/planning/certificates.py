@@ -1,7 +1,8 @@
 """Plan the certificates of the processes and of the clients. Pure.
 
-The operator issues them itself only with tls.mode Operator. `rotation` plans the rotation of the
-authority that signs them.
+The operator issues certificates only with tls.mode Operator. With the modes CertManager and Secret,
+this module only checks whether the secret that the pods need exists and is complete. `rotation`
+plans the rotation of the authority that signs the certificates.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
 
 
 def plan_processes_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the plan for the certificates that pods need; the empty plan if they are complete."""
+    """Return the plan for the certificates that the pods need.
+
+    It is the empty plan if the certificates are complete, or without TLS.
+    """
     name = tls_secret_name(desired.cluster)
     if name is None:
         return EMPTY_PLAN
@@ -48,9 +52,9 @@ def plan_processes_tls(desired: DesiredCluster, observed: ObservedCluster) -> Cl
 
 
 def missing_secret(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
-    """Return which secret must be created by others before processes can start, None if none must.
+    """Return the sentence about a secret that others must create before processes can start.
 
-    The text is a sentence. Processes that run keep the certificates that they have.
+    None if there is no such secret. Processes that run keep the certificates that they have.
     """
     name, mode = tls_secret_name(desired.cluster), desired.cluster.spec.tls.mode
     if name is None or mode is TlsMode.OPERATOR:
@@ -76,7 +80,8 @@ def plan_clients_tls(
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR or processes.problems:
         return EMPTY_PLAN
     if observed.authority_problem:
-        return EMPTY_PLAN  # `rotation` has the problem. A step that fails would hold up others.
+        # `rotation` reports the problem. A step here would fail, and stop the steps after it.
+        return EMPTY_PLAN
     key = ObjectKey("Secret", names.client_tls_secret(desired.name))
     live = observed.objects.get(key)
     if live is not None and not is_ours(live, desired.name):
@@ -85,7 +90,7 @@ def plan_clients_tls(
         return ClusterPlan((IssueCertificates(renew=False, holder=Holder.CLIENTS),))
     authority = observed.authority
     if authority is None:
-        return EMPTY_PLAN  # Then it is not known whether the certificate is outdated.
+        return EMPTY_PLAN  # It is not known whether the certificate is outdated.
     issued = authority.to_clients
     is_outdated = not authority.secret_follows_phase(Holder.CLIENTS)
     if issued is None or is_outdated or issued.days < _RENEWAL_DAYS:
@@ -94,7 +99,7 @@ def plan_clients_tls(
 
 
 def foreign_object(key: ObjectKey) -> str:
-    """Return the problem that an object of another owner has a name that this cluster needs."""
+    """Return the sentence that an object of another owner has a name that this cluster needs."""
     return (
         f"{key} exists already and does not belong to this cluster: delete it, or give the cluster "
         "or pool another name"
@@ -131,10 +136,12 @@ def _plan_own_certificates(
     if missing:
         return ClusterPlan((IssueCertificates(renew=False, outside=outside),))
     if observed.authority_problem:
-        return EMPTY_PLAN  # `rotation` has the problem. A renewal that fails would hold up others.
+        # `rotation` reports the problem. A renewal would fail, and stop the steps after it.
+        return EMPTY_PLAN
     is_outdated = authority is not None and (
         authority.issued is None  # The secret of the processes cannot be decoded.
         or not authority.secret_follows_phase(Holder.PROCESSES)
+        # The names and addresses by which clients outside reach the processes have changed.
         or authority.issued.names - {names.tls_name(desired.name, desired.namespace)} != {*outside}
     )
     days = observed.certificate_days
@@ -146,10 +153,10 @@ def _plan_own_certificates(
 def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether there are certificates in use, but not the authority that signed them.
 
-    If there are certificates, a missing authority was lost, because its secret is always created
-    first. The operator never replaces a lost authority: processes with certificates of a new
-    authority could not connect to those with the old certificates
-    (test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person).
+    The secret of the authority is always created before that of the certificates. So if there are
+    certificates, a missing authority was lost. The operator never replaces a lost authority:
+    processes with certificates of a new authority could not connect to processes with the old
+    certificates (test_lost_authority_of_certificates_in_use_is_a_problem_for_a_person).
     """
     return (
         ObjectKey("Secret", names.authority_secret(desired.name)) not in observed.objects

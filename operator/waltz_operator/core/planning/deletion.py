@@ -1,9 +1,9 @@
 """Plan the deletion of a cluster: processes, then znodes and volumes if the spec says so. Pure.
 
-Every wait is limited, so that a cluster can be deleted when its ZooKeeper, its nodes or its pools
-no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). Pods that have not ended
-within the limit are left behind, as are the znodes of a ZooKeeper that does not answer. A step that
-fails is retried without a limit; the status has the reason.
+The time of waiting is limited, so that a cluster can be deleted when its ZooKeeper, its nodes or
+its pools no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). Pods that have
+not ended within the limit are left behind, as are the znodes of a ZooKeeper that does not answer. A
+step that fails is retried without a limit; the status has the reason.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ from waltz_operator.core.steps import (
 WAIT_LIMIT_SECONDS = 60.0
 """How long after its request a deletion stops waiting.
 
-This one limit applies to all waits together: for pods, and for a ZooKeeper that does not answer.
-If the operator did not run for so long that the limit has passed already, the deletion waits for
-nothing.
+This one limit applies to all waits together: for pods, and for a ZooKeeper that does not answer. If
+the limit passes while the operator does not run, the deletion afterwards waits for nothing.
 """
 
 _HANDLED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
-"""The kinds of objects that `_other_objects` leaves to the other phases of the deletion."""
+"""The kinds of objects that `_plan_other_objects` leaves to the other phases of the deletion."""
 
 
 def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the plan of the first phase that is not complete. The phases are in order.
+    """Return the plan of the first phase that is not complete; the empty plan after the last phase.
 
     Servers are deleted before storages, so that servers can finish their appends. Servers and
     storages are deleted before the znodes, which they use until they end.
@@ -60,15 +59,15 @@ def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
     if names.FINALIZER not in desired.cluster.metadata.finalizers:
         return EMPTY_PLAN  # The cleanup is complete, or was given up by a user.
     return (
-        _processes(desired, observed, "Deployment", Component.SERVER)
-        or _processes(desired, observed, "StatefulSet", Component.STORAGE)
+        _plan_processes(desired, observed, "Deployment", Component.SERVER)
+        or _plan_processes(desired, observed, "StatefulSet", Component.STORAGE)
         or plan_addresses_removal(desired, observed)
-        or _znodes(desired, observed)
-        or _processes(desired, observed, "StatefulSet", Component.ZOOKEEPER)
-        or _volumes(desired, observed)
-        or _other_objects(desired, observed)
-        or _named_pools(desired)
-        or _finalizer_and_leaving_pools(desired)
+        or _plan_znodes(desired, observed)
+        or _plan_processes(desired, observed, "StatefulSet", Component.ZOOKEEPER)
+        or _plan_volumes(desired, observed)
+        or _plan_other_objects(desired, observed)
+        or _plan_named_pools(desired)
+        or _plan_last_phase(desired)
     )
 
 
@@ -84,14 +83,14 @@ def plan_orphaned_pool(pool: ObjectMeta, *, cluster_exists: bool) -> tuple[PoolS
 
 
 def deletes_all_volumes(desired: DesiredCluster) -> bool:
-    """Whether the spec deletes all volumes with the cluster. Then nothing needs the znodes later.
+    """Whether all volumes are deleted with the cluster. Then nothing needs the znodes later.
 
     False if a pool that the spec names has no StoragePool object: then the operator does not know
     whether the pool's volumes are to be kept.
 
-    The answer stays the same while the deletion releases the pools. ``desired.pools`` are the pools
-    that the spec names, also those that are released already. The leaving pools are known only
-    until their release, so they are released last.
+    The answer must not change while the deletion releases the pools. ``desired.pools`` are the
+    pools that the spec names, also those that are released already. The leaving pools are known
+    only until their release, so they are released last.
     """
     managed = desired.cluster.spec.zookeeper.managed
     all_pools_delete = all(
@@ -109,9 +108,9 @@ def _is_log_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether foreign storages may have the log of this adopted cluster, too.
 
     Then no znodes and no volumes are deleted: the foreign storages need the znodes, and the copies
-    in the pools count in their quorums. While the storage maps cannot be read, the answer is True.
-    If there are no metadata of this cluster, as after the deletion of the znodes, the last
-    observation of them decides.
+    in the pools count in the quorums of their partitions. While the storage maps cannot be read,
+    the answer is True. If there is no metadata of this cluster, as after the deletion of the
+    znodes, the last observation of the storage maps decides.
     """
     if desired.cluster.spec.adopt is None:
         return False
@@ -125,12 +124,13 @@ def _is_log_shared(desired: DesiredCluster, observed: ObservedCluster) -> bool:
             return desired.may_have_foreign_storages
 
 
-def _processes(
+def _plan_processes(
     desired: DesiredCluster, observed: ObservedCluster, kind: str, component: Component
 ) -> ClusterPlan | None:
-    """Plan to delete the workload, then to wait for its pods; None if this phase is complete.
+    """Plan to delete the workloads of a component, then to wait for the pods; None if complete.
 
-    Pods that no workload owns are deleted, too: no controller ends them.
+    Pods that no workload owns are deleted, too: no controller ends them. The phase is complete when
+    no pod exists, or when the wait has reached its limit.
     """
     workloads = tuple(_deletable(desired, observed.of_kind(kind, component)))
     if workloads:
@@ -144,12 +144,13 @@ def _processes(
     return None
 
 
-def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+def _plan_znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete the znodes in an external ZooKeeper; None if there is nothing to do.
 
-    A managed ZooKeeper is deleted as a whole. All znodes are kept if there are foreign znodes below
-    the root (test_deletion_keeps_the_root_if_it_has_foreign_znodes), and if foreign storages are
-    registered (`_is_log_shared`).
+    A managed ZooKeeper is deleted as a whole in a later phase. All znodes are kept if a volume is
+    kept, if there are foreign znodes below the root
+    (test_deletion_keeps_the_root_if_it_has_foreign_znodes), or if foreign storages are registered
+    (`_is_log_shared`).
     """
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
         return None
@@ -161,19 +162,20 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
         case ClusterPresent() as present if is_own(desired, present):
             return ClusterPlan((DeleteMetadata(present.name, present.key, complete=True),))
         case ClusterIncomplete() if desired.may_have_foreign_storages:
-            # The storage maps are incomplete, so the last complete observation of them decides.
-            # `_is_log_shared` is always true here for an adopted cluster: if it decided, an
-            # interrupted deletion of the znodes would never continue.
+            # The storage maps are incomplete, so their last complete observation decides.
+            # `_is_log_shared` must not decide here: for an adopted cluster it is true for all
+            # incomplete metadata, so an interrupted deletion of the znodes would never continue.
             return None
-        case ClusterIncomplete() as part if is_own_incomplete_metadata(desired, part):
-            return ClusterPlan((DeleteMetadata(desired.metadata_name, part.key, complete=False),))
+        case ClusterIncomplete() as remains if is_own_incomplete_metadata(desired, remains):
+            step = DeleteMetadata(desired.metadata_name, remains.key, complete=False)
+            return ClusterPlan((step,))
         case ZooKeeperUnreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:
             return wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}")
         case _:
             return None
 
 
-def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+def _plan_volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete the volumes that the spec does not keep; None if there are none."""
     if _is_log_shared(desired, observed):
         return None
@@ -182,8 +184,8 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
         for pool in desired.own_pools
         if pool.spec.volumes.on_deletion is Disposal.DELETE
     }
-    # ZooKeeper's volumes are kept if the volume of any storage is kept, because the log on the
-    # storage could not be opened again without the metadata.
+    # ZooKeeper's volumes are kept if the volume of any storage is kept, because the log on that
+    # volume could not be opened again without the metadata.
     zookeeper_volumes_are_deleted = deletes_all_volumes(desired)
     claims = [
         claim
@@ -197,7 +199,7 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
     return _delete("PersistentVolumeClaim", claims) if claims else None
 
 
-def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+def _plan_other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Plan to delete all objects that no other phase handles; None if there are none."""
     result = EMPTY_PLAN
     for kind in sorted({key.kind for key in observed.objects} - {*_HANDLED_BY_OTHER_PHASES}):
@@ -205,21 +207,21 @@ def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> Cluste
     return None if result == EMPTY_PLAN else result
 
 
-def _named_pools(desired: DesiredCluster) -> ClusterPlan | None:
+def _plan_named_pools(desired: DesiredCluster) -> ClusterPlan | None:
     """Plan to release the pools of the cluster that its spec names; None if there are none."""
     releases = tuple(ReleasePool(pool.metadata.name) for pool in desired.wanted_pools)
     return ClusterPlan(releases) if releases else None
 
 
-def _finalizer_and_leaving_pools(desired: DesiredCluster) -> ClusterPlan:
+def _plan_last_phase(desired: DesiredCluster) -> ClusterPlan:
     """Return the plan of the last phase.
 
     The pools that the spec does not name are released after the finalizer was removed. Only their
     label shows that they belong to the cluster. If the label were removed earlier, the next plan
     would not know that the volumes of these pools are kept, and would delete the znodes
     (test_deletion_with_a_leaving_pool_that_keeps_its_volumes_keeps_the_znodes). If the operator is
-    killed in between, such a pool belongs to no cluster: another cluster may claim it, and
-    `plan_orphaned_pool` releases it when it is deleted.
+    killed between the two, such a pool still has the label of a cluster that no longer exists.
+    Another cluster may claim it, and `plan_orphaned_pool` releases it when it is deleted.
     """
     releases = (ReleasePool(pool.metadata.name) for pool in desired.leaving_pools)
     return ClusterPlan((RemoveFinalizer(), *releases))

@@ -1,19 +1,20 @@
 """Plan the replacement of lost volumes: new volume and pod, then replicas from their peers. Pure.
 
-The *peers* of a replica are the other replicas of its partition. A replacement begins if the
-annotation `waltz.dev/replace-volume` asks for it, or, with ``volumes.onLoss: Replace``, if the loss
-has lasted ``volumes.lossDelaySeconds``.
+The *peers* of a replica are the other replicas of its partition. A replacement begins if a user
+requests it by the annotation `waltz.dev/replace-volume`. With ``volumes.onLoss: Replace``, it also
+begins if the loss has lasted ``volumes.lossDelaySeconds``.
 
 The volume of one storage at a time is replaced. The replacement begins only while every replica on
 all other storages is healthy and the partitions open without this storage (`core.disruption`;
-`_obstacle` has the one exception). A second loss waits, and the message says why. A storage that
-has lost its replicas comes before a storage that still works with the volume to be replaced.
+`_obstacle` has the one exception). A second loss waits, and the plan says why. A storage that has
+lost its replicas comes before a storage that still works with the volume to be replaced.
 
 The StoragePool records a replacement that has begun, and its phase (`core.volume_replacement`):
 
-* Empty. The old volume claims and the pod are deleted; the StatefulSet makes new ones. Whatever the
-  new volume holds is dropped. Example: the provisioner binds a volume with a copy from last week.
-  The copy may hold records that the other replicas have truncated since, and must not vote.
+* Empty. The old volume claims and the pod are deleted; the StatefulSet makes new ones. Replicas
+  that the new volume holds are dropped. Example: the provisioner binds a volume with a copy from
+  last week. The copy may hold records that the other replicas have truncated since, and must not
+  vote.
 * Fill. Each replica follows the order `ReplicaRecovery` of `waltz.admin`, as ``waltz storage
   recover`` does: it is created, copied from a healthy peer, and switched on. Servers never count a
   replica before it is complete.
@@ -69,7 +70,7 @@ from waltz_operator.core.volume_replacement import (
 )
 
 _BatchedKind = type[CreateReplicas | SwitchOff | SwitchOn]
-"""The kinds of steps of which one step changes several partitions of a storage."""
+"""The kinds of steps that can change several partitions of a storage in one step."""
 
 
 def healed_storages(
@@ -79,7 +80,7 @@ def healed_storages(
 
     These are the storages whose volume is being replaced, and those whose lost volume will be
     replaced without a further action of a person: ``volumes.onLoss`` is ``Replace``, or the
-    annotation has asked for the replacement already.
+    annotation requests the replacement already.
     """
     lost = (
         loss.pool_pod
@@ -101,7 +102,8 @@ def plan_healing(
 
     Evictions must be forbidden before a storage is stopped. Otherwise the API server could allow
     the eviction of another storage at the same moment, and a partition could lose its quorum. For
-    the same reason no other storage may be stopping because of an eviction that was allowed before.
+    the same reason the operator waits while another storage is being stopped, for example because
+    of an eviction that was allowed before.
     """
     result = _plan_malformed(desired)
     begun = begun_replacements(desired, observed)
@@ -123,7 +125,7 @@ def plan_healing(
         or evictions_obstacle(desired, observed)
         or shutdown_obstacle(desired, observed, pool_pod, losses)
     )
-    result += _continue(observed, present, pool_pod, replacement, obstacle)
+    result += _plan_phase(observed, present, pool_pod, replacement, obstacle)
     if must_yield(observed, pool_pod, replacement, losses):
         # The storage of this replacement still works, and another storage has lost its replicas. So
         # this replacement is cancelled, and a request for it is written: it begins again later.
@@ -160,7 +162,7 @@ def _plan_begin(
     present: ClusterPresent,
     losses: list[VolumeLoss],
 ) -> ClusterPlan:
-    """Begin the replacement of one volume.
+    """Plan to begin the replacement of one volume.
 
     Storages that have lost their replicas are considered first. The plan has a reason for each
     storage that is considered before the chosen one and must wait.
@@ -169,18 +171,20 @@ def _plan_begin(
     loss_of_pod = {loss.pool_pod.pod: loss for loss in losses}
     without_replicas = storages_without_replicas(losses)
     pods = list(pool_pods(desired, observed))
-    for pool_pod in (
+    in_order = (
         *(each for each in pods if each.storage in without_replicas),
         *(each for each in pods if each.storage not in without_replicas),
-    ):
+    )
+    for pool_pod in in_order:
         loss = loss_of_pod.get(pool_pod.pod)
         # A user may request the replacement of any volume, also of one that is not lost.
-        if requested_pod(pool_pod.pool) != pool_pod.pod:
-            if loss is None:
-                continue
-            if (why := _reason_to_wait(pool_pod, observed)) is not None:
-                result += _report(loss, why)
-                continue
+        is_requested = requested_pod(pool_pod.pool) == pool_pod.pod
+        if loss is None and not is_requested:
+            continue
+        reason_to_wait = None if is_requested else _reason_to_wait(pool_pod, observed)
+        if loss is not None and reason_to_wait is not None:
+            result += _report(loss, reason_to_wait)
+            continue
         if (why := _obstacle(present, pool_pod, losses)) is not None:
             result += wait(f"the volume of storage {pool_pod.storage} is not replaced yet: {why}")
             continue
@@ -223,9 +227,9 @@ def _obstacle(present: ClusterPresent, pool_pod: PoolPod, losses: list[VolumeLos
     """Return why the volume of a storage must not be replaced now, None if it may.
 
     All replicas on the other storages must be healthy. There is one exception: several storages
-    have lost their replicas at the same time, and this storage is one of them. Then the other
-    storages of this kind need not be healthy, if the partitions open without all of them. Without
-    the exception each of them would wait until the others are healthy, forever.
+    have lost their replicas at the same time, and this storage is one of them. Then the replicas on
+    the others of them need not be healthy, if the partitions open without all of these storages.
+    Without the exception each of them would wait until the others are healthy, forever.
     """
     storages = storages_without_replicas(losses)
     if pool_pod.storage not in storages:
@@ -234,21 +238,24 @@ def _obstacle(present: ClusterPresent, pool_pod: PoolPod, losses: list[VolumeLos
 
 
 def _report(loss: VolumeLoss, why: str) -> ClusterPlan:
-    """Return the plan that postpones the replacement of a lost volume, with the reason ``why``."""
+    """Return the wait that reports a lost volume, and ``why`` its replacement does not begin."""
     return wait(f"storage {loss.pool_pod.storage} has lost its volume: {loss.reason}; {why}")
 
 
 # ---- the phases
 
 
-def _continue(
+def _plan_phase(
     observed: ObservedCluster,
     present: ClusterPresent,
     pool_pod: PoolPod,
     replacement: Replacement,
     obstacle: str | None,
 ) -> ClusterPlan:
-    """Plan the present phase; ``obstacle`` is why the storage must not be stopped now, if any."""
+    """Plan the next steps of the phase in which a replacement is.
+
+    ``obstacle`` is why the storage must not be stopped now, None if it may be stopped.
+    """
     match replacement.phase:
         case Phase.EMPTY:
             deletion = _plan_claim_deletion(observed, pool_pod, replacement, obstacle)
@@ -262,9 +269,9 @@ def _continue(
 def _plan_claim_deletion(
     observed: ObservedCluster, pool_pod: PoolPod, replacement: Replacement, obstacle: str | None
 ) -> ClusterPlan | None:
-    """Delete the volume claims that are replaced, and the pod that uses them.
+    """Plan to delete the volume claims that are replaced, and the pod that uses them.
 
-    Returns None once the volume claims no longer exist.
+    The result is None once the volume claims no longer exist.
     """
     old_claims = {
         name: claim
@@ -295,7 +302,7 @@ def _plan_claim_deletion(
 def _plan_emptying(
     present: ClusterPresent, pool_pod: PoolPod, replacement: Replacement
 ) -> ClusterPlan:
-    """Drop what the new volume holds. The phase ends when the storage holds nothing."""
+    """Plan to drop the replicas on the new volume. The phase ends when the storage holds none."""
     report = present.replicas.storages.get(pool_pod.storage)
     if report is None or report.problem is not None:
         why = "it is not registered" if report is None else report.problem
@@ -311,7 +318,7 @@ def _plan_emptying(
 def _plan_filling(
     present: ClusterPresent, pool_pod: PoolPod, replacement: Replacement
 ) -> ClusterPlan:
-    """Perform the next step of all replicas together, but copy only one replica at a time."""
+    """Plan the next step of all replicas together, but the copy of only one replica at a time."""
     partitions = sorted(present.replicas.assigned(pool_pod.storage))
     by_kind: dict[_BatchedKind, list[int]] = {CreateReplicas: [], SwitchOff: [], SwitchOn: []}
     copies: list[CopyReplica] = []
@@ -347,32 +354,34 @@ def _plan_filling(
 def _copied_percent(present: ClusterPresent, copy: CopyReplica) -> int:
     """Return how much of a replica is copied, in percent.
 
-    The copy ends at the local low-water mark of the source, which is the last id that the source
-    had when its session began. Servers bring the later transactions.
+    The copy ends at the local low-water mark of the source: the last transaction id that the source
+    had when its store session began. Servers bring the later transactions. The answer is 0 if the
+    storages do not report the source and the copy.
     """
     source = present.replicas.held(copy.source, copy.partition)
     held = present.replicas.held(copy.destination, copy.partition)
     if source is None or held is None or held.max_transaction_id is None:
         return 0
-    wanted = source.local_low_water_mark + 1
-    return 100 if wanted <= 0 else min(100, 100 * (held.max_transaction_id + 1) // wanted)
+    # The first transaction id is 0.
+    num_wanted, num_copied = source.local_low_water_mark + 1, held.max_transaction_id + 1
+    return 100 if num_wanted <= 0 else min(100, 100 * num_copied // num_wanted)
 
 
 def _plan_comparison(
     present: ClusterPresent, pool_pod: PoolPod, replacement: Replacement
 ) -> ClusterPlan:
-    """Compare the next part of the replicas, partition by partition; end after the last one.
+    """Plan to compare the next part of the replicas, partition by partition.
 
-    ``replacement`` says where the last part ended. Partition 3 and the next id 500 mean: partitions
-    below 3 are compared completely, and partition 3 up to transaction 499.
+    The replacement is complete after the last partition. ``replacement`` says where the last part
+    ended. Partition 3 and the next id 500 mean: partitions below 3 are compared completely, and
+    partition 3 up to transaction 499.
     """
     partitions = sorted(present.replicas.assigned(pool_pod.storage))
     remaining = [partition for partition in partitions if partition >= replacement.partition]
     if not remaining:
         return ClusterPlan((RecordReplacement(pool_pod.pool.metadata.name, None),))
-    # The record may name a partition that was compared in part and is no longer assigned to this
-    # storage. Then ``next_id`` belongs to that partition, and the next one is compared from its
-    # beginning.
+    # The record may name a partition that is no longer assigned to this storage. Then ``next_id``
+    # belongs to that partition, and the first remaining one is compared from its beginning.
     first_id = replacement.next_id if remaining[0] == replacement.partition else 0
     at = replace(replacement, partition=remaining[0], next_id=first_id)
     step = CompareReplica(pool_pod.pool.metadata.name, pool_pod.storage, at)

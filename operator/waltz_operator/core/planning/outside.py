@@ -5,12 +5,12 @@ repairs and deletes the Services, gives slots to the pods of servers, and writes
 the Services into ZooKeeper, where clients read them. These steps come last in a plan, and nothing
 waits for them: the cluster is repaired also while they fail.
 
-If the spec does not want the access, its traces are removed in this order: the addresses in
-ZooKeeper, the Services, the labels of pods. An administrator may write outside addresses, too, for
-a cluster without this part of the spec. So the operator deletes addresses only while a Service or a
-label shows that it has written them. While the addresses are not deleted, for example because
-ZooKeeper does not answer, one Service and the labels stay as this sign. The Service is that of the
-last slot, if it exists: usually no server has this slot.
+If the spec does not want the access, what exists of it is removed in this order: the addresses in
+ZooKeeper, the Services, the labels of pods. In a cluster without this part of the spec, an
+administrator may have written outside addresses. So the operator deletes addresses only while a
+Service or a label shows that the operator has written them. While the addresses are not deleted,
+for example because ZooKeeper does not answer, one Service and the labels stay as this sign. If
+possible it is the Service of the last slot, because usually no server has this slot.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, Ste
 def plan_outside(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the next steps for the access from outside, and the reasons why others must wait."""
     if desired.cluster.spec.access.outside is None:
-        return ClusterPlan(tuple(_removal(desired, observed)))
+        return ClusterPlan(tuple(_removal_steps(desired, observed)))
     services = plan_objects(desired, observed, wanted_services(desired, observed))
     return (
         services
-        + _slots(desired, observed)
-        + _addresses(desired, observed)
-        + _unwanted(desired, observed)
+        + _plan_slots(desired, observed)
+        + _plan_addresses(desired, observed)
+        + _plan_unwanted(desired, observed)
     )
 
 
 def plan_addresses_removal(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> ClusterPlan | None:
-    """Plan to delete the addresses that a deleted cluster has written; None if there are none.
+    """Plan to delete the outside addresses of a deleted cluster; None if nothing is to be deleted.
 
-    The addresses are deleted even if the znodes are kept, and before the Services, which show that
-    the operator has written the addresses. The addresses of an adopted cluster are kept, because
-    some may be those of foreign processes.
+    The addresses are deleted even if the znodes are kept. They are deleted before the Services,
+    because the Services show that the operator has written them. The addresses of an adopted
+    cluster are kept, because some may be those of foreign processes.
     """
     present = own_metadata(desired, observed)
     if present is None or present.outside is None or desired.cluster.spec.adopt is not None:
@@ -72,8 +72,8 @@ def plan_addresses_removal(
     return ClusterPlan((DeleteOutsideAddresses(),))
 
 
-def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the steps that give slots to pods, and a wait for pods without one."""
+def _plan_slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the steps that give slots to pods, and a wait for each pod that can get none yet."""
     pods = [server_pod(pod) for pod in server_pods(desired, observed).values()]
     changes = slot_changes(pods, num_slots(desired.cluster.spec.servers.replicas))
     # A slot is taken from a pod before another pod gets it. So the removals come first.
@@ -89,17 +89,17 @@ def _slots(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     return result
 
 
-def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+def _plan_addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the step that writes changed addresses, and a wait for Services without an address.
 
     The addresses of foreign storages and servers stay. Nothing is written before the operator has
-    created a Service, or while storages run elsewhere: then the addresses in ZooKeeper may be those
-    of an administrator or of another operator.
+    created a Service, and nothing while storages run elsewhere: in both cases the addresses in
+    ZooKeeper may be those of an administrator or of another operator.
     """
     result, present = EMPTY_PLAN, own_metadata(desired, observed)
     addresses = outside_addresses(desired, observed)
     if present is not None and present.outside_problem:
-        # A newer version may have written the addresses that cannot be read. They are not replaced.
+        # Addresses that cannot be read are not replaced: a newer version may have written them.
         result += problem(present.outside_problem)
     elif present is not None and not storages_elsewhere(desired, observed, present.maps):
         foreign = foreign_outside_addresses(desired, observed, present)
@@ -111,7 +111,7 @@ def _addresses(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPla
     return result
 
 
-def _unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+def _plan_unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the deletion of Services that the spec no longer wants."""
     wanted = {manifest.key.name for manifest in wanted_services(desired, observed)}
     unseen = _unseen_pools(desired)
@@ -128,10 +128,10 @@ def _unwanted(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan
 
 
 def _unseen_pools(desired: DesiredCluster) -> set[str]:
-    """Return the names in ``spec.pools`` of pools that the operator does not see as its own now.
+    """Return the names in ``spec.pools`` of pools that the cluster has not claimed at this moment.
 
-    Their storages run on, so their Services and addresses stay. Empty if the spec wants no Services
-    of storages.
+    Their storages may still run, so their Services and addresses stay. The result is empty if the
+    spec wants no Services of storages.
     """
     access = desired.cluster.spec.access.outside
     if access is None or not access.storages:
@@ -151,8 +151,8 @@ def _addresses_of_unseen(desired: DesiredCluster, present: ClusterPresent) -> di
     }
 
 
-def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Step]:
-    """Yield the steps that remove the access; none if it was never given."""
+def _removal_steps(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Step]:
+    """Yield the steps that remove the access from outside; none if it was never given."""
     services = list(own_services(desired, observed))
     labelled = [
         name
@@ -163,7 +163,8 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
     # Only a Service or a label shows that the operator has written the addresses.
     was_given = bool(services or labelled)
     foreign = {} if present is None else foreign_outside_addresses(desired, observed, present)
-    # Whether ZooKeeper has anything but the addresses of foreign processes.
+    # Whether ZooKeeper has anything but the addresses of foreign processes. Addresses that cannot
+    # be read count as such, and so does an empty list: both are deleted.
     has_own = False
     if present is not None and present.outside_problem:
         has_own = True
@@ -183,7 +184,7 @@ def _removal(desired: DesiredCluster, observed: ObservedCluster) -> Iterator[Ste
 
 
 def _kept_service(desired: DesiredCluster, services: Iterable[LiveObject]) -> str | None:
-    """Return the Service that shows that the operator has written addresses; None without one.
+    """Return the name of the Service that is to be kept as a sign; None without any Service.
 
     The Service of the last slot does not exist if ``servers.replicas`` was raised since the
     Services were made. Then another one is kept, if possible that of a server.

@@ -1,9 +1,10 @@
-"""Find out which Services clients outside need, and which addresses these have. Pure.
+"""Find out which Services clients outside need, and which addresses these Services have. Pure.
 
-*Outside* is outside of the Kubernetes cluster. A *registered address* is the one that a server or a
-storage has registered in ZooKeeper. Its *outside address* is that of the Service that leads to it:
-`planning.outside` writes it into ZooKeeper, where clients outside read it. The Service of a server
-leads to a *slot*, a number that `slots` gives to one pod at a time.
+*Outside* means outside of the Kubernetes cluster. A *registered address* is the one that a server
+or a storage has registered in ZooKeeper. The *outside address* of the process is that of the
+Service that leads to it. `planning.outside` writes the outside address into ZooKeeper, where
+clients outside read it. The Service of a server leads to the pod that has the *slot* of the
+Service: a number that `core.slots` gives to one pod at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from waltz_operator.core.slots import (
 )
 
 _MAX_NAMED_SERVICES = 3
-"""The number of Services that a text names."""
+"""The largest number of Services that a text names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,37 +90,40 @@ def server_pods(desired: DesiredCluster, observed: ObservedCluster) -> dict[str,
 def slots_of_servers(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> Mapping[str, int | None]:
-    """Return the slot that each pod of the servers has or gets now, None for one without a slot."""
+    """Return the slot that each pod of the servers has or gets now, None for a pod without a slot.
+
+    The keys are the names of the pods.
+    """
     pods: list[ServerPod] = [server_pod(pod) for pod in server_pods(desired, observed).values()]
     return assign_slots(pods, num_slots(desired.cluster.spec.servers.replicas))
 
 
 def outside_addresses(desired: DesiredCluster, observed: ObservedCluster) -> dict[str, str]:
-    """Return the outside address of each registered address, as far as they are known."""
+    """Return the known outside addresses, by registered address."""
     access = desired.cluster.spec.access.outside
     if access is None:
         return {}
     services = _services_by_name(desired, observed)
-    found = {}
+    addresses = {}
     for port in _ports(desired, observed, access):
         address = _address(services.get(port.service), access, port.name)
         if address is not None:
-            found[port.registered] = address
-    return found
+            addresses[port.registered] = address
+    return addresses
 
 
 def outside_names(desired: DesiredCluster, observed: ObservedCluster) -> tuple[str, ...]:
     """Return the names and IP addresses by which clients outside reach servers and storages.
 
-    The certificates of the processes have them besides `names.tls_name`. The address of a managed
-    ZooKeeper is left out, because ZooKeeper has no certificate.
+    The certificates of the processes are valid for these, besides `names.tls_name`. The address of
+    a managed ZooKeeper is left out, because ZooKeeper has no certificate.
     """
     access = desired.cluster.spec.access.outside
     if access is None:
         return ()
     is_node_port = access.type is OutsideType.NODE_PORT
-    found = {_canonical(access.host)} if is_node_port else _load_balancers(desired, observed)
-    return tuple(sorted(found - {names.tls_name(desired.name, desired.namespace)}))
+    hosts = {_canonical(access.host)} if is_node_port else _load_balancers(desired, observed)
+    return tuple(sorted(hosts - {names.tls_name(desired.name, desired.namespace)}))
 
 
 def _load_balancers(desired: DesiredCluster, observed: ObservedCluster) -> set[str]:
@@ -156,11 +160,11 @@ def outside_status(desired: DesiredCluster, observed: ObservedCluster) -> Outsid
     addresses = outside_addresses(desired, observed)
     # A port for administration is not counted: a storage is reached by its other port.
     ports = [port for port in _ports(desired, observed, access) if port.name != "admin"]
-    reached = sum(port.registered in addresses for port in ports)
+    num_known = sum(port.registered in addresses for port in ports)
     return OutsideStatus(
         connect_string=_connect_string(desired, observed, access),
         server_name=names.tls_name(desired.name, desired.namespace),
-        addresses=f"{reached}/{len(ports)}",
+        addresses=f"{num_known}/{len(ports)}",
         pending=listed(pending_services(desired, observed)),
     )
 
@@ -219,16 +223,17 @@ def _pools(
 def _ordinals(
     desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
 ) -> tuple[int, ...]:
-    """Return the ordinals of the storages that have Services.
+    """Return the ordinals of the storages that must have Services, ascending.
 
-    These are the storages of the spec. A storage that leaves the pool keeps its Service while it
-    may be registered.
+    These are the storages that the spec wants. A storage that leaves the pool keeps its Service
+    while it may be registered.
     """
     name, present = pool.metadata.name, own_metadata(desired, observed)
     registered = None if present is None else present.maps.groups.groups
     leaving = set()
     for live in own_services(desired, observed):
         metadata = live["metadata"]
+        # The name of the Service is that of the storage's pod and ``-outside``.
         number = metadata["name"].removesuffix("-outside").rpartition("-")[2]
         if metadata["labels"].get(POOL_LABEL) != name or not number.isdecimal():
             continue
@@ -261,8 +266,8 @@ def _address(live: LiveObject | None, access: OutsideAccess, port_name: str) -> 
 def _load_balancer_hosts(live: LiveObject) -> list[str]:
     """Return the names or the IP addresses of the load balancer of a Service, none without one."""
     status = (live.get("status") or {}).get("loadBalancer") or {}
-    found = (each.get("hostname") or each.get("ip") for each in status.get("ingress") or ())
-    return [host for host in found if host]
+    hosts = (each.get("hostname") or each.get("ip") for each in status.get("ingress") or ())
+    return [host for host in hosts if host]
 
 
 def _canonical(host: str) -> str:

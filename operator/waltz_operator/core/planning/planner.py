@@ -51,7 +51,7 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         # A paused cluster is deleted, too: otherwise its namespace could not be deleted.
         return plan_deletion(desired, observed)
     rotation_plan = plan_rotation(desired, observed)
-    # What the status shows of a rotation whose step is not performed now.
+    # The rotation as the status shows it while its step is not performed.
     shown_rotation = replace(rotation_plan, steps=())
     if desired.cluster.spec.paused:
         paused = wait("the cluster is paused: set spec.paused to false to resume it")
@@ -68,18 +68,19 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         # A StatefulSet is deleted to be created again only when nothing else changes. The decision
         # relies on objects, budgets and assignments that are as the plan wants them.
         result += plan_recreation(desired, observed)
-    # The same holds for the replacement of a pod. Why it waits is shown before other waits.
+    # A pod, too, is replaced only when nothing else changes. The waits of the roll come before the
+    # other waits, because the status shows only the first ones.
     if not result.steps:
         result = plan_roll(desired, observed) + result
     elif result.change is not None:
-        # While the shape changes (pools, groups, moved partitions), no pod is replaced, and that
-        # can take hours: show why. Other steps end within one reconcile, so their delay is not
-        # shown.
+        # While the shape changes (pools, groups, moved partitions), no pod is replaced. That can
+        # take hours, so the plan says why. Other steps end within one reconcile, so the plan does
+        # not explain their delay of a roll.
         result = explain_delayed_roll(desired, observed, result.change) + result
     # The certificate authority, too, is rotated only when nothing else changes.
     result += shown_rotation if result.steps else rotation_plan
-    # Nothing waits for the access from outside, whose steps may fail for a long time: the API
-    # server may refuse a Service, for example because of a quota.
+    # The steps of the access from outside come last, because nothing waits for this access. They
+    # may fail for a long time: for example, the API server refuses a Service because of a quota.
     return result + plan_outside(desired, observed)
 
 
@@ -113,7 +114,7 @@ def _plan_pool_claims(desired: DesiredCluster) -> ClusterPlan:
 def _plan_metadata(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> tuple[ClusterPlan, StartPermissions]:
-    """Return the plan for znodes and replicas, and which workloads may start."""
+    """Return the plan for znodes, storages and replicas, and which workloads may start."""
     nothing_starts = StartPermissions(storages=False, servers=False, registered=None)
     match observed.metadata:
         case ZooKeeperUnreachable(reason):
@@ -131,10 +132,10 @@ def _plan_metadata(
             if root_plan.problems:
                 return root_plan, nothing_starts
             # Metadata of another cluster was reported as a problem above, so the steps below change
-            # only this cluster's.
+            # only the metadata of this cluster.
             assert is_own(desired, present)
-            # Storages that run elsewhere, and the `foreign` parts used further down, exist only in
-            # an adopted cluster (`core.adoption`).
+            # Only an adopted cluster has storages that run elsewhere, or foreign parts
+            # (`core.adoption`).
             if elsewhere := storages_elsewhere(desired, observed, present.maps):
                 return plan_storages_elsewhere(desired, observed, elsewhere), nothing_starts
             storages = plan_storages(desired, present)

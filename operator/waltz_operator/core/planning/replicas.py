@@ -1,12 +1,12 @@
 """Plan which storage holds which partitions, and switch assigned replicas on. Pure.
 
-A partition in which nothing was ever committed may get any number of replicas at once; this module
-plans them. The replicas of any other partition change only by the rule of
+A partition is *unused* if nothing was ever committed in it. It may get any number of replicas at
+once, which this module plans. The replicas of any other partition change only by the rule of
 `waltz.admin.core.replicas`: the replicas that stay must be healthy, and a quorum both of the old
-and of the new set. `planning.shape` plans these changes. The only other change of such a partition
-is planned here: a storage that took part in the partition's last session is assigned to it again.
+and of the new set. `planning.shape` plans these changes. There is one exception, which this module
+plans: a storage that took part in the partition's last store session is assigned to it again.
 
-A replica that was in a session and is lost is never created again by this module
+This module never creates a replica again that was in a store session and is lost
 (test_lost_replica_is_a_problem_for_a_person). An empty replica in its place would count in a vote,
 and a transaction that the lost replica acknowledged could lose its quorum. `planning.healing`
 replaces a whole volume. Random scenarios are in tests/unit/operator/test_operator_plan_quorum.py.
@@ -46,20 +46,20 @@ def plan_replicas(
     """Return the plan for all partitions, and whether servers may start.
 
     ``healed`` are the storages of `planning.healing.healed_storages`: their replicas are left to
-    that module. ``capacities`` are the sizes of the data volumes, by storage. ``foreign`` are
-    the storages and servers that the operator does not run.
+    that module. ``capacities`` are the sizes of the data volumes in bytes, by storage. ``foreign``
+    are the storages and servers that the operator does not run.
 
     These rules say whether servers may start:
 
     * A partition is opened for the first time only with a replica in every pool.
-    * A partition that was open before does not keep servers from starting, even if it lacks a
-      replica: a new replica catches up only while the partition is open.
+    * For a partition that was open before, servers may start even if it lacks a replica: a new
+      replica catches up only while the partition is open.
     * A partition on foreign storages always counts as open before, so that it gets no empty
-      replicas. If its metadata in ZooKeeper say that it was never open, they may be lost while the
-      foreign storages still have its log. Then servers do not open the partition.
+      replicas. If its metadata says that it was never open, the metadata may be lost while the
+      foreign storages still have the log. Then servers do not open the partition.
     * No server starts while a foreign storage with partitions does not answer the operator. Servers
-      may not reach this storage either, and could not open the partitions that they take over from
-      foreign servers.
+      may not reach this storage either. Then they could not open the partitions that they take over
+      from foreign servers.
     """
     placement = _Placement(desired, present)
     # The partitions that lack replicas, each with the storages that must get one.
@@ -71,6 +71,7 @@ def plan_replicas(
     # Read after `choose_storages`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
     plan = _plan_switches(present, healed, foreign.storages)
+    # A partition on foreign storages counts as open before.
     unused = {
         view.partition
         for view in _views(present)
@@ -78,7 +79,7 @@ def plan_replicas(
     }
     reassignment = plan_reassignment(present)
     without_copy = _plan_without_copy(present, missing, unused)
-    # At most one of these three plans is followed now: each changes assignments.
+    # Only one of these three plans is followed now, because each of them changes assignments.
     if not reassignment.done:
         plan += reassignment
     elif without_copy is not None:
@@ -87,13 +88,14 @@ def plan_replicas(
         shape = plan_shape(desired, present, missing, capacities, foreign)
         plan += _delayed_shape(shape, healed) if healed else shape
     if plan.done and pools_are_usable:
-        # Every partition has its replicas: only servers can bring them up to date now.
+        # Every partition has its replicas. They become healthy without a step of the operator.
         plan += _await_health(present)
-    # A change that adds copies has this obstacle among its waits already, if it is not delayed.
+    # The waits of a change name this obstacle already, unless the change is delayed (``healed``).
     obstacle = foreign.obstacle_to_copies_on_pools()
     if (plan.change is None or healed) and desired.cluster.spec.pools and obstacle is not None:
         plan += wait(obstacle)
     without_replica = {view.partition for view, _ in missing}
+    # Whether every unused partition has a replica in every pool.
     servers_may_start = not unused or (pools_are_usable and without_replica.isdisjoint(unused))
     if foreign.unreached_storage(present.replicas) is not None:
         servers_may_start = False
@@ -101,16 +103,16 @@ def plan_replicas(
 
 
 def is_unused(view: PartitionView) -> bool:
-    """Whether nothing was ever committed in a partition: no replica has been in a session yet."""
+    """Whether nothing was ever committed in a partition: no replica was ever in a store session."""
     return not view.metadata.replicas
 
 
 class _Placement:
     """Chooses storages for partitions: in each group the storage with the fewest partitions.
 
-    Two kinds of storages are preferred: first a storage that had a replica in the partition's last
-    session, because it has the committed transactions; then a storage that holds a replica already,
-    because an interrupted addition has created it.
+    Two kinds of storages are preferred. The first is a storage that had a replica in the
+    partition's last store session, because this replica has the committed transactions. The second
+    is a storage that holds a replica already, which an interrupted addition has created.
 
     ``lacks_storages`` is true if a pool has no group of its own, or if `choose_storages` has found
     a pool that has no registered storage for a replica.
@@ -173,22 +175,23 @@ def _views(present: ClusterPresent) -> Iterator[PartitionView]:
 def _delayed_shape(shape: ClusterPlan, healed: Set[str]) -> ClusterPlan:
     """Return the plan for the shape without its steps, while volumes of ``healed`` are replaced.
 
-    One storage is away at a time. The plan keeps the change: the spec is not reconciled before the
-    change is complete, although the plan may only wait.
+    Otherwise more than one storage could be away at a time. The plan keeps the change, because the
+    spec is not reconciled before the change is complete, although the plan only waits.
     """
     change = shape.change
     if change is None:
-        # It reports a problem, or unregisters storages that have no group and no partitions.
+        # The plan reports a problem, or unregisters storages that have no group and no partitions.
         return shape
-    first = ", ".join(sorted(healed))
-    why = f"{change.progress} waits: the volume of storage {first} is replaced first"
+    storages = ", ".join(sorted(healed))
+    why = f"{change.progress} waits: the volume of storage {storages} is replaced first"
     return replace(shape, steps=(), waits=(why,))
 
 
 def _plan_switches(present: ClusterPresent, healed: Set[str], foreign: Set[str]) -> ClusterPlan:
     """Return the steps that create or switch on assigned replicas, so that servers can use them.
 
-    Replicas on ``foreign`` storages, and on those in ``healed``, are left as they are.
+    The plan also waits for each storage with such replicas that does not answer. Replicas on
+    ``foreign`` storages, and on those in ``healed``, are left as they are.
     """
     result = EMPTY_PLAN
     unreachable = set()
@@ -233,16 +236,16 @@ def _plan_without_copy(
 ) -> ClusterPlan | None:
     """Return the plan for replicas that need no copy, None if every missing replica needs one.
 
-    ``missing`` has the partitions that lack replicas, each with the storages that must get one.
-    ``unused`` are the partitions in which nothing was ever committed. Two kinds of replicas need no
-    copy:
+    A *copy* is the transfer of transactions from another replica. ``missing`` has the partitions
+    that lack replicas, each with the storages that must get a replica. ``unused`` are the unused
+    partitions. Two kinds of replicas need no copy:
 
     * The replicas of unused partitions, which are empty. All of them are planned together, and
       before those of the other kind.
-    * A replica on a storage that took part in the partition's last session, because it has the
-      transactions. One such storage is assigned to its partition again. This does not wait until
-      the other replicas are healthy: a new session needs a quorum of the last session's replicas,
-      whether this storage is assigned or not.
+    * A replica on a storage that took part in the partition's last store session, because it has
+      the transactions. One such storage is assigned to its partition again. This does not wait
+      until the other replicas are healthy: a new session needs a quorum of the last session's
+      replicas, whether this storage is assigned or not.
     """
     empty = [(view, new) for view, new in missing if view.partition in unused]
     if empty:
@@ -258,10 +261,9 @@ def _plan_additions(
 ) -> ClusterPlan:
     """Return a plan that creates replicas, or assigns them in ZooKeeper if all of them exist.
 
-    ``additions`` are partitions, each with the storages that get a replica of it.
-
-    The assignment is written only after the replicas exist: otherwise a server could open a session
-    with replicas that do not exist yet.
+    ``additions`` are partitions, each with the storages that get a replica of it. The assignment is
+    written only after the replicas exist: otherwise a server could open a session with replicas
+    that do not exist yet.
     """
     replicas, result, changes = present.replicas, EMPTY_PLAN, []
     unreachable: dict[str, str] = {}
@@ -283,7 +285,7 @@ def _plan_additions(
 
 
 def _await_health(present: ClusterPresent) -> ClusterPlan:
-    """Return a wait for assigned replicas that are unhealthy; none before a server has joined."""
+    """Return a wait for assigned replicas that are unhealthy; empty before a server has joined."""
     if not present.servers:
         return EMPTY_PLAN
     reasons = (

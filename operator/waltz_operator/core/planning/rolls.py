@@ -1,31 +1,32 @@
 """Plan rolling changes: replace the pods of an earlier version one at a time. Pure.
 
 Kubernetes creates pods of the current version only in the place of pods that were deleted (the
-update strategy OnDelete). So this module decides which pod is deleted next. It distinguishes these
-states of the pods of one component:
+update strategy OnDelete). So this module decides which pod is deleted next. A pod of an earlier
+version is *outdated*. A pod of a storage *works* if it is started, a pod of ZooKeeper if it is
+ready. The *roll* of a component (storages or ZooKeeper members) has one of these states:
 
 * `AllPodsCurrent`: every pod runs the current version.
 * `RollInProgress`: a pod was deleted or starts. Nothing is done until it works.
 * `RollStopped`: a pod of the current version does not start. No pod that works is replaced, so a
-  broken version stops at one pod. After a correction that pod is outdated, and the first to be
-  replaced.
-* `RollWaiting`: outdated pods exist, but none may be replaced now; or Kubernetes has not processed
-  the current version yet, so that it is not known which pods are outdated.
+  broken version stops at one pod. After a correction that pod is outdated, and is replaced first.
+* `RollWaiting`: outdated pods exist, but none of them may be replaced now. Or Kubernetes has not
+  processed the current version yet: then it is not known which pods are outdated.
 * `RollNextPod`: one pod is deleted now.
 
 Rules of every roll (tests/unit/operator/test_operator_rolls.py):
 
 *One copy.* A storage whose replicas are healthy is stopped only if all replicas of all partitions
-are healthy and a session of each partition opens without this storage (`core.disruption`). So the
-next storage waits until the replicas of the storage before it take part again and have all
-committed transactions. Evictions are forbidden while a storage is outdated (`is_rolling`), because
-the eviction of another storage could happen at the same moment. With a single pool every restart
-interrupts appends: then no session needs to open without the storage.
+are healthy and a store session of each partition opens without this storage (`core.disruption`). So
+the next storage waits until the replicas of the storage before it take part in their sessions again
+and have all committed transactions. Evictions are forbidden while a storage is outdated
+(`is_rolling`), because the eviction of another storage could happen at the same moment. With a
+single pool no session opens without the storage, and every restart interrupts appends. So with a
+single pool only the health of all replicas is required.
 
-*Failed pods first.* A pod that does not run is replaced without any condition about partitions,
-because its replicas are absent already. Only one is replaced at a time, and only while no pod of
-the current version fails. A storage that runs and has unhealthy replicas is replaced if all
-replicas on the other storages are healthy and the partitions open without it.
+*Failed pods first.* An outdated pod that does not work is replaced without any condition about
+partitions, because its replicas are absent already. Only one such pod is replaced at a time, and
+only while no pod of the current version fails. A storage that runs and has unhealthy replicas is
+replaced if all replicas on the other storages are healthy and the partitions open without it.
 
 *ZooKeeper before storages, followers before the leader.* A restart of the leader interrupts
 ZooKeeper for an election, so the leader is restarted only once, as the last member. A storage whose
@@ -60,7 +61,7 @@ class AllPodsCurrent:
 
 @dataclass(frozen=True, slots=True)
 class RollInProgress:
-    """The pod was deleted or starts, and outdated pods remain."""
+    """The pod was deleted or starts, and outdated pods exist."""
 
     pod: str
 
@@ -120,7 +121,7 @@ def explain_delayed_roll(
     """Return why no pod is replaced while ``change`` has steps; empty if every pod is current.
 
     Evictions stay forbidden meanwhile (`is_rolling`): a pod that the roll has deleted before may
-    still be shutting down with healthy replicas, and an eviction would take a second one.
+    still be shutting down with healthy replicas, and an eviction would stop a second storage.
     """
     states = roll_states(desired, observed)
     if all(isinstance(state, AllPodsCurrent) for state in states):
@@ -130,7 +131,7 @@ def explain_delayed_roll(
 
 
 def roll_states(desired: DesiredCluster, observed: ObservedCluster) -> tuple[RollState, RollState]:
-    """Return the state of ZooKeeper's members and that of the storages."""
+    """Return the state of the roll of ZooKeeper's members, and that of the storages."""
     members = _zookeeper_state(desired, observed)
     members_obstacle = _members_obstacle(desired, observed, members)
     return members, _storages_state(desired, observed, members_obstacle)
@@ -145,7 +146,7 @@ def is_rolling(desired: DesiredCluster, observed: ObservedCluster, component: Co
 
 
 def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> RollState:
-    """Return the state of ZooKeeper's members, of which the leader is replaced last."""
+    """Return the state of the roll of ZooKeeper's members, of which the leader is replaced last."""
     members = _zookeeper_set(desired, observed)
     if members is None:
         return AllPodsCurrent()
@@ -170,9 +171,10 @@ def _members_obstacle(
 ) -> str | None:
     """Return why ZooKeeper's members forbid the replacement of a storage; None if they do not.
 
-    ``members`` is the state of the members. It is `AllPodsCurrent` as soon as the last outdated
-    member was deleted. That member is normally the leader, so ZooKeeper elects a new leader at that
-    time. The storages wait until all members are ready again.
+    ``members`` is the state of their roll. It is `AllPodsCurrent` as soon as the last outdated
+    member was deleted, because a pod that is absent is not outdated. That member is normally the
+    leader, so ZooKeeper elects a new leader at that time. So the storages also wait until all
+    members are ready again.
     """
     if members != AllPodsCurrent():
         return "the members of ZooKeeper are replaced before the storages"
@@ -186,7 +188,7 @@ def _members_obstacle(
 def _storages_state(
     desired: DesiredCluster, observed: ObservedCluster, members_obstacle: str | None
 ) -> RollState:
-    """Return the state of the storages.
+    """Return the state of the roll of the storages.
 
     ``members_obstacle`` is the result of `_members_obstacle`.
     """
@@ -202,7 +204,8 @@ def _storages_state(
 
     def can_be_repaired(pod: SetPod) -> bool:
         storage = frozenset({address_by_pod[pod.name]})
-        # A storage that may be away is healthy: it needs no repair, and `obstacle` decides.
+        # If the storage may be away, all replicas are healthy: it needs no repair, and `obstacle`
+        # decides.
         return (
             present is not None
             and not may_be_away(present, storage)
@@ -217,8 +220,8 @@ def _storages_state(
         if reason := evictions_obstacle(desired, observed):
             return reason
         # With a single copy, no session of a partition opens without the storage that has the copy:
-        # every restart interrupts appends. So only the health of all replicas is required, which is
-        # the answer for the empty set of storages.
+        # every restart interrupts appends. So only the health of all replicas is required, which
+        # `absence_obstacle` checks for the empty set of storages.
         away = frozenset({address_by_pod[pod.name]} if desired.has_several_copies else ())
         return absence_obstacle(present, away)
 
@@ -234,13 +237,16 @@ def _roll_state(
     can_be_repaired: Callable[[SetPod], bool],
     obstacle: Callable[[SetPod], str | None],
 ) -> RollState:
-    """Return the state of one component, whose pods are ``sets``.
+    """Return the state of the roll of one component.
 
-    ``outdated`` are the pods of an earlier version, in the order in which they are to be replaced.
-    ``works``: whether a pod works; for a storage, whether it is started, for a ZooKeeper member,
-    whether it is ready. ``can_be_repaired``: whether a pod that works has unhealthy replicas, and
-    may be stopped for that reason. ``obstacle``: why a pod that works and needs no repair must not
-    be replaced now, None if it may be.
+    ``sets`` are the pods of the component by StatefulSet. ``outdated`` are the outdated pods, in
+    the order in which they are to be replaced. Three functions judge a pod:
+
+    * ``works``: whether it works.
+    * ``can_be_repaired``: whether a pod that works has unhealthy replicas, and may be stopped for
+      that reason.
+    * ``obstacle``: why a pod that works and needs no repair must not be replaced now, None if it
+      may be replaced.
     """
     for pod_set in sets:
         if not pod_set.is_processed:
@@ -267,7 +273,7 @@ def _roll_state(
 def _unfinished_replacement(
     sets: Sequence[PodSet], works: Callable[[SetPod], bool]
 ) -> RollState | None:
-    """Return the state of a replacement that has begun and is not complete, None without one."""
+    """Return the state of the roll if the replacement of a pod is not complete, otherwise None."""
     for pod_set in sets:
         if pod_set.absent:
             return RollInProgress(pod_set.absent[0])
@@ -291,9 +297,10 @@ def _is_ready(pod: SetPod) -> bool:
 def evictions_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
     """Return why a storage must not be stopped yet, None once evictions are forbidden.
 
-    The budget, as it was observed, must allow no eviction. Otherwise the API server could allow an
-    eviction at the moment at which the operator deletes another pod, and two copies would be away.
-    With a single copy there is no budget (`objects.protection.budgets`), and the result is None.
+    The disruption budget, as it was observed, must allow no eviction. Otherwise the API server
+    could allow an eviction at the moment at which the operator deletes another pod, and two copies
+    would be away. With a single copy there is no budget (`objects.protection.budgets`), and the
+    result is None.
     """
     if not desired.has_several_copies:
         return None

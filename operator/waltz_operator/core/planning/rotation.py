@@ -1,21 +1,21 @@
 """Plan the rotation of the cluster's own certificate authority. Pure.
 
 A rotation begins when a user requests it by an annotation of the WaltzCluster, or when less than
-`ROTATION_DAYS` of the authority's validity are left. A request that arrives during a rotation is a
-new request: the next rotation begins after this one.
+`ROTATION_DAYS` of the authority's validity are left. A request that arrives during a rotation is
+for another rotation, which begins after this one.
 
 The phases of a rotation are TRUST (all processes trust the old and the new authority), SIGN (all
-get certificates of the new one) and RETIRE (all trust the new one alone). Without a rotation, the
-phase is SETTLED. See `core.authority`.
+processes get certificates of the new authority) and RETIRE (all processes trust the new authority
+alone). Without a rotation, the phase is SETTLED. See `core.authority`.
 
 Processes load changed certificates for new connections, and open connections stay, so no pod is
 replaced. The next phase begins only under these conditions:
 
 * Every pod of servers and storages has presented the certificate of this phase. A process loads its
   certificate together with the authorities that it trusts.
-* In TRUST and SIGN, clients have had `spec.tls.rotationStepSeconds` to load their certificates,
-  from the secret of the processes or that of the clients. The operator does not see which
-  certificates clients have loaded.
+* In TRUST and SIGN, clients have had `spec.tls.rotationStepSeconds` to load their certificates. The
+  operator does not see which certificates clients have loaded. Some clients use the secret of the
+  processes.
 * All replicas of all partitions are healthy, and no roll is under way. A failed storage or an
   outdated pod is repaired before another change begins.
 """
@@ -45,7 +45,7 @@ ROTATION_DAYS = 366.0
 The certificates of the processes are valid for 365 days, so none outlives its authority."""
 
 _MAX_NAMED_PODS = 3
-"""The number of pods that an obstacle names."""
+"""The largest number of pods that an obstacle names."""
 
 
 def plan_rotation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
@@ -76,20 +76,20 @@ def plan_rotation(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
 def _unusable_authority(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the plan for a secret of the authority that cannot be decoded: a problem, no step.
 
-    The trust of the processes stays as it is: a bundle without the certificate that cannot be
-    decoded could interrupt connections between processes of two phases.
+    The authorities that the processes trust stay as they are: if the certificate that cannot be
+    decoded were left out of `ca.crt`, processes of two phases could refuse each other.
     """
     secret, tls_secret = names.authority_secret(desired.name), names.tls_secret(desired.name)
     unusable = f"the secret {secret} cannot be used: {observed.authority_problem}"
-    found = problem(
+    report = problem(
         f"{unusable}, so no certificate is renewed and no authority is rotated; processes keep "
         "their certificates: restore that part from a backup of the same step of the rotation, or "
         f"from the certificates in ca.crt of the secret {tls_secret}"
     )
     phase = phase_of(observed.objects[ObjectKey("Secret", secret)].get("data") or {})
     if phase is RotationPhase.SETTLED:
-        return found
-    return found + ClusterPlan(rotation=AuthorityRotation(phase, unusable))
+        return report
+    return report + ClusterPlan(rotation=AuthorityRotation(phase, unusable))
 
 
 def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
@@ -99,7 +99,6 @@ def _cluster_obstacle(desired: DesiredCluster, observed: ObservedCluster) -> str
         return "the replicas of the storages are not observed"
     if any(state != AllPodsCurrent() for state in roll_states(desired, observed)):
         return "a rolling change is under way"
-    # For no storages, this is the first reason why a replica is not healthy.
     return health_obstacle(present)
 
 

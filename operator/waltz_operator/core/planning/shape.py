@@ -1,9 +1,9 @@
 """Plan changes of the cluster's shape: copies are added, copies are removed, partitions move. Pure.
 
-Every change of an assignment comes from an *order* of `waltz.admin`, which the command line uses,
-too: an order has a goal, such as a move, and returns the next step for the observed state. The
-modules here decide which order is next, create the empty replicas that it will fill before it
-begins, and unregister storages that are empty after it:
+Every change of an assignment comes from an *order* of `waltz.admin`. The command line uses these
+orders, too. An order has a goal, such as a move, and returns the next step for the observed state.
+The modules here decide which order is next. They also create the empty replicas before an order
+fills them, and unregister storages that are empty after an order:
 
 * `shape_growth` adds copies on pools that the spec names.
 * `shape_removal` removes the copies of pools that the spec does not name.
@@ -44,7 +44,8 @@ def plan_shape(
 ) -> ClusterPlan:
     """Return the plan of the change that comes first; the empty plan if there is none.
 
-    ``capacities`` are the sizes of the data volumes, by storage.
+    ``capacities`` are the sizes of the data volumes in bytes, by storage. ``foreign`` are the
+    storages and servers that the operator does not run.
     """
     growth = plan_added_copies(desired, present, missing, foreign.obstacle_to_copies_on_pools())
     if not growth.done:

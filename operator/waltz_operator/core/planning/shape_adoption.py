@@ -1,11 +1,12 @@
 """Plan what happens to the groups of an adopted cluster's foreign storages. Pure.
 
-With ``adopt.foreignGroups: Retire`` the groups give up their copies, one group after the other.
-Each is retired by the administrative order (a goal with steps) `Retirement` of `waltz.admin`, in
-the same way as a pool that is removed from the spec (`shape_removal`): a replica is unassigned only
-if the other replicas are healthy, form a quorum, and have equal range checksums. Three copies in
-the pools remain of every partition, whatever ``spec.allowFewerCopies`` says. The foreign storages
-keep their files. They are unregistered when they hold no replica.
+A *group* is a replica group: its storages together hold one copy of all partitions, as those of a
+pool. With ``adopt.foreignGroups: Retire`` the foreign groups give up their copies, one group after
+the other. The order `Retirement` of `waltz.admin` retires a group, in the same way as a pool that
+is removed from the spec (`shape_removal`): a replica is unassigned only if the other replicas are
+healthy, form a quorum, and have equal range checksums. Of every partition, three copies in the
+pools remain, whatever ``spec.allowFewerCopies`` says. The foreign storages keep their files. They
+are unregistered when they hold no replica.
 
 The operator changes nothing else at foreign storages: it neither creates replicas there, nor
 switches them on, nor recovers them.
@@ -61,7 +62,7 @@ def _plan_group(
     if affected:
         if not is_growth_complete(desired, present):
             return waiting(change, "a pool of the spec does not have its copy yet")
-        # All partitions count, also those that have given up this group's copy already.
+        # The partitions that this group has no copy of any more count, too.
         remaining = min(len(view.replicas - foreign) for view in views)
         if remaining < MIN_COPIES:
             copies = "copy" if remaining == 1 else "copies"

@@ -1,11 +1,11 @@
 """Plan more copies: give every partition a replica on each pool that the spec names. Pure.
 
 Pools are filled one after the other. A partition with a single copy gets two more at once, because
-two copies would survive no failure (`waltz.admin.core.replica_addition`). The storages first create
-all their replicas, by one request each, and switch them off: servers do not use an incomplete
-replica that is off. Then, one partition after the other, the new replica is filled, switched on,
-compared and assigned. The next partition waits until every replica is healthy and holds all
-committed transactions.
+two copies would survive no failure (`waltz.admin.core.replica_addition`). First each storage
+creates all of its new replicas by one request, and switches them off: servers do not use an
+incomplete replica that is off. Then, one partition after the other, the new replica is filled,
+switched on, compared and assigned. The next partition waits until every replica is healthy and
+holds all committed transactions.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def plan_added_copies(
     """Return the plan that adds the replicas on the first pool that lacks some.
 
     ``missing`` are the partitions that lack replicas, in ascending order, each with the storages
-    that must get one. ``obstacle`` is why no replica may be filled and assigned now, None if one
-    may. Empty replicas are created in spite of it.
+    that must get a replica. ``obstacle`` is why no replica may be filled and assigned now, None if
+    this is allowed. Empty replicas are created in spite of an obstacle. The plan is empty if no
+    pool lacks replicas.
     """
     # The group of a storage says to which pool the storage belongs.
     groups = groups_of(desired, present.maps)
@@ -85,8 +86,8 @@ def _plan_pool(
     for storage in storages:
         if reason := present.replicas.storage_problem(storage):
             return waiting(change, f"storage {storage} does not answer: {reason}")
-    if created := _creations(present, storages, additions):
-        return ClusterPlan(created, change=change)
+    if creations := _creations(present, storages, additions):
+        return ClusterPlan(creations, change=change)
     if reason := obstacle or health_obstacle(present):
         return waiting(change, reason)
     order = ReplicaAddition(first.partition, storages_of_first)
@@ -121,4 +122,5 @@ def _in_order_of_pools(
 
 
 def _group(present: ClusterPresent, storage: str) -> int:
+    """Return the group of a registered storage."""
     return present.maps.groups.groups[storage]

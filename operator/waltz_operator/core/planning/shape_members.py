@@ -1,7 +1,7 @@
 """The storages of one pool with their partitions, as the plans of moves use them. Pure.
 
 A storage is *drained* if its ordinal is not below ``spec.storages``: its partitions move away. The
-other storages are *staying*.
+other storages are *staying*. A *recorded* move is one of a rebalance (`core.rebalance`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class PoolMembers:
 
     ``staying`` and ``drained`` are in the order of their ordinals. A storage of the spec that is
     registered in another group than the pool's, or with another admin port, is in neither of the
-    two: it gets no partitions. ``record`` is how far the requests to rebalance the pool are.
+    two: it gets no partitions. But ``assigned`` has the partitions of such a storage, too.
+    ``record`` is how far the requests to rebalance the pool are.
     """
 
     pool: StoragePool
@@ -40,7 +41,7 @@ class PoolMembers:
     def of(
         cls, pool: StoragePool, present: ClusterPresent, group: int, record: Rebalance
     ) -> PoolMembers:
-        """Return the members of ``pool``; only those in its group can get partitions."""
+        """Return the members of ``pool``; only the storages in its ``group`` get partitions."""
         known = registered_storages(pool, present)
         ordinals = {
             storage: ordinal
@@ -69,12 +70,16 @@ class PoolMembers:
         return not self.request and self.record.storages != self.pool.spec.storages
 
     def move(self, partition: int, source: str, destination: str) -> Move:
-        """Return the move; the files stay only on a drained storage whose volume is kept."""
-        kept = self.pool.spec.volumes.on_scale_down is Disposal.KEEP and source in self.drained
-        return Move(partition, source, destination, delete_files=not kept, prove=True)
+        """Return the order that moves a partition.
+
+        The source keeps its files only if it is drained and its volume is kept.
+        """
+        keeps_volume = self.pool.spec.volumes.on_scale_down is Disposal.KEEP
+        keeps_files = keeps_volume and source in self.drained
+        return Move(partition, source, destination, delete_files=not keeps_files, prove=True)
 
     def recorded_move(self, planned: PlannedMove) -> Move | None:
-        """Return a move of the record; None if the pool no longer has one of its storages."""
+        """Return the order for a recorded move; None if one of its storages is not staying."""
         source, destination = (
             address_of(self.pool, ordinal) for ordinal in (planned.source, planned.destination)
         )
@@ -83,31 +88,33 @@ class PoolMembers:
         return self.move(planned.partition, source, destination)
 
     def load_key(self, storage: str) -> tuple[int, int]:
-        """Return the sort key: the number of partitions, then the order of the ordinals."""
+        """Return the sort key of a staying storage: by number of partitions, then by ordinal."""
         return len(self.assigned[storage]), self.staying.index(storage)
 
     def keep_key(self, partition: int, storage: str) -> tuple[int, int, int]:
-        """Return a sort key: of several storages with a partition, the first one keeps it.
+        """Return the sort key of a storage with a partition.
 
+        If several storages of the pool have the partition, the one with the lowest key keeps it.
         The destination of a recorded move comes first, because the move would otherwise begin again
-        (test_recorded_move_ends_at_its_destination_although_it_has_more_partitions). A storage that
-        is registered wrongly comes last, because neither servers nor the operator may be able to
-        use its replica (test_half_done_move_ends_at_the_storage_that_is_registered).
+        (test_recorded_move_ends_at_its_destination_although_it_has_more_partitions). Then come the
+        other staying storages, then the drained ones. A storage that is registered wrongly comes
+        last, because neither servers nor the operator may be able to use its replica
+        (test_half_done_move_ends_at_the_storage_that_is_registered).
         """
         if storage in self.staying:
-            is_wanted = any(
+            is_recorded_destination = any(
                 planned.partition == partition
                 and address_of(self.pool, planned.destination) == storage
                 for planned in self.record.moves
             )
-            rank = -1 if is_wanted else 0
+            rank = -1 if is_recorded_destination else 0
             return rank, *self.load_key(storage)
         if storage in self.drained:
             return 1, 0, 0
         return 2, 0, 0
 
     def change(self, present: ClusterPresent, what: str, kind: ShapeChangeKind) -> ShapeChange:
-        """Return the change of the pool's storages; ``what`` is its progress for users."""
+        """Return the change of the pool's storages; ``what`` is what happens now, for users."""
         views = present.replicas.partitions.values()
         copies = max((len(view.replicas) for view in views), default=1)
         name = self.pool.metadata.name

@@ -4,12 +4,13 @@ The order `Move` of `waltz.admin` performs each move; one partition moves at a t
 ordinal is not below ``spec.storages`` is drained: its partitions move to the other storages, and it
 is unregistered when it holds nothing. Only then is its StatefulSet scaled down
 (`planning.workloads`). While no storage is drained, a partition moves from the storage with the
-most partitions to the one with the fewest, as long as the two numbers differ by more than one: no
-plan needs fewer moves. If a user has requested it, the partitions are arranged by bytes instead
-(`planning.shape_rebalance`).
+most partitions to the one with the fewest, as long as the two numbers differ by more than one. The
+partitions cannot be spread evenly by fewer moves. If a user has requested it, the partitions are
+arranged by bytes instead (`planning.shape_rebalance`).
 
-The plan does not depend on earlier plans. So a drain whose spec is changed back half-way turns into
-a spread, and a move that was interrupted ends at the storage that the present spec prefers.
+The plan does not depend on earlier plans. If the spec is changed back during a drain, the next
+plans spread the partitions again. A move that was interrupted ends at the storage that the present
+spec prefers.
 """
 
 from __future__ import annotations
@@ -67,18 +68,17 @@ def _plan_pool(
 ) -> ClusterPlan:
     """Return the plan for one pool.
 
-    It completes the moves that have begun, then begins the next one, then unregisters empty
-    storages. A rebalance begins or ends only when nothing of this is left to do.
+    The plan completes the moves that have begun. If there are none, it begins the next one. If no
+    partition has to move, it unregisters the drained storages. A rebalance begins or ends only when
+    nothing of this is left to do.
     """
     if not members.staying:
         return EMPTY_PLAN  # No storage can get a partition yet.
     move = _next_drain(members)
-    if move is None:
-        move = (
-            _next_spread(members)
-            if members.is_spread_by_count
-            else next_recorded_move(present, members, capacities)
-        )
+    if move is None and members.is_spread_by_count:
+        move = _next_spread(members)
+    elif move is None:
+        move = next_recorded_move(present, members, capacities)
     for begun in (*_half_done_moves(members), *_leftover_moves(present, members, move)):
         if (plan := _follow(present, members, begun)) is not None:
             return plan
@@ -97,7 +97,7 @@ def _plan_pool(
 
 
 def _storages_by_partition(members: PoolMembers) -> dict[int, list[str]]:
-    """Return the storages to which each partition is assigned."""
+    """Return the storages of the pool to which each partition is assigned."""
     result: dict[int, list[str]] = {}
     for storage, partitions in members.assigned.items():
         for partition in partitions:
@@ -106,11 +106,11 @@ def _storages_by_partition(members: PoolMembers) -> dict[int, list[str]]:
 
 
 def _half_done_moves(members: PoolMembers) -> Iterator[Move]:
-    """Yield the moves whose source and destination are both assigned.
+    """Yield the moves of which the partition is assigned to both the source and the destination.
 
     Which storage was the source is recorded only for a rebalance. Otherwise the present spec
-    decides: the partition stays on a storage that is not drained; of several such storages, on the
-    one with the fewest partitions.
+    decides: the partition stays on a storage that is not drained. Of several such storages, it
+    stays on the one with the fewest partitions (`PoolMembers.keep_key`).
     """
     for partition, storages in sorted(_storages_by_partition(members).items()):
         if len(storages) == 1:
@@ -124,21 +124,27 @@ def _half_done_moves(members: PoolMembers) -> Iterator[Move]:
 def _leftover_moves(
     present: ClusterPresent, members: PoolMembers, move: Move | None
 ) -> Iterator[Move]:
-    """Yield a move for each *leftover*: a replica whose partition is not assigned to its storage.
+    """Yield a move for each *leftover*.
 
-    The only step that such a move still needs is that the storage drops the leftover. A leftover is
-    at the source of a move whose assignment has changed, or at the destination of an interrupted
-    move that the present spec does not want. ``move`` is the next move. The replica at its
-    destination is being filled, so it is no leftover, although it is not assigned yet.
+    A leftover is a replica on a storage to which its partition is not assigned, while the partition
+    is assigned to another storage of the pool. It is at the source of a move whose assignment has
+    changed, or at the destination of an interrupted move that the present spec does not want. The
+    only step that such a move still needs is that the storage drops the leftover.
+
+    ``move`` is the next move. The replica at its destination is being filled, so it is no leftover,
+    although it is not assigned yet.
     """
     assigned = _storages_by_partition(members)
-    filled = None if move is None else (move.destination, move.partition)
+    being_filled = None if move is None else (move.destination, move.partition)
     for storage in (*members.staying, *members.drained):
         report = present.replicas.storages.get(storage)
-        for partition in sorted(() if report is None else report.held):
-            is_filled = (storage, partition) == filled
-            if not is_filled and partition in assigned and storage not in assigned[partition]:
-                yield members.move(partition, storage, assigned[partition][0])
+        if report is None:
+            continue
+        for partition in sorted(report.held):
+            assigned_storages = assigned.get(partition, [])
+            is_assigned_elsewhere = bool(assigned_storages) and storage not in assigned_storages
+            if is_assigned_elsewhere and (storage, partition) != being_filled:
+                yield members.move(partition, storage, assigned_storages[0])
 
 
 def _next_drain(members: PoolMembers) -> Move | None:
@@ -185,7 +191,7 @@ def _follow(present: ClusterPresent, members: PoolMembers, move: Move) -> Cluste
 
 
 def _move_change(present: ClusterPresent, members: PoolMembers, move: Move) -> ShapeChange:
-    """Return the change of which ``move`` is the next part, with the number of moves left."""
+    """Return the change of which ``move`` is the next part; its progress has the moves left."""
     if (recorded := recorded_change(present, members, move)) is not None:
         return recorded
     num_to_drain = sum(len(members.assigned[each]) for each in members.drained)

@@ -1,8 +1,11 @@
 """Plan the removal of Kubernetes objects that a change of the cluster's shape leaves behind. Pure.
 
-The objects of a pool that leaves are removed when none of its storages is registered in ZooKeeper.
-The volume claims of a storage that leaves are removed only with ``volumes.onScaleDown: Delete`` of
-the pool, when the storage is not registered and its pod does not exist.
+The objects of a pool that leaves the cluster are removed when none of its storages is registered in
+ZooKeeper any more. The pool is *retired* then.
+
+If a pool of the spec gets fewer storages, the volume claims of a removed storage are deleted only
+with ``volumes.onScaleDown: Delete`` of the pool, and only when the storage is not registered and
+its pod does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, ReleasePool
 
 _POOL_KINDS = ("StatefulSet", "Service")
-"""The kinds of a pool's objects; `workloads` prunes its NetworkPolicy."""
+"""The kinds of a pool's objects, besides its NetworkPolicy, which `workloads` deletes."""
 
 
 def retired_pools(desired: DesiredCluster, observed: ObservedCluster) -> frozenset[str]:
@@ -54,11 +57,12 @@ def _plan_retired_pool(
 
     The phases are: delete the workload and its Service, delete pods that no workload owns, wait
     until all pods have ended, delete the volume claims unless the pool keeps them, release the
-    pool. A phase begins when the one before is done. The release does not wait for volume claims
-    whose deletion has begun.
+    pool. A phase begins when the phase before it has nothing left to do. The release does not wait
+    for volume claims whose deletion has begun.
     """
     name = pool.metadata.name
-    # Each remaining pool holds one copy of every partition. An adopted cluster may have no pools.
+    # Each remaining pool holds one copy of every partition. An adopted cluster may have no pools:
+    # its foreign storages hold at least one copy.
     copies = max(1, len(desired.cluster.spec.pools))
     change = ShapeChange(
         ShapeChangeKind.REMOVING_POOL,
@@ -132,5 +136,6 @@ def _of_pool(observed: ObservedCluster, kind: str, pool: str) -> list[LiveObject
 
 
 def _delete(kind: str, live: LiveObject) -> DeleteObject:
+    """Return the step that deletes the observed object ``live``."""
     metadata = live["metadata"]
     return DeleteObject(ObjectKey(kind, metadata["name"]), metadata.get("uid", ""))

@@ -23,9 +23,9 @@ def follow_order(
 ) -> ClusterPlan | None:
     """Return the plan with the next steps of ``order``; None if the order is complete.
 
-    The plan ends with the first step after which servers or storages must be observed again. If a
-    wait or a refusal follows other steps, it is left out: the next plan decides from the actual
-    state.
+    The state after a step is simulated, and the order is asked again. The plan ends with the first
+    step after which servers or storages must be observed again. If a wait or a refusal follows
+    other steps, the plan does not contain it: the next plan decides from the actual state.
     """
     steps: list[ReplicaStep] = []
     while True:
@@ -46,5 +46,5 @@ def follow_order(
 
 
 def waiting(change: ShapeChange, reason: str) -> ClusterPlan:
-    """Return the plan that waits with a change, for ``reason``."""
+    """Return the plan in which a change waits, because of ``reason``."""
     return ClusterPlan(waits=(f"{change.progress} waits: {reason}",), change=change)

@@ -1,13 +1,14 @@
 """Plan the rebalance of a pool by bytes, which a user has requested. Pure.
 
 `core.balance` chooses the moves once, while every replica of the cluster is healthy, and
-`core.rebalance` says how they are recorded. The moves are then followed in their order, as any
-other moves (`planning.shape_moves`). A move that is no longer an improvement when its turn comes is
-left out, for example because a partition has grown meanwhile. A move that has begun is completed,
+`core.rebalance` defines how the moves are recorded. They are then followed in their order, each as
+any other move (`planning.shape_moves`). If a move is no longer an improvement when its turn comes,
+it is left out: for example, a partition has grown meanwhile. A move that has begun is completed,
 also if the request is withdrawn.
 
-While a request is open, and after it as long as the number of storages stays, the partitions of the
-pool are not spread by count. Otherwise the two rules could move a partition to and fro
+While a request is *open* (not complete), the partitions of the pool are not spread by count. After
+the request is complete, they are not spread by count as long as the number of storages stays the
+same. Otherwise the two rules could move a partition to and fro
 (tests/unit/operator/test_operator_rebalance_properties.py).
 """
 
@@ -37,8 +38,9 @@ def next_recorded_move(
 ) -> Move | None:
     """Return the recorded move that comes next; None if none is left.
 
-    A move that has begun comes first: its destination holds a replica that is not assigned yet. If
-    the request was withdrawn, or the number of storages has changed, no other move follows.
+    A move that has begun comes first: its destination holds a replica that is not assigned yet.
+    After it, no other move follows if the request was withdrawn, or if the number of storages has
+    changed.
     """
     remaining_moves = []
     for planned in members.record.moves:
@@ -46,7 +48,7 @@ def next_recorded_move(
         if move is None or not _is_to_move(present, members, move):
             continue
         if present.replicas.held(move.destination, move.partition) is not None:
-            return move
+            return move  # It has begun.
         remaining_moves.append((planned, move))
     if not remaining_moves or not _is_followed(members):
         return None
@@ -59,9 +61,9 @@ def next_recorded_move(
 def plan_record(
     present: ClusterPresent, members: PoolMembers, capacities: Capacities
 ) -> ClusterPlan:
-    """Return the step that begins or ends a rebalance; the empty plan if there is none.
+    """Return the plan that begins or ends a rebalance; the empty plan if neither is due.
 
-    It is called only when no move of the pool is under way and no recorded move is left.
+    This function is called only when no move of the pool is under way and no recorded move is left.
     """
     record, request, storages = members.record, members.request, members.pool.spec.storages
     if request and not _is_followed(members):
@@ -83,7 +85,7 @@ def plan_record(
 def recorded_change(
     present: ClusterPresent, members: PoolMembers, move: Move
 ) -> ShapeChange | None:
-    """Return the change of which a recorded ``move`` is a part; None if it is not recorded."""
+    """Return the change of which ``move`` is a part; None if ``move`` is not a recorded one."""
     moves = members.record.moves
     for number, planned in enumerate(moves, start=1):
         if members.recorded_move(planned) == move:
@@ -117,7 +119,8 @@ def _is_movable(view: PartitionView) -> bool:
 def _is_still_improvement(uses: tuple[VolumeUse, ...] | str, planned: PlannedMove) -> bool:
     """Whether a recorded move improves the balance by the present sizes.
 
-    If a size is unknown, the move is kept: it waits until every storage answers.
+    ``uses`` is the result of `_volume_uses`. If a size is unknown, the answer is True, so the move
+    is not left out: it waits until every storage answers.
     """
     if isinstance(uses, str):
         return True
@@ -163,7 +166,7 @@ def _end(
 def _volume_uses(
     present: ClusterPresent, members: PoolMembers, capacities: Capacities
 ) -> tuple[VolumeUse, ...] | str:
-    """Return what the partitions use of the volume of each storage, or what is not known."""
+    """Return the use of the volume of each storage, or the text that says which size is unknown."""
     uses = []
     for storage in members.staying:
         capacity, ordinal = capacities.get(storage), ordinal_of(members.pool, storage)
@@ -181,9 +184,9 @@ def _volume_uses(
 
 
 def _size(present: ClusterPresent, partition: int) -> int | None:
-    """Return the size of the largest replica of a partition; None if none is reported.
+    """Return the size in bytes of the largest replica of a partition; None if none is reported.
 
-    All replicas have the same records. One that is not open yet reports 0.
+    All replicas have the same records, but a replica that is not open yet reports the size 0.
     """
     replicas = present.replicas
     reported = (

@@ -2,8 +2,12 @@
 
 A pool leaves partition by partition, by the order `Retirement` of `waltz.admin`. A replica is
 unassigned in ZooKeeper only if the other replicas are healthy, form a quorum, and have equal range
-checksums. The pool's storages drop their replicas only after all partitions have recovered without
-them. Then the storages are unregistered, and `shape_objects` removes the pool's objects.
+checksums. The pool's storages drop their replicas only after all partitions have recovered in
+sessions without them. Then the storages are unregistered, and `shape_objects` removes the pool's
+objects.
+
+A *session* is a store session: the exclusive right of one server to write the replicas of a
+partition. It begins with a recovery (`waltz.admin.core.replicas`).
 """
 
 from __future__ import annotations
@@ -26,24 +30,27 @@ MIN_COPIES = 3
 def plan_reassignment(present: ClusterPresent) -> ClusterPlan:
     """Return the plan that assigns removed replicas again; usually empty.
 
-    A replica may have been unassigned after the last session of its partition began, for whichever
-    change of the shape. Then it still counts in the quorum of that session. If another replica
-    fails, the partition opens only with the removed one. So this plan comes before all others. It
-    depends neither on the spec, which may have changed in the meantime, nor on other changes or
-    replacements of volumes, which may wait for the partition.
+    A removed replica still counts in the quorum of its partition's last session, until a session
+    without it has recovered. If another replica fails meanwhile, the partition opens only with the
+    removed one. So this plan comes before all others. It does not depend on the spec, which may
+    have changed since the removal. It does not wait for other changes or for replacements of
+    volumes, because these may wait for the partition.
     """
     views = [present.replicas.partitions[each] for each in sorted(present.replicas.partitions)]
     # ZooKeeper can assign a partition only to these storages.
     storages = frozenset(present.maps.assignments.partitions)
-    # A `ChangeAssignment` of this function only assigns removed replicas again. Its other step is a
-    # `Wait`, ignored here: the orders that unassign replicas wait until sessions without them have
-    # recovered.
+    # A `ChangeAssignment` that this call returns only assigns removed replicas again. The call may
+    # also return a `Wait` for sessions without the removed replicas. It is ignored here, because
+    # the orders that unassign replicas wait for these sessions themselves.
     step = next_step_after_removal(present.replicas, views, storages)
     return ClusterPlan((step,)) if isinstance(step, ChangeAssignment) else EMPTY_PLAN
 
 
 def plan_removal(desired: DesiredCluster, present: ClusterPresent) -> ClusterPlan:
-    """Return the plan that removes the replicas of the first pool that leaves the cluster."""
+    """Return the plan that removes the replicas of the first pool that leaves; empty without one.
+
+    Pools of which no storage is registered any more do not count.
+    """
     for pool in desired.leaving_pools:
         if members := registered_storages(pool, present):
             return _plan_pool(desired, present, pool, members)
@@ -62,8 +69,8 @@ def _plan_pool(
     """Return the next steps of a pool's removal; ``members`` are its registered storages."""
     views = present.replicas.partitions.values()
     affected = [view for view in views if view.replicas & members]
-    # The number of copies that the partition with the fewest copies keeps. If no partition is
-    # affected, no copy is removed, so the default is a number that is not refused.
+    # The number of copies that the affected partition with the fewest copies keeps. If no partition
+    # is affected, no copy is removed, so the default is a number that is not refused.
     remaining = min((len(view.replicas - members) for view in affected), default=MIN_COPIES)
     change = _change(present, pool, len(affected), remaining)
     if affected and not is_growth_complete(desired, present):
@@ -76,7 +83,7 @@ def _plan_pool(
         )
         return ClusterPlan(problems=(reason,), change=change)
     group_of_storage = present.maps.groups.groups
-    # Normally one group. A pool whose storages were registered by hand may have several.
+    # Normally this is one group. A pool whose storages were registered by hand may have several.
     for group in sorted({group_of_storage[s] for s in members if s in group_of_storage}):
         if other_storages := sorted({*present.maps.group_members(group)} - members):
             reason = (
@@ -109,8 +116,8 @@ def _change(
 ) -> ShapeChange:
     """Return the change that removes ``pool``.
 
-    ``num_affected`` is the number of partitions that still have a replica on the pool,
-    ``remaining`` the number of copies that the partition with the fewest copies keeps.
+    ``num_affected`` is the number of partitions that still have a replica on the pool.
+    ``remaining`` is the smallest number of copies that one of these partitions keeps.
     """
     name, total = pool.metadata.name, present.num_partitions
     if num_affected:

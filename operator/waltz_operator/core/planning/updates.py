@@ -1,6 +1,7 @@
 """Find the workloads whose pods an operator of another version has specified. Pure.
 
-`core.pod_templates` has the rule by which they stay, and `workloads` applies it.
+Such pods stay until a user requests the update: `core.pod_templates` has this rule, and `workloads`
+applies it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from waltz_operator.core.pod_templates import RenderedWorkload, is_kept
 
 
 def kept_workloads(desired: DesiredCluster, observed: ObservedCluster) -> tuple[ObjectKey, ...]:
-    """Return the workloads that keep a pod template which this operator renders otherwise."""
+    """Return the workloads that keep a template that differs from the one this operator renders."""
     kept = []
     for workload in _rendered_workloads(desired):
         key = workload.manifest.key
@@ -46,7 +47,10 @@ def available_update(desired: DesiredCluster, observed: ObservedCluster) -> str:
 
 
 def _rendered_workloads(desired: DesiredCluster) -> Iterator[RenderedWorkload]:
-    """Yield the workloads of a cluster in the order of a roll. Only their templates are used."""
+    """Yield the workloads of a cluster as this operator renders them, in the order of a roll.
+
+    Only their pod templates are valid: their other fields do not follow the observed state.
+    """
     cluster = desired.cluster
     managed = cluster.spec.zookeeper.managed
     if managed is not None:

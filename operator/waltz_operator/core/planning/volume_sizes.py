@@ -1,19 +1,20 @@
 """Plan the growth of volumes whose pool specifies a larger size, without a restart. Pure.
 
-First every claim requests the new size. If the API server would refuse that for a kind of volume,
-no claim of this kind is changed, the StatefulSet stays as it is, and a wait says how to get larger
-volumes. The claims of the other kinds still grow.
+First every claim requests the new size. If the API server would refuse the request for a *kind* of
+volume (``data``, ``meta``, ``wal``), no claim of this kind is changed, the StatefulSet stays as it
+is, and a wait says how to get larger volumes. The claims of the other kinds still grow.
 
-Then the StatefulSet, whose claim templates Kubernetes does not change, is deleted without its pods
-and created again, so that later pods get volumes of the new size, too. A wait names each volume
-until it has its size.
+Then the claim templates of the StatefulSet must change, so that later pods get volumes of the new
+size, too. Kubernetes does not change the claim templates of an existing StatefulSet. So the set is
+deleted without its pods and created again. A wait names each volume until the volume has its size.
 
 The StatefulSet is deleted only while nothing depends on it: all of its pods run its current version
 (test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current). Until it exists again,
-Kubernetes would not replace a pod, and the roll would not know which pods are outdated. A template
-that a StatefulSet keeps (`core.pod_templates`) is recorded in the set itself. So such a set is not
-deleted before a user has requested the update of its pods. Until then a new pod gets a volume of
-the old size, which grows at once.
+Kubernetes would not replace a pod, and the roll would not know which pods are outdated.
+
+A pod template that a StatefulSet keeps (`core.pod_templates`) is recorded in the set itself, and
+would be lost with it. So such a set is not deleted before a user has requested the update of its
+pods. Until then a new pod gets a volume of the old size, which grows at once.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def template_sizes(live: LiveObject | None) -> Mapping[str, str]:
 
 
 def plan_volume_growth(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the requests for larger volumes, and the growths that are not complete."""
+    """Return the steps that request larger volumes, and a wait for each growth under way."""
     growths, result = volume_growths(desired, observed), EMPTY_PLAN
     for pool in desired.wanted_pools:
         name = pool.metadata.name
@@ -76,8 +77,9 @@ def plan_volume_growth(desired: DesiredCluster, observed: ObservedCluster) -> Cl
 def plan_recreation(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return the deletion of one StatefulSet whose claim templates have other sizes than its pool.
 
-    Its pods stay, and `planning.workloads` creates it again. A StatefulSet that keeps its pod
-    template is left as it is (see the docstring of the module).
+    The pods of the set stay, and `planning.workloads` creates the set again. A StatefulSet that
+    keeps its pod template is left as it is (see the docstring of the module). The plan has a wait
+    for each set that is considered before and must not be deleted now.
     """
     result = EMPTY_PLAN
     for pool in desired.wanted_pools:
@@ -99,7 +101,7 @@ def plan_recreation(desired: DesiredCluster, observed: ObservedCluster) -> Clust
 def _outdated_set(
     desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool
 ) -> LiveObject | None:
-    """Return the StatefulSet of a pool if its templates must get the specified sizes now.
+    """Return the StatefulSet of a pool if its claim templates must get the specified sizes now.
 
     Otherwise None, also while the claim of a volume does not request the specified size yet: the
     templates change after the claims.
@@ -111,25 +113,24 @@ def _outdated_set(
     if live["metadata"].get("deletionTimestamp"):
         return None
     sizes = template_sizes(live)
-    if all(
+    has_specified_sizes = all(
         amount(sizes.get(kind, volume.size)) == amount(volume.size)
         for kind, volume in pool.spec.volumes.by_kind.items()
-    ):
+    )
+    if has_specified_sizes:
         return None
     growths = volume_growths(desired, observed)
-    too_small_claims = (GrowthState.NOT_REQUESTED, GrowthState.NOT_BOUND)
-    if any(each.pool == name and each.state in too_small_claims for each in growths):
+    before_request = (GrowthState.NOT_REQUESTED, GrowthState.NOT_BOUND)
+    if any(each.pool == name and each.state in before_request for each in growths):
         return None
     return live
 
 
 def _obstacle(desired: DesiredCluster, observed: ObservedCluster, live: LiveObject) -> str | None:
     """Return why a StatefulSet must not be deleted now; None if its pods do not need it."""
-    match observed.metadata:
-        case ClusterPresent() as present if present.key == desired.key:
-            pass
-        case _:
-            return "the cluster's metadata is not observed"
+    present = observed.metadata
+    if not isinstance(present, ClusterPresent) or present.key != desired.key:
+        return "the cluster's metadata is not observed"
     if is_replacing(desired):
         return "a volume is being replaced"
     if is_rolling(desired, observed, Component.STORAGE):
@@ -137,5 +138,5 @@ def _obstacle(desired: DesiredCluster, observed: ObservedCluster, live: LiveObje
     pod_set = pods_of_set(live, observed)
     if not pod_set.is_processed:
         return "Kubernetes has not processed its current version yet"
-    absent = (*pod_set.absent, *(pod.name for pod in pod_set.pods if not pod.is_started))
-    return f"pod {absent[0]} does not run" if absent else None
+    not_running = (*pod_set.absent, *(pod.name for pod in pod_set.pods if not pod.is_started))
+    return f"pod {not_running[0]} does not run" if not_running else None

@@ -1,4 +1,9 @@
-"""Plan the Kubernetes objects of a cluster: create, repair and delete them. Pure."""
+"""Plan the Kubernetes objects of a cluster: create, repair and delete them. Pure.
+
+`core.objects` makes the manifests of the objects, `core.pod_templates` decides which pod template a
+workload has. `outside` plans the Services for access from outside, and `shape_objects` the removal
+of objects that a change of the shape leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,7 @@ from waltz_operator.core.planning.rolls import is_rolling
 from waltz_operator.core.planning.shape_objects import plan_released_objects, retired_pools
 from waltz_operator.core.planning.volume_sizes import template_sizes
 from waltz_operator.core.pod_ports import port_of_pod
-from waltz_operator.core.pod_templates import RenderedWorkload, settle
+from waltz_operator.core.pod_templates import RenderedWorkload, manifest_to_apply
 from waltz_operator.core.resources import StoragePool, TlsMode
 from waltz_operator.core.steps import (
     EMPTY_PLAN,
@@ -58,10 +63,10 @@ from waltz_operator.core.volume_replacement import is_replacing
 _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
 """The kinds of objects that are deleted when the spec no longer wants them.
 
-Objects of other kinds hold data or identities (volumes, secrets, workloads and their Services), so
-only the removal of a pool or a storage (`shape_objects`), the replacement of a volume, and the
-deletion of the cluster delete them. `outside` creates and deletes the Services for access from
-outside.
+Objects of other kinds hold data or identities (volumes, secrets, workloads and their Services).
+Only the removal of a pool or a storage (`shape_objects`), the replacement of a volume, and the
+deletion of the cluster delete such objects. The Services for access from outside are left to
+`outside`.
 """
 
 
@@ -71,7 +76,7 @@ class StartPermissions:
 
     ``storages``: whether StatefulSets of storages may be created. ``servers``: whether the
     Deployment of the servers may be created. ``registered`` are the storages that are registered in
-    ZooKeeper, None if they are unknown.
+    ZooKeeper, None if they are unknown. They limit the scale of the StatefulSets (`_num_pods`).
     """
 
     storages: bool
@@ -92,40 +97,41 @@ def plan_workloads(
     result += _await_budgets(observed, wanted_objects)
     for manifest in wanted_objects:
         if manifest.key.kind == "StatefulSet":
-            # The members of ZooKeeper: the cluster is not Healthy while one of them is missing.
+            # It is that of ZooKeeper. The cluster is not Healthy while a member is missing.
             result += _await_pods(observed, manifest)
     result += _prune(desired, observed, {manifest.key for manifest in wanted_objects})
     result += plan_released_objects(desired, observed)
     for pool in _pools(desired, observed):
         live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
         # Pods may run without their StatefulSet, if an operator was stopped while it enlarged their
-        # volumes (`volume_sizes`). Without a set, none of them would start again.
-        existed = live is not None or _num_replicas_of_pods(pool, observed) > 0
-        if existed or (permissions.storages and is_tls_ready):
+        # volumes (`volume_sizes`). Without a set, none of them would start again. So a set that has
+        # pods is created without a permission.
+        has_set_or_pods = live is not None or _num_replicas_of_pods(pool, observed) > 0
+        if has_set_or_pods or (permissions.storages and is_tls_ready):
             num_pods = _num_pods(pool, observed, permissions.registered)
             rendered = storage_set(desired.cluster, pool, num_pods, template_sizes(live))
-            wanted = settle(RenderedWorkload(desired.cluster, rendered, pool), live)
+            wanted = manifest_to_apply(RenderedWorkload(desired.cluster, rendered, pool), live)
             result += plan_objects(desired, observed, (wanted,)) + _await_pods(observed, wanted)
     rendered = server_deployment(desired.cluster)
     live = observed.objects.get(rendered.key)
-    servers = settle(RenderedWorkload(desired.cluster, rendered), live)
+    servers = manifest_to_apply(RenderedWorkload(desired.cluster, rendered), live)
     if servers.key in observed.objects or (permissions.servers and is_tls_ready):
         result += plan_objects(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif permissions.storages and not permissions.servers:
-        # If storages must not start either, the plan for the metadata has the reason.
+        # If storages must not start either, the plan for the metadata says why.
         result += wait(_servers_wait(desired))
     return result
 
 
 def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
-    """Return the keys of all objects that the cluster needs.
+    """Return the keys of all objects that the cluster needs, whatever its observed state is.
 
-    These objects are observed by name, too, so that a foreign object with such a name is found and
-    never changed.
+    These objects are observed by name, not only by their labels. So an object of another owner with
+    such a name is found, and never changed.
     """
     pools = desired.own_pools
-    # Whatever the observed state adds to these objects, such as the Service of a storage that
-    # leaves, exists already and has the labels of the cluster. So it is observed by its labels.
+    # The observed state may add objects, such as the Service of a storage that leaves. These exist
+    # already and have the labels of the cluster, so they are observed by their labels.
     unknown = ObservedCluster({}, ZooKeeperUnreachable("not observed"))
     keys = {manifest.key for manifest in _unconditional_objects(desired, unknown)}
     keys |= {manifest.key for manifest in wanted_services(desired, unknown)}
@@ -143,7 +149,11 @@ def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
 def _unconditional_objects(
     desired: DesiredCluster, observed: ObservedCluster
 ) -> Iterator[Manifest]:
-    """Yield the objects that are created without any precondition."""
+    """Yield the wanted objects that are created without any precondition.
+
+    They are all wanted objects except the workloads of storages and servers, the secrets, and the
+    Services for access from outside.
+    """
     cluster = desired.cluster
     yield from server_objects(cluster)
     yield from budgets(
@@ -164,13 +174,13 @@ def _unconditional_objects(
         yield zookeeper_switch(cluster, may_initialize=_may_initialize_ensemble(desired, observed))
         rendered = zookeeper_set(cluster, managed)
         live = observed.objects.get(rendered.key)
-        yield settle(RenderedWorkload(cluster, rendered), live)
+        yield manifest_to_apply(RenderedWorkload(cluster, rendered), live)
 
 
 def _pod_ports(
     desired: DesiredCluster, observed: ObservedCluster, pools: Iterable[StoragePool]
 ) -> PodPorts:
-    """Return the ports of the pods that exist."""
+    """Return the ports of the pods that exist, which may be of earlier versions."""
     spec = desired.cluster.spec.servers
     servers = server_pods(desired, observed).values()
     storages = [
@@ -215,10 +225,11 @@ def _evictable_storages(desired: DesiredCluster, observed: ObservedCluster) -> i
 
 
 def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
-    """Whether empty ZooKeeper members may form an ensemble: only before metadata was complete.
+    """Whether ZooKeeper members with empty volumes may form an ensemble.
 
-    Once False, the answer stays False, even while ZooKeeper does not answer. Members that lost
-    their volumes would otherwise form an empty ensemble, in which the cluster seems not to exist
+    They may only before the metadata of the cluster is complete for the first time. Once False, the
+    answer stays False, even while ZooKeeper does not answer. Otherwise members that lost their
+    volumes could form an empty ensemble, in which the cluster would seem not to exist
     (test_switch_forbids_empty_members_a_new_ensemble_once_the_cluster_exists).
     """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})
@@ -232,7 +243,10 @@ def _may_initialize_ensemble(desired: DesiredCluster, observed: ObservedCluster)
 def plan_objects(
     desired: DesiredCluster, observed: ObservedCluster, wanted: Iterable[Manifest]
 ) -> ClusterPlan:
-    """Return the steps that create or repair the ``wanted`` objects."""
+    """Return the steps that create or repair the ``wanted`` objects.
+
+    An object of another owner is a problem. An object that is being deleted is a wait.
+    """
     result = EMPTY_PLAN
     for manifest in wanted:
         live = observed.objects.get(manifest.key)
@@ -251,8 +265,8 @@ def _prune(
     desired: DesiredCluster, observed: ObservedCluster, wanted: Set[ObjectKey]
 ) -> ClusterPlan:
     """Return the deletion of the cluster's own objects that its spec no longer wants."""
-    # The policy of a pool that the operator does not see at this moment is not among ``wanted``. It
-    # still protects running storages, so it is kept.
+    # A pool that the spec names may not be claimed at this moment. Then its policy is not among
+    # ``wanted``, but is kept, because it still protects running storages.
     kept_pools = {*desired.cluster.spec.pools} if desired.cluster.spec.network_policies else set()
     return ClusterPlan(
         tuple(
@@ -272,10 +286,10 @@ def _num_pods(
 ) -> int:
     """Return the replica count of a pool's StatefulSet.
 
-    It is at least large enough for the highest registered storage, because that storage may hold
-    committed transactions (test_stateful_set_is_never_scaled_below_registered). While the
+    It is large enough for the registered storage with the highest ordinal, because this storage may
+    hold committed transactions (test_stateful_set_is_never_scaled_below_registered). While the
     registered storages are unknown (``registered`` is None), an existing StatefulSet does not
-    shrink, and one that is created again keeps all pods that exist.
+    shrink, and a StatefulSet that is created again keeps all pods that exist.
     """
     if registered is not None:
         ordinals = (ordinal_of(pool, storage) for storage in registered)
@@ -289,8 +303,7 @@ def _num_pods(
 def _num_replicas_of_pods(pool: StoragePool, observed: ObservedCluster) -> int:
     """Return the replica count with which a StatefulSet keeps all existing pods of a pool.
 
-    It is 0 without pods, and larger than the number of pods if an ordinal below the highest is
-    missing.
+    It is the highest ordinal of a pod plus 1, or 0 without pods.
     """
     prefix = f"{names.storage_set(_name(pool))}-"
     ordinals = (
@@ -303,7 +316,7 @@ def _num_replicas_of_pods(pool: StoragePool, observed: ObservedCluster) -> int:
 
 
 def _await_pods(observed: ObservedCluster, wanted: Manifest) -> ClusterPlan:
-    """Return a wait for pods that are not ready."""
+    """Return a wait for pods of a workload that are not ready; empty if all are, or without it."""
     live = observed.objects.get(wanted.key)
     if live is None:
         return EMPTY_PLAN
@@ -315,7 +328,7 @@ def _await_pods(observed: ObservedCluster, wanted: Manifest) -> ClusterPlan:
 
 
 def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]) -> ClusterPlan:
-    """Return a wait for the disruption budgets whose limits this plan changes.
+    """Return a wait for each disruption budget whose limit this plan changes.
 
     The limits follow the health of the replicas. Without the wait the cluster would be Healthy one
     reconcile before its pods may be evicted.
@@ -333,7 +346,7 @@ def _await_budgets(observed: ObservedCluster, wanted_objects: Iterable[Manifest]
 
 
 def _servers_wait(desired: DesiredCluster) -> str:
-    """Return the sentence that says when servers start; `planning.replicas` forbids a start now."""
+    """Return the sentence that says when servers start, while `planning.replicas` forbids it."""
     if desired.cluster.spec.adopt is not None:
         return (
             "servers start when every storage of the adopted cluster answers the operator, and "

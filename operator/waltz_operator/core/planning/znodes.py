@@ -2,7 +2,7 @@
 
 The rules protect an existing log: znodes are created only where there are none and only for a
 cluster that has never existed. If metadata was used and is incomplete, the plan only reports a
-problem, which a person must solve. A new cluster in its place would start with empty partitions
+problem, which a person must solve. A new cluster at the same root would start with empty partitions
 while the storages still have transactions.
 
 The ``wanted_pools`` of a cluster are the claimed pools that its spec names. Its ``own_pools`` are
@@ -40,7 +40,7 @@ _OTHER_ROOT = "create this WaltzCluster again with another zookeeper.root"
 
 
 class _RegisteredGroups(NamedTuple):
-    """The groups in which the storages of one pool are registered.
+    """The ids of the groups in which the storages of one pool are registered.
 
     ``with_partitions`` are the groups of the storages that have partitions.
     ``without_partitions`` are the groups of the other storages, in the order of the storages'
@@ -54,18 +54,18 @@ class _RegisteredGroups(NamedTuple):
 def is_metadata_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether the cluster existed before, and all or some of its znodes are gone.
 
-    New znodes would be those of an empty log. Servers would then truncate the logs of the storages,
-    and all committed transactions would be lost
+    Such metadata must not be created again. New znodes would be those of an empty log: servers
+    would truncate the logs of the storages, and all committed transactions would be lost
     (test_vanished_metadata_of_an_existing_cluster_is_never_created_again).
     """
     if not isinstance(observed.metadata, ClusterAbsent | ClusterIncomplete):
         return False
     # spec.clusterKey is the key of an earlier cluster, whose volumes still have the log.
-    known = desired.cluster.status.cluster_key or desired.cluster.spec.cluster_key
+    earlier_key = desired.cluster.status.cluster_key or desired.cluster.spec.cluster_key
     # Storages start only after the metadata exists. So a StatefulSet of storages shows that the
     # metadata existed, even if the status does not have the key yet.
     sets = (ObjectKey("StatefulSet", names.storage_set(p.metadata.name)) for p in desired.own_pools)
-    return bool(known) or any(key in observed.objects for key in sets)
+    return bool(earlier_key) or any(key in observed.objects for key in sets)
 
 
 def plan_metadata(
@@ -155,7 +155,11 @@ def is_own_incomplete_metadata(desired: DesiredCluster, metadata: ClusterIncompl
 
 
 def plan_storages(desired: DesiredCluster, present: ClusterPresent) -> ClusterPlan:
-    """Return the steps that register storages in the groups of their pools."""
+    """Return the steps that register storages in the groups of their pools.
+
+    A registration that is wrong or incomplete is made again. If the storage has partitions, it is a
+    problem instead.
+    """
     maps, result = present.maps, EMPTY_PLAN
     groups = groups_of(desired, maps)
     for pool in desired.wanted_pools:
@@ -214,25 +218,29 @@ def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
        pool, has no partitions of any pool, and has no storage outside of the pools.
     3. If rule 2 finds no group, the pool without partitions gets the smallest free id.
 
-    Two pools never get the same group, and no pool gets a group of another one's partitions,
-    because two copies of a partition in one group count as one copy
+    Two pools never get the same group, and no pool gets a group in which another pool has
+    partitions, because two copies of a partition in one group count as one copy
     (test_new_pool_gets_no_group_of_a_pool_in_several_groups).
     """
     pools = desired.own_pools
     registered = {pool.metadata.name: _registered_groups(pool, maps) for pool in pools}
     chosen: dict[str, int] = {}
     for name, groups in registered.items():
-        if len(groups.with_partitions) == 1 and not groups.with_partitions & {*chosen.values()}:
-            (chosen[name],) = groups.with_partitions
+        if len(groups.with_partitions) != 1:
+            continue
+        (group,) = groups.with_partitions
+        if group not in chosen.values():
+            chosen[name] = group
+    # The groups that are not free. They include the groups that are chosen already.
     occupied = (groups.with_partitions for groups in registered.values())
     taken = _foreign_groups(desired, maps).union(*occupied)
     empty_pools = {
         name: groups for name, groups in registered.items() if not groups.with_partitions
     }
     for name, groups in empty_pools.items():
-        if free := [group for group in groups.without_partitions if group not in taken]:
-            chosen[name] = free[0]
-            taken.add(free[0])
+        if free_groups := [group for group in groups.without_partitions if group not in taken]:
+            chosen[name] = free_groups[0]
+            taken.add(free_groups[0])
     for name in empty_pools:
         if name not in chosen:
             chosen[name] = next(group for group in range(len(taken) + 1) if group not in taken)

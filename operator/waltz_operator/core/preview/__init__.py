@@ -1,19 +1,19 @@
 """Show what the operator would do, without doing it: ``preview(desired, observed)``. Pure.
 
 The planner of `core.planning` is called again and again. After each call, the plan's steps are
-applied to the observed state instead of the cluster: `kubernetes` changes objects, `replicas`
-changes storages and partitions, `certificates` secrets, `simulation` combines them. `forecast` runs
-the planner until it has nothing left to do, `duration` estimates the time, and `report` writes the
-result for a person.
+applied to the observed state instead of the cluster. `kubernetes` simulates the changes of objects,
+`replicas` those of storages and partitions, `certificates` those of secrets. `simulation` combines
+the three. `forecast` runs the planner until there are no more steps, `duration` estimates the time,
+and `report` writes the result for a person.
 
 Invariants:
 
 * The planner decides every step: this package has no rule of its own about what comes next.
-* A preview has the assignments, the pools and the objects that the operator would change, in its
-  order (tests/unit/operator/test_operator_preview_properties.py compares them with the simulated
-  world of the planner's tests).
-* Nothing that is broken becomes healthy by itself: a storage that does not answer, and a pod that
-  does not start, stay so until the end. The preview says for what the operator waits.
+* A preview changes the same assignments, pools and objects as the operator would, in the same order
+  (tests/unit/operator/test_operator_preview_properties.py compares them with the simulated world of
+  the planner's tests).
+* Nothing that is broken becomes healthy by itself: a storage that does not answer at first never
+  answers, and a pod that does not start never starts. The preview says for what the operator waits.
 """
 
 from waltz_operator.core.preview.duration import MEGABYTES_PER_SECOND

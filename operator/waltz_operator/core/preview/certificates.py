@@ -1,4 +1,4 @@
-"""Apply steps about certificates to what is observed of a cluster, for a preview. Pure."""
+"""Apply steps about certificates to the observed state of a cluster, for a preview. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from waltz_operator.core.observed import ObservedCluster
 from waltz_operator.core.steps import IssueCertificates, RotateAuthority
 
 _NEW_CERTIFICATE_DAYS = 365.0
-"""How many days a certificate is valid that the simulated operator issues."""
+"""For how many days a certificate of the simulated operator is valid."""
 
 _NEW_AUTHORITY_DAYS = 3650.0
-"""How many days an authority is valid that the simulated operator makes."""
+"""For how many days an authority of the simulated operator is valid."""
 
 _NEW_AUTHORITY = "the new authority"
 """The name of an authority that the simulated operator makes, in place of a fingerprint."""
@@ -44,6 +44,7 @@ def with_loaded_certificates(observed: ObservedCluster) -> ObservedCluster:
     authority = observed.authority
     if authority is None:
         return observed
+    # With an infinite age, the time that clients have to load their certificates is over.
     issued, to_clients = (
         None if each is None else replace(each, not_loaded=(), age_seconds=math.inf)
         for each in (authority.issued, authority.to_clients)

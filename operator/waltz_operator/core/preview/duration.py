@@ -1,7 +1,8 @@
 """Estimate how long the changes of a cluster's shape take. Pure.
 
-Replicas are copied and compared one after the other, so the time is that of all their bytes, and
-that of the operator's steps. Other steps of a plan, such as the start of pods, are not estimated.
+A *round* is the steps of one plan (`forecast.Round`). Replicas are copied and compared one after
+the other. So the time is that of all bytes that are copied or compared, and a fixed time for each
+round that changes the shape. Other rounds, for example those that start pods, are not estimated.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ MEGABYTES_PER_SECOND = 50.0
 """The assumed rate in MB/s at which a replica is copied, and at which replicas are compared."""
 
 _SECONDS_OF_A_ROUND = 2.0
-"""How long one plan takes in seconds: pause, observation, its steps, and the next session."""
+"""How long a round takes in seconds, without copies and comparisons.
+
+It has a pause, the observation, the steps, and the begin of the next store session.
+"""
 
 
 def estimate(rounds: Iterable[Round], megabytes_per_second: float) -> str | None:
-    """Return the time that changes of shape take, for users; None if there are none."""
+    """Return the time that changes of the shape take, as a text; None if ``rounds`` have none."""
     changing = [each for each in rounds if each.change is not None]
     if not changing:
         return None
@@ -31,7 +35,7 @@ def estimate(rounds: Iterable[Round], megabytes_per_second: float) -> str | None
 
 
 def _text(seconds: float) -> str:
-    """Return a time in minutes, rounded up, or in hours if it is long, such as ``2.5 hours``."""
+    """Return a time in minutes, rounded up, or from 90 minutes on in hours, as ``2.5 hours``."""
     minutes = math.ceil(seconds / 60)
     if minutes == 1:
         return "1 minute"

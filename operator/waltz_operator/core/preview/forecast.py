@@ -25,12 +25,13 @@ from waltz_operator.core.steps import (
 )
 
 _ROUNDS = 200
-"""The largest number of rounds of a preview, without those for its replicas.
+"""The largest number of rounds of a preview, besides those for its replicas.
 
 A limit is needed because plans might never end.
 """
+
 _ROUNDS_OF_A_REPLICA = 10
-"""How many more rounds a preview may have for each partition of each pool."""
+"""How many more rounds a preview may have for each replica: each partition of each pool."""
 
 
 class Ending(StrEnum):
@@ -53,9 +54,9 @@ class Ending(StrEnum):
 class ReplicaGain:
     """A replica that a storage gets of a partition.
 
-    ``copied_bytes`` is the size of the partition if it is copied, 0 if the partition was never
-    open, and None if no storage reports the size. Fewer bytes are copied if the storage kept the
-    files of an earlier replica.
+    ``copied_bytes`` is the size of the partition, 0 if the partition was never open, and None if no
+    storage reports the size. Fewer bytes are copied if the storage kept the files of an earlier
+    replica.
     """
 
     partition: int
@@ -75,12 +76,12 @@ class ReplicaLoss:
 class Round:
     """The steps of one plan, performed together.
 
-    ``spare`` is how many storages may fail in the worst moment of the round. ``spare_after`` is how
-    many may fail after the round. Both are None if the replicas are not observed (see
-    `spare_storages`). ``copies`` is the largest number of replicas that a partition has after the
-    round. ``new_claims`` are the volume claims that Kubernetes creates for new pods, each with its
-    size. ``transfers`` are the sizes in bytes of the replicas that are copied or compared, None for
-    each whose size is not reported.
+    ``spare`` is how many storages may fail in the worst moment of the round, ``spare_after`` how
+    many may fail after it (see `spare_storages`). Both are None if the replicas are not observed.
+    ``copies`` is the largest number of replicas that a partition has after the round.
+    ``new_claims`` are the volume claims that Kubernetes creates for new pods, each with its size.
+    ``transfers`` are the sizes in bytes of the replicas that are copied or compared; a size is None
+    if it is not reported.
     """
 
     steps: tuple[Step, ...]
@@ -98,10 +99,11 @@ class Round:
 class Preview:
     """What the operator would do, in its order.
 
-    ``spare_before`` is how many storages may fail now. ``awaited`` are the waits that end during
-    the preview without an action of the operator. ``waits`` are those that have not ended at its
-    end. ``refusals`` are the problems of all plans, each once. ``update`` is a sentence about pods
-    that an operator of another version has specified, as they are at the end; empty without any.
+    ``spare_before`` is how many storages may fail now, None if the replicas are not observed.
+    ``awaited`` are the waits that end during the preview without an action of the operator.
+    ``waits`` are the waits for which the preview ends, empty with another ``ending``. ``refusals``
+    are the problems of all plans, each once. ``update`` is a sentence about the pods that an
+    operator of another version has specified and that stay until the end; empty without such pods.
     """
 
     rounds: tuple[Round, ...]
@@ -183,7 +185,7 @@ def _plan(cluster: SimulatedCluster) -> ClusterPlan:
 
 
 def _progress(planned: ClusterPlan) -> str:
-    """Return how far the change or rotation of a plan is, for a plan without reasons to wait."""
+    """Return how far the change or rotation of a plan is, if the plan has no reason to wait."""
     if planned.change is not None:
         return planned.change.progress
     return "the change is not complete" if planned.rotation is None else str(planned.rotation)
@@ -198,10 +200,11 @@ def _end(
     waits: tuple[str, ...],
     refusals: dict[str, None],
 ) -> Preview:
-    """Return the finished preview; the keys of ``awaited`` and ``refusals`` are texts in order.
+    """Return the finished preview.
 
-    ``cluster`` is the cluster at its end. ``awaited`` may have waits that have not ended, because
-    another wait ended before them.
+    ``cluster`` is the cluster at the end of the preview. The keys of ``awaited`` and ``refusals``
+    are texts in order. ``awaited`` may have waits that have not ended, because another wait of the
+    same plan has ended: these are also among ``waits``.
     """
     ended = tuple(text for text in awaited if text not in waits)
     update = available_update(cluster.desired, cluster.observed)
@@ -223,7 +226,7 @@ def _perform(cluster: SimulatedCluster, planned: ClusterPlan) -> tuple[Round, Si
         cluster = after_step(cluster, step)
         spares.append(_spare(cluster))
         if isinstance(step, ReplacePod):
-            # The storage is absent until its new pod has started. It may have been absent before.
+            # The storage is absent until its new pod has started.
             spares.append(_spare_without(cluster, step.pod))
     cluster = settled(cluster)
     replicas = cluster.replicas

@@ -3,8 +3,9 @@
 A preview (`core.preview`) uses this to find out what the planner would do next.
 
 Every pod that is created starts, and is ready at once. Pods that existed before stay as they were
-observed. A StatefulSet creates the claims of its pods and never deletes one. A volume grows at
-once. A Deployment has no simulated pods: its status counts all of them as ready and current.
+observed. A StatefulSet creates the claims of its pods and never deletes a claim. A volume grows at
+once. A Deployment has no simulated pods: its status counts all of its replicas as ready and
+current.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Objects = Mapping[ObjectKey, LiveObject]
 """The objects of a cluster in Kubernetes, by kind and name."""
 
 _NODE_PORT = 30_000
-"""The port of the nodes for each simulated Service; the real one is not known before."""
+"""The port of the nodes for each simulated Service; Kubernetes chooses the real port."""
 
 _NEW_HOST = "new-load-balancer"
 """The name of each simulated load balancer."""
@@ -86,7 +87,7 @@ def with_slot(objects: Objects, pod: str, slot: int | None) -> dict[ObjectKey, L
 
 
 def with_outside_addresses(objects: Objects) -> dict[ObjectKey, LiveObject]:
-    """Return the objects after each Service for access from outside has got an address."""
+    """Return the objects after each Service for access from outside has an address."""
     return {
         key: _with_address(live)
         if OUTSIDE_LABEL in (live["metadata"].get("labels") or {})
@@ -149,8 +150,8 @@ def _revision_of_pods(objects: Objects, name: str) -> str | None:
     """Return the revision of the pods that a StatefulSet left behind, None without such pods.
 
     To change the claim templates of a StatefulSet, the operator deletes the set without its pods,
-    and creates it again. It does so only while all pods are current, so they have the template of
-    the new set, and its revision.
+    and creates it again. The operator does so only while all pods are current. So the pods have the
+    template of the new set, and its revision.
     """
     labels = (objects[pod]["metadata"].get("labels") or {} for pod, _ in _pods(objects, name))
     return next((each[REVISION_LABEL] for each in labels if REVISION_LABEL in each), None)
@@ -179,7 +180,7 @@ def _started_pod(live: LiveObject, name: str, revision: str | None) -> dict[str,
 
 
 def _missing_claims(objects: Objects, live: LiveObject, pod: str) -> dict[ObjectKey, LiveObject]:
-    """Return the claims that a StatefulSet creates for a new pod; existing ones are used again."""
+    """Return the claims that a StatefulSet creates for a new pod, because they do not exist yet."""
     claims: dict[ObjectKey, LiveObject] = {}
     for template in live["spec"].get("volumeClaimTemplates") or ():
         key = ObjectKey("PersistentVolumeClaim", f"{template['metadata']['name']}-{pod}")
@@ -222,9 +223,9 @@ def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
     if is_same_template(without_null(live["spec"]["template"]), spec["template"]):
         # The live template has no field beside the wanted ones, so the apply removes none.
         return False
-    # Every wanted field of the template is live, and perhaps others, which may be defaults of
-    # Kubernetes. If every field of the wanted spec is live although the earlier manifest was not
-    # this one, the apply removes a field. It is not known which: assume one of the template.
+    # The live template has every wanted field, and others, which may be defaults of Kubernetes. If
+    # the live object has every field of the wanted spec although the earlier manifest was another
+    # one, the apply removes a field. It is not known which field: assume one of the template.
     digest_before = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
     digest_after = wanted.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
     has_other_digest = digest_before not in (None, digest_after)

@@ -2,10 +2,12 @@
 
 A preview (`core.preview`) uses this to find out what the planner would do next.
 
-Servers begin a new store session of a partition when its available replicas have changed. The
-session makes its replicas equal. The *last session* of a partition is the one in its metadata, open
-or not. The metadata name the replicas of the session (`PartitionView.session_replicas`). Those of
-them that have recovered *take part* in it.
+A *session* is a store session: the exclusive right of one server to write the replicas of a
+partition (`waltz.admin.core.replicas`). Servers begin a new session when the *available* replicas
+of a partition have changed: those that can take part. The session makes its replicas equal. The
+*last session* of a partition is the one in its metadata, open or not. The metadata name the
+replicas of this session (`PartitionView.session_replicas`). Those of them that have recovered *take
+part* in it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from waltz.admin.core.replicas import (
 from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadata, ReplicaState
 
 _NOT_IN_SESSION = ReplicaState(NO_SESSION, closing_mark=-1)
-"""The state of an assigned replica that was in no session: it has no last transaction."""
+"""The state in the metadata of an assigned replica that was never in a session.
+
+The closing mark is the last transaction id of a replica when its session ended, -1 if it has none.
+"""
 
 
 def with_sessions(
@@ -31,8 +36,8 @@ def with_sessions(
 ) -> ReplicaObservation:
     """Return the observation after servers have begun the sessions that ``partitions`` need.
 
-    A partition without a server gets one. With ``all_catch_up``, replicas that lag in their session
-    get the missing transactions, too.
+    A partition without a server gets a server. With ``all_catch_up``, replicas that lag in their
+    session get the missing transactions, too.
     """
     for partition in sorted(partitions):
         view = replicas.partitions[partition]
@@ -57,7 +62,7 @@ def size_of_partition(
 def spare_storages(replicas: ReplicaObservation) -> int:
     """Return how many storages may fail while every partition keeps the quorums of a session.
 
-    This number holds whichever storages fail. A negative number means that a partition has no
+    The number is true for any choice of storages. A negative number means that a partition has no
     quorum. A partition that was never open has no transactions to lose, and does not count. If no
     partition counts, the number is 0.
     """
@@ -72,8 +77,8 @@ def spare_storages(replicas: ReplicaObservation) -> int:
 def _spare(replicas: ReplicaObservation, view: PartitionView) -> int:
     """Return how many storages may fail while a partition keeps its quorums.
 
-    A new session needs two: a quorum of the assigned replicas, and a quorum of the replicas of the
-    last session, which have all committed transactions.
+    A new session needs two quorums. One is of the assigned replicas. The other is of the replicas
+    of the last session: any such quorum has all committed transactions.
     """
     available = _available(replicas, view)
     up_to_date = available & _in_session(replicas, view)
@@ -103,8 +108,8 @@ def _has_all_replicas(
 ) -> bool:
     """Return whether a server serves the partition with exactly its available replicas.
 
-    Then the partition needs no new session: exactly the ``available`` replicas take part in the
-    last session, and the metadata name exactly the assigned replicas as its replicas.
+    Then the partition needs no new session. Exactly the ``available`` replicas take part in the
+    last session, and the metadata name exactly the assigned replicas as those of this session.
     """
     return (
         view.server_problem is None

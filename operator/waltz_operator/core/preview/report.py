@@ -1,8 +1,8 @@
 """Write a preview for a person: stages in their order, then bytes, risk and what is left. Pure.
 
-A *round* is the steps of one plan. A stage is the rounds of one change of the cluster's shape, or
-those between two changes. The lines of a stage say what changes, not each step: 300 partitions
-need thousands of steps.
+A *round* is the steps of one plan. A *stage* is the rounds of one change of the cluster's shape, or
+those between two changes. The lines of a stage say what changes, not each step: a change of 300
+partitions needs thousands of steps.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ _PREPARING = (
     WriteOutsideAddresses,
 )
 """A round that has only steps of these kinds belongs to the stage of the preparation."""
+
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -89,7 +90,7 @@ def report(
 
 
 def _stages(rounds: Iterable[Round]) -> Iterator[str]:
-    """Yield the lines of all stages. A round with the title of the last stage continues it."""
+    """Yield the lines of all stages. A round with the title of the stage before it continues it."""
     stages: list[tuple[str, list[Round]]] = []
     for each in rounds:
         title = _title(each)
@@ -140,6 +141,7 @@ def _stage(rounds: Sequence[Round]) -> Iterator[str]:
 
 def _object_lines(steps: Iterable[Step]) -> Iterator[str]:
     """Yield what happens to objects of Kubernetes; an object that changes twice is named once."""
+    # The keys of the inner dictionaries are names in their order, each once.
     by_verb: dict[str, dict[str, None]] = {}
     for step in steps:
         match step:
@@ -161,6 +163,7 @@ def _other_lines(steps: Iterable[Step]) -> Iterator[str]:
 
     Registrations become one line, and so do the partitions that one storage drops.
     """
+    # The keys of the inner dictionaries are storages in their order, each once.
     registrations: dict[str, dict[str, None]] = {}
     dropped: dict[tuple[str, bool], set[int]] = {}
     for step in steps:
@@ -232,7 +235,10 @@ def _totals(shown: Preview, megabytes_per_second: float) -> Iterator[str]:
 
 
 def _risk(rounds: Sequence[Round]) -> str:
-    """Return how many storages may fail after each round, and in the worst moment of a round."""
+    """Return the text about how many storages may fail.
+
+    It has the lowest number after a round and, if it is less, that in the worst moment of a round.
+    """
     between = min((r.spare_after for r in rounds if r.spare_after is not None), default=None)
     worst = min((r.spare for r in rounds if r.spare is not None), default=None)
     if between is None or worst is None:
@@ -244,7 +250,7 @@ def _risk(rounds: Sequence[Round]) -> str:
 
 
 def _spare_text(spare: int) -> str:
-    """Return the text for a number of spare storages; see `replicas.spare_storages`."""
+    """Return the text for a number of spare storages, as `replicas.spare_storages` returns it."""
     if spare < 0:
         return "a partition has no quorum and takes no appends"
     storages = _counted(spare, "storage", "storages")

@@ -1,8 +1,9 @@
 """Simulate a cluster while the planner's steps are applied to its observed state. Pure.
 
-`after_step` does what the operator does, `settled` what Kubernetes, servers and storages do after
-it. Only what a step has changed settles. So a partition that is unhealthy at first stays so, and
-the planner waits for it, as it does in the cluster.
+`after_step` simulates what the operator does, `settled` the reaction of Kubernetes, servers and
+storages. Only what a step has changed *settles*, which means that this reaction is complete. So a
+partition that is unhealthy at first stays unhealthy, and the planner waits for it, as it does in
+the cluster.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ from waltz_operator.core.steps import (
 class SimulatedCluster:
     """A cluster after the steps so far.
 
-    ``changed_sets`` are the names of the workloads that a step has changed since the cluster
-    settled, ``changed_partitions`` the partitions. ``changed_sets`` may have names of other
-    objects, too: these have no pods, so `with_pods` does nothing for them.
+    ``changed_sets`` are the names of the workloads that steps have changed since the cluster
+    settled last. It may have names of other objects, too: these have no pods, so `with_pods` does
+    nothing for them. ``changed_partitions`` are the partitions that steps have changed since then.
     """
 
     desired: DesiredCluster
@@ -143,9 +144,9 @@ def after_step(cluster: SimulatedCluster, step: Step) -> SimulatedCluster:
 def settled(cluster: SimulatedCluster, *, all_catch_up: bool = False) -> SimulatedCluster:
     """Return the cluster after Kubernetes, servers and storages have reacted to the steps.
 
-    With ``all_catch_up``, they also complete what was incomplete before the first step: missing
-    pods start, replicas that can take part in a session catch up, all processes and clients load
-    their certificates, and Services get their addresses.
+    With ``all_catch_up``, what was incomplete before the first step is completed, too: missing pods
+    start, replicas that can take part in a store session catch up, processes and clients load their
+    certificates, and Services get their addresses.
     """
     objects, changed = cluster.observed.objects, cluster.changed_sets
     if all_catch_up:
@@ -162,7 +163,7 @@ def settled(cluster: SimulatedCluster, *, all_catch_up: bool = False) -> Simulat
 
 
 def _with_zookeeper(cluster: SimulatedCluster) -> ObservedCluster:
-    """Return what is observed of a managed ZooKeeper after its members have started."""
+    """Return the observed state after the members of a managed ZooKeeper have started."""
     observed, name = cluster.observed, names.zookeeper_set(cluster.desired.name)
     live = observed.objects.get(ObjectKey("StatefulSet", name))
     if isinstance(observed.metadata, ZooKeeperUnreachable) and live is not None and is_new(live):
@@ -191,14 +192,17 @@ def _settled_metadata(
     replicas = replace(present.replicas, storages=storages)
     # A partition that was never open opens as soon as there is a server, without a further step.
     never_open = {p for p, view in replicas.partitions.items() if not view.metadata.replicas}
-    partitions = {*replicas.partitions} if all_catch_up else cluster.changed_partitions | never_open
+    if all_catch_up:
+        partitions = frozenset(replicas.partitions)
+    else:
+        partitions = cluster.changed_partitions | never_open
     if servers:
         replicas = with_sessions(replicas, partitions, all_catch_up=all_catch_up)
     return replace(present, replicas=replicas, servers=servers)
 
 
 def _pod_of(desired: DesiredCluster, storage: str) -> ObjectKey | None:
-    """Return the pod of a storage, None if no pool of the cluster has it."""
+    """Return the key of a storage's pod, None if the storage is in no pool of the cluster."""
     for pool in desired.own_pools:
         if (ordinal := ordinal_of(pool, storage)) is not None:
             return ObjectKey("Pod", f"{names.storage_set(pool.metadata.name)}-{ordinal}")
@@ -289,7 +293,10 @@ def _after_object_step(
 
 
 def _after_deletion(cluster: SimulatedCluster, key: ObjectKey) -> SimulatedCluster:
-    """Return the cluster after Kubernetes has deleted an object, and its pods or its volume."""
+    """Return the cluster after Kubernetes has deleted an object.
+
+    With a StatefulSet, its pods are deleted. With a volume claim, its volume is deleted.
+    """
     objects = cluster.observed.objects
     if key.kind == "StatefulSet":
         return _with_objects(cluster, without_set(objects, key.name))
@@ -353,7 +360,7 @@ def _with_replicas(
 
 
 def _partitions_of(step: ReplicaStep) -> Set[int]:
-    """Return the partitions that a step changes."""
+    """Return the partitions of which a step changes or fills replicas."""
     match step:
         case ChangeAssignment(changes, _):
             return {change.partition for change in changes}

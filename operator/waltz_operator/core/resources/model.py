@@ -59,15 +59,16 @@ def pattern_rule(pattern: str, message: str) -> dict[str, str]:
     """Return the rule that a text matches ``pattern``.
 
     Give the field the same ``pattern`` as well, by which pydantic checks the text. `shell.crds`
-    leaves it out of the CRD where the field has this rule, because the API server's own message
-    about a text that does not match only quotes the pattern.
+    leaves the pattern out of the CRD if the field has this rule. Otherwise the API server would
+    also report a wrong text by its own message, which only quotes the pattern.
     """
     return rule(f"self.matches(r'{pattern}')", message)
 
 
 def immutable(why: str, *others: dict[str, str]) -> dict[str, Any]:
-    """Return the rules of a field that never changes; ``others`` are its other rules.
+    """Return the extension of the JSON schema of a field that never changes.
 
-    ``why`` is the message that a user reads after an attempt to change the field.
+    ``why`` is the message that a user reads after an attempt to change the field. ``others`` are
+    other rules of the field.
     """
     return checked(rule("self == oldSelf", why), *others)

@@ -27,6 +27,7 @@ _RANGE = rf"^({_IPV4_RANGE}|{_IPV6_RANGE})$"
 _DNS_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _ANNOTATION = rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
 _MAX_ANNOTATION_PREFIX = 253
+"""The largest number of characters of the domain before the slash in an annotation's name."""
 
 SourceRange = Annotated[
     str,
@@ -132,7 +133,7 @@ class OutsideAccess(Model):
     connections by `sourceRanges` or in your network. A managed ZooKeeper requires `true`: clients
     read the addresses of servers from ZooKeeper. An external one requires `false`."""
 
-    # `WaltzCluster` checks that `networkPolicies` is set: it is not a field of this model.
+    # `WaltzClusterSpec` has the rules about `networkPolicies`, which is not a field of this model.
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "(self.type == 'NodePort') == (self.host != '')",

@@ -30,8 +30,9 @@ PORT_RULE = rule(
 )
 """The rule of every port."""
 
-# The rule and not ``ge`` refuses the ports below 1024, because a rule has a message of its own.
+# ``ge`` allows ports below 1024. The rule refuses them, because a rule has a message of its own.
 Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(PORT_RULE))]
+"""The number of a port."""
 
 _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 ObjectName = Annotated[
@@ -46,6 +47,7 @@ ObjectName = Annotated[
         ),
     ),
 ]
+"""The name of an object in the same namespace."""
 
 _TIME = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
 RestartTime = Annotated[
