@@ -1,13 +1,12 @@
 """Reconcile one cluster once: read the state, plan, perform the steps, write the status.
 
-Touches the API server, and what `Environment` touches. The module is called by
-`waltz_operator.shell.controller`, which decides when. Nothing is lost when an operator is killed at
-any instruction and another one continues (shown by
+Touches the API server, and what `Environment` touches. Nothing is lost when an operator is killed
+at any instruction and another one continues (shown by
 test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py).
 
-Between two reconciles this module remembers two things. The state of clusters *at rest*, which are
-paused or need nothing, lets `Reconciler.check` do without objects from the API server. For other
-clusters it remembers since when errors of the API server have ended every reconcile.
+Between two reconciles this module remembers two things: the state of clusters *at rest*, which are
+paused or need nothing, so that `Reconciler.check` needs no objects from the API server; and since
+when errors of the API server have ended every reconcile of a cluster.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ a reconcile has written a status, the next one follows after this pause, too.
 TRANSFER_REQUEUE_SECONDS = 0.0
 """The pause before the next reconcile after a part of a replica was copied or compared.
 
-Such a step ends after some seconds only to let the cluster be observed, so there is no reason to
-wait. The plan stays the same until the last part. So a pause would grow from part to part.
+Such a step ends after some seconds only to let the cluster be observed. The plan stays the same
+until the last part, so a longer pause would grow from part to part.
 """
 
 IDLE_REQUEUE_SECONDS = 15.0
@@ -123,13 +122,11 @@ class Reconciler:
     async def reconcile(self, namespace: str, name: str) -> ReconcileResult | None:
         """Reconcile a cluster once; return None if it no longer exists.
 
-        Raises KubeError if the API server returns an error or does not answer. If such errors have
-        ended every reconcile for a while, raises PersistentApiError, and reports the error in the
-        status and by an event, if the WaltzCluster could be read. Any other exception is
-        unexpected. It is reported at once, and then raised.
+        Raises KubeError if the API server returns an error or does not answer. After a while of
+        such errors, raises PersistentApiError instead, and reports it in the status and by an
+        event. Any other exception is unexpected: it is reported at once, then raised.
         """
-        # The earlier state is removed first: `check` must not use it after an error of this
-        # reconcile.
+        # Removed first: after an error of this reconcile, `check` must not use the earlier state.
         self._resting.pop((namespace, name), None)
         failing_since = self._failing_since.pop((namespace, name), None)
         live: LiveObject | None = None
@@ -154,17 +151,14 @@ class Reconciler:
     async def _reconcile_live(
         self, namespace: str, name: str, live: LiveObject | None
     ) -> ReconcileResult | None:
-        """Reconcile ``live``; report an error that is not one of the API server.
+        """Reconcile ``live``, and report any failure except a KubeError, which is raised.
 
-        ``live`` is None if the WaltzCluster no longer exists. Then its deleted pools are released,
-        and the result is None. Raises KubeError, and reported exceptions that are unexpected.
+        ``live`` is None if the WaltzCluster no longer exists: then release its deleted pools.
         """
         if live is None:
-            # The step `RemoveFinalizer` has closed the connections, unless a user has removed the
-            # finalizer.
+            # `RemoveFinalizer` closes the connections, but a user may remove the finalizer, too.
             await self._environment.disconnect(namespace, name)
-            # A pool that was deleted while the cluster existed causes no further event, so it is
-            # released here.
+            # No further event comes for a pool that was deleted while the cluster existed.
             for pool in await self._kube.find("StoragePool", namespace, {CLUSTER_LABEL: name}):
                 await self.release_orphaned_pool(namespace, pool["metadata"]["name"])
             return None
@@ -201,17 +195,15 @@ class Reconciler:
         ready, write_results = await self._write_statuses(desired, observed, plan, failure)
         if any(isinstance(step, CopyReplica | CompareReplica) for step in succeeded):
             return ReconcileResult(TRANSFER_REQUEUE_SECONDS, ready)
-        # Writes that failed do not count: a write that fails each time must not keep the pauses
-        # short.
+        # A write that fails each time must not keep the pauses short.
         has_written = any(write_results)
         requeue = IDLE_REQUEUE_SECONDS if plan.done and not has_written else BUSY_REQUEUE_SECONDS
         state = None if has_written else _identify_state(observed, plan, failure)
         result = ReconcileResult(requeue, ready, state)
         is_at_rest = plan.done or desired.cluster.spec.paused
-        # After a write, even a failed one, the cluster is not kept: `desired` has the statuses
-        # before this reconcile. So `check` would find no change if a status became the old one
-        # again. A cluster under deletion is not kept, either: its plan depends on the time since
-        # the request for the deletion, which `RestingCluster` lacks.
+        # After a write, `desired` has an old status: `check` would find no change if the status
+        # became the old one again. The plan of a deletion depends on the time since its request,
+        # which is not kept.
         if is_at_rest and not write_results and not desired.deleting:
             key = (desired.namespace, desired.name)
             self._resting[key] = pack(desired, plan, result, observed, begun)
@@ -238,10 +230,7 @@ class Reconciler:
         return resting.result
 
     async def release_orphaned_pool(self, namespace: str, name: str) -> None:
-        """Release a pool if it is deleted and its cluster no longer exists.
-
-        Without this, its finalizer would keep the pool forever. Raises KubeError.
-        """
+        """Release a pool if it is deleted and its cluster no longer exists. Raises KubeError."""
         live = await self._kube.get("StoragePool", namespace, name)
         if live is None:
             return
@@ -348,10 +337,7 @@ class Reconciler:
         plan: ClusterPlan,
         failure: str | None,
     ) -> tuple[bool, list[tuple[WaltzCluster | StoragePool, dict[str, Any]]]]:
-        """Return whether the cluster is Ready, and the changes of the statuses that differ.
-
-        A change is a merge patch of the resource's status.
-        """
+        """Return whether the cluster is Ready, and a merge patch for each status that differs."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, plan, now, failure)
         # The release of a pool removes its status; a new one would name this cluster for ever.

@@ -1,7 +1,7 @@
 """Keep what is known of a cluster at rest, so that checks need no objects from the API server.
 
 A cluster is *at rest* while its plan is done (`ClusterPlan.done`), or while the cluster is paused.
-`Reconciler.check` compares the plan of such a cluster with that of `RestingCluster`. The objects are
+`Reconciler.check` compares its new plan with the one that is kept here. The observed objects are
 kept compressed: as dictionaries, the objects of 200 clusters would need more than the operator's
 memory limit. Touches nothing.
 """
