@@ -12,9 +12,9 @@ write that a later plan could not correct is conditional:
 The other writes have no condition, because the next plan corrects them: all other objects are
 applied, the label of a pod is written, and outside addresses are deleted.
 
-A storage that drops replicas checks no condition, either. So the executor itself makes sure
-directly before the request: it reads the assignment again (`_check_unassigned`), or records the
-step in the pool by a compare-and-set (`EmptyVolume`).
+A storage that drops replicas checks no condition, either. So the executor checks one directly
+before the request: it reads the assignment again (`_check_unassigned`), or records the step in the
+pool by a compare-and-set (`EmptyVolume`).
 
 test_unreliable_api_server_delays_start_and_deletion_only shows that failed and repeated writes do
 no harm.
@@ -239,7 +239,7 @@ class Executor:
                 await rotate_authority(self._kube, self._desired, step)
 
     async def _patch_object(self, step: GrowVolume | SetSlot) -> None:
-        """Change a volume claim or a pod that a StatefulSet has created. Raises KubeError."""
+        """Change a volume claim or a pod, which Kubernetes itself has created. Raises KubeError."""
         namespace = self._desired.namespace
         match step:
             case GrowVolume(claim, version, size):

@@ -124,7 +124,7 @@ class Reconciler:
 
         Raises KubeError if the API server returns an error or does not answer. After a while of
         such errors, raises PersistentApiError instead, and reports it in the status and by an
-        event. Any other exception is unexpected: it is reported at once, then raised.
+        event, if possible. Any other exception is unexpected: it is reported at once, then raised.
         """
         # Removed first: after an error of this reconcile, `check` must not use the earlier state.
         self._resting.pop((namespace, name), None)
