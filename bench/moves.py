@@ -40,7 +40,7 @@ _MEGABYTE = 1_000_000
 class SteadyAppends:
     """Appends at a steady rate, to one partition after the other, until the task is cancelled.
 
-    Each append has a *turn*, the time at which it begins. It does not wait for earlier appends, so
+    Each append has a *turn*, the time at which it begins. No append waits for earlier ones, so
     that a slow append delays no other.
     """
 

@@ -148,8 +148,8 @@ def issued_parts(
     parts = _parts(authority)
     phase = phase_of(parts)
     try:
-        signing = KeyPair(parts["tls.crt"], parts["tls.key"])
-        issued = issue(signing, name, holder, other_hosts=other_hosts)
+        signing_pair = KeyPair(parts["tls.crt"], parts["tls.key"])
+        issued = issue(signing_pair, name, holder, other_hosts=other_hosts)
         trusted = parts["tls.crt"]
         if phase in (RotationPhase.TRUST, RotationPhase.SIGN):
             other = parts[_OTHER_PARTS[phase]]
