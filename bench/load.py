@@ -80,7 +80,7 @@ class LoadClient(FrameHandler):
     """One connection that keeps ``window`` appends open.
 
     Its appends go to its ``partitions`` in turn. ``share`` is how many appends it makes. A client
-    must *mount* a partition, which opens it at the server, before it appends. ``mounted`` is set
+    must *mount* a partition before it appends: this registers its connection. ``mounted`` is set
     when all partitions are mounted, ``done`` when every append is committed. Both get an error if
     the connection is lost before.
     """
