@@ -38,6 +38,7 @@ def pods(log: Kubectl) -> dict[str, dict[str, Any]]:
 
 
 def uids(log: Kubectl) -> dict[str, str]:
+    """Return the uids of all pods of the cluster by name."""
     return {name: pod["metadata"]["uid"] for name, pod in pods(log).items()}
 
 

@@ -318,6 +318,7 @@ class Environment:
             sys.exit(f"{self.name}: {command} does not answer with one line: {ended}")
 
     def _run_to_end(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in ``directory`` to its end, for at most five minutes."""
         # Variables that would lead to the modules or the settings of this checkout are left out.
         variables = {
             name: value

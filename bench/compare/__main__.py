@@ -81,6 +81,7 @@ async def _compare(
 
 
 def _table(comparisons: list[Comparison]) -> Table:
+    """Return a table with one row per shape; ``µs`` are those of CPU time per record."""
     table = Table(title="new commit to base, with 95 % confidence intervals")
     for name in ("clients x open", "base tx/s", "new tx/s", "rate", "base µs", "new µs", "CPU"):
         table.add_column(name, justify="right")

@@ -206,6 +206,7 @@ def _builder(
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """Return the usages of a key: signatures in handshakes, and those of an authority."""
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -235,6 +236,7 @@ def _name(name: str, suffix: str = "") -> x509.Name:
 
 
 def _as_pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    """Return a certificate and its key in PEM; the key is not encrypted."""
     return KeyPair(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(

@@ -232,6 +232,7 @@ class LeaderElection:
         await self._kube.patch("Lease", self._namespace, self._name, change)
 
     def _new_lease(self) -> dict[str, Any]:
+        """Return the body of a Lease that this candidate holds."""
         return {
             "apiVersion": API_VERSIONS["Lease"],
             "kind": "Lease",
@@ -240,6 +241,7 @@ class LeaderElection:
         }
 
     def _spec(self, holder: str) -> dict[str, Any]:
+        """Return the spec of a Lease that ``holder`` acquires now."""
         now = utc_now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "holderIdentity": holder,
