@@ -206,7 +206,7 @@ def _builder(
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """Return the usages of a key: signatures in handshakes, and those of an authority."""
+    """Return the usages of a key: signatures and, if ``signs_certificates``, an authority's."""
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
