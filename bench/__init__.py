@@ -1,13 +1,13 @@
 """Measure throughput, latency and memory of a local cluster: `python -m bench --help`.
 
 * `cluster` runs a local cluster, `load` puts load on it, `cpu_times` reads the CPU time it uses.
-* `__main__` measures appends, `streaming` reads and the pause after a fault, `engines` the storage
-  engines, `soak` memory.
+* `__main__` is about appends, `streaming` about reads and the pause after a fault, `engines` about
+  the storage engines, `soak` about memory.
 * `followers`, `following` and `reader_process` measure deliveries to many followers.
-* `cold_reads` measures appends beside reads of old transactions, `moves` appends beside moves of
-  partitions.
+* `cold_reads` is about appends beside reads of old transactions, `moves` about appends beside moves
+  of partitions.
 * `yardstick` runs a *yardstick*, which is another program that does comparable work.
-* `compare` compares two commits, `peers` Waltz and other systems, `spark` measures Spark.
+* `compare` compares two commits, `peers` compares Waltz with other systems, `spark` is about Spark.
 
 An append is *open* from its sending until its answer. The *window* of a client is the number of
 appends that it keeps open. A *shape* of load is a number of clients and their window. Nothing here

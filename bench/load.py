@@ -1,7 +1,7 @@
 """Generate load: many clients on one event loop, each with a window of open appends.
 
-This program encodes appends itself instead of using the client library, because it measures the
-server and not the library. So it shares no code with ``waltz bench``. An append is *open* until
+This program encodes appends itself instead of using the client library, because the server is to be
+measured and not the library. So it shares no code with ``waltz bench``. An append is *open* until
 the server has answered it, which is after an fdatasync on a quorum of storages. Only answered
 appends count.
 

@@ -4,7 +4,7 @@ Each operator is a *candidate* for the Lease, an object of Kubernetes with one h
 the *leader*, the only active operator. Two active operators could change one partition's replicas
 at the same time. So a leader that cannot renew the Lease stops before another candidate may take
 the Lease: the leader stops after `RENEW_DEADLINE_SECONDS`, and the Lease expires after
-`LEASE_SECONDS`. A candidate measures by its own clock how long the Lease has had the same version.
+`LEASE_SECONDS`. A candidate counts by its own clock how long the Lease has had the same version.
 So the clocks of two operators are never compared.
 """
 
@@ -36,7 +36,7 @@ RENEW_DEADLINE_SECONDS = 7.0
 """The time without a renewal after which the leader stops."""
 
 _ATTEMPT_SECONDS = 2.0
-"""The timeout of one attempt. It leaves time for a second attempt before the deadline."""
+"""The timeout of one attempt, which leaves time for a second one before the deadline."""
 
 _DELETED = ""
 """The version of a Lease that was deleted; no existing Lease has it."""
