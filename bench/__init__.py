@@ -1,11 +1,15 @@
 """Measure throughput, latency and memory of a local cluster: `python -m bench --help`.
 
-* `cluster`: a local cluster under load; `load`: the load generator; `cpu_times`: CPU times
-* `__main__`: rates and latencies; `streaming`: reads and pauses; `engines`: storage engines
-* `followers`, `following`, `reader_process`: deliveries to many followers
-* `cold_reads`: appends beside reads of old transactions; `soak`: memory
-* `yardstick`: runs a *yardstick*, which is another program that does comparable work
-* `compare`, `peers`, `spark`: two commits, other systems, Spark
+* `cluster` runs a local cluster, `load` puts load on it, `cpu_times` reads the CPU time it uses.
+* `__main__` is about appends, `streaming` about reads and the pause after a fault, `engines` about
+  the storage engines, `soak` about memory.
+* `followers`, `following` and `reader_process` measure deliveries to many followers.
+* `cold_reads` is about appends beside reads of old transactions, `moves` about appends beside moves
+  of partitions.
+* `yardstick` runs a *yardstick*, which is another program that does comparable work.
+* `compare` compares two commits, `peers` compares Waltz with other systems, `spark` is about Spark.
 
-Nothing here is part of the product.
+An append is *open* from its sending until its answer. The *window* of a client is the number of
+appends that it keeps open. A *shape* of load is a number of clients and their window. Nothing here
+is part of the product.
 """

@@ -1,6 +1,7 @@
 """Measure throughput and latency of a local cluster, alone or in turns with a yardstick.
 
-Runs as `python -m bench`. Starts processes, touches the network and the disk.
+A *yardstick* is another program that does comparable work (`bench.yardstick`). Runs as
+`python -m bench`. Starts processes, touches the network and the disk.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ SIZES = (64, 512, 4096)
 DEFAULT_SIZE = 512
 """The size of records in the measurements that have only one size."""
 CHECKPOINT_INTERVAL = 20_000
-"""The number of transactions in one store session; so small that sessions begin during the runs."""
+"""The number of transactions in one store session.
+
+It is so small that new sessions begin during each run, whose rate then includes their cost.
+"""
 
 READ_RECORDS = 300_000
 """The number of records that are appended and read by ``--reads``."""
@@ -69,7 +73,7 @@ _YARDSTICK_HELP = (
 
 
 def _num_records(shape: LoadShape, size: int, scale: float) -> int:
-    """Return the number of records of a run: a quarter if records are larger than the default."""
+    """Return the number of records of a run; a quarter of it for records above `DEFAULT_SIZE`."""
     records = SHAPES[shape] * scale
     return int(records / 4 if size > DEFAULT_SIZE else records)
 
@@ -94,9 +98,10 @@ async def _measure_row(
     locks: bool,
     scale: float,
 ) -> None:
-    """Measure one shape and add a row. The CPU columns are microseconds per transaction.
+    """Measure one shape and add a row to ``table``.
 
-    The CPU time of storages is the sum over all storages.
+    The CPU columns are microseconds per transaction. That of storages is the sum over all storages,
+    and the flushes are the average of one storage.
     """
     before = cluster.usage()
     records = _num_records(shape, size, scale)
@@ -120,9 +125,10 @@ async def _measure_row(
 
 
 async def _measure(only_size: int | None, scale: float, everything: bool) -> None:
-    """Measure all shapes and print the tables; ``everything``: also TLS, partitions, engines.
+    """Measure all shapes and print the tables.
 
-    ``only_size`` is the size of the records in all tables; None: each table has its own sizes.
+    With ``everything``, measure also TLS, 16 partitions, and the storage engines. ``only_size`` is
+    the size of the records in all tables; with None, each table has its own sizes.
     """
     table = _new_table("one partition, TLS off")
     async with measured_cluster(checkpoint_interval=CHECKPOINT_INTERVAL) as cluster:
@@ -178,9 +184,9 @@ async def _interleave(
         table.add_column(name, justify="right")
     for name in ("waltz p50 ms", "yardstick p50 ms", "p50 ratio"):
         table.add_column(name, justify="right")
-    # Store sessions have their default length: a new session in some of the runs would change their
-    # rates, and with them the ratio. `_measure` has short sessions, so that all of its runs pay for
-    # them. The appends have locks, so that the rates include the work of checking them.
+    # Store sessions have their default length, which is longer than a run. With shorter sessions,
+    # some runs would have one session more than others, and the ratio would show that instead.
+    # The appends have locks, so that the rates include the work of checking them.
     async with measured_cluster() as cluster:
         for shape in shapes:
             records = _num_records(shape, size, scale)

@@ -49,6 +49,7 @@ class MeasuredCluster:
         self.local = cluster
         self._tls = tls
         self._next_client_id = 1_000_000
+        """Far above the ids that the cluster itself gives to clients."""
 
     @property
     def num_storages(self) -> int:
@@ -60,8 +61,9 @@ class MeasuredCluster:
     ) -> LoadResult:
         """Run the load generator in a separate process and return its result.
 
-        ``records`` of ``size`` bytes are shared by ``clients``, each of which keeps ``window``
-        appends open. ``locks``: every append has one lock with a pseudo-random id.
+        All ``clients`` together append ``records`` of ``size`` bytes. Each client keeps ``window``
+        appends open. With ``locks``, every append has one lock with a pseudo-random id. Raises
+        RuntimeError if the load generator fails.
         """
         host, _, port = self.local.plan.servers[0].address.rpartition(":")
         load = Load(
@@ -96,7 +98,7 @@ class MeasuredCluster:
         )
 
     async def _generations(self) -> dict[int, int]:
-        """Return the generation of each partition."""
+        """Return the generation of each partition, which every request must name."""
         async with self.local.metadata() as cluster:
             assignment = (await cluster.partition_assignment()).value
         return {p: generation for owned in assignment.servers.values() for p, generation in owned}
@@ -114,7 +116,7 @@ class MeasuredEngine(StrEnum):
     FILES = "files"
     WAL = "wal"
     WAL_APART = "wal apart"
-    """The engine ``wal`` with a log in a directory of its own."""
+    """The engine ``wal`` with its write-ahead log in a directory of its own."""
 
 
 class _EngineCluster(LocalCluster):

@@ -1,9 +1,9 @@
 """Measure how much a storm of cold reads delays the appends beside it.
 
-Runs as `python -m bench.cold_reads`. Each round appends with nothing beside it, and then while
-another process reads random old transactions, all of them requested at once. A cold read is one
-that no cache answers: the server gets the transaction from a storage. Starts processes, touches
-the network and the disk.
+A *cold read* is a read that no cache answers: the server gets the transaction from a storage. A
+*storm* is many cold reads of random old transactions, all requested at once by another process.
+Each round appends first with nothing beside it, and then beside a storm. Runs as
+`python -m bench.cold_reads`. Starts processes, touches the network and the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from waltz.runtime.process import run_loop
 READS = 20_000
 """How many reads a storm has."""
 APPENDERS = 10
-"""How many appends are open."""
+"""How many tasks append; each has one append open."""
 ALONE_SECONDS = 10.0
 """How long a round appends without reads."""
 _OLD_RECORDS = 250_000
@@ -52,7 +52,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The 99th percentiles of the appends' latencies, and the storm's length."""
+    """The 99th percentiles of the appends' latencies, and how long the storm lasted."""
 
     alone_p99_ms: float
     beside_p99_ms: float
@@ -66,12 +66,12 @@ class Round:
 
 async def _run_storm(storm: Storm) -> None:
     """Perform a storm when a line comes on standard input; print a line before and after it."""
-    choice = random.Random(storm.seed)
+    randomness = random.Random(storm.seed)
     async with waltz.connect(storm.zookeeper, root=storm.root) as client:
         await client.high_water_mark(_PARTITION)  # Opens the connection to the server.
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        ids = [choice.randrange(storm.records) for _ in range(storm.reads)]
+        ids = [randomness.randrange(storm.records) for _ in range(storm.reads)]
         await asyncio.gather(
             *(client.read(_PARTITION, each, timeout=_STORM_SECONDS) for each in ids)
         )
@@ -125,6 +125,7 @@ class _Appends:
 
 
 async def _measure(rounds: int) -> None:
+    """Fill a cluster, run the rounds, and print the result of each and the median ratio."""
     async with measured_cluster() as cluster:
         await cluster.put_load(4, 100, _RECORD_BYTES, _OLD_RECORDS, locks=False)
         results = []

@@ -16,6 +16,7 @@ from bench.cluster import MeasuredCluster, MeasuredEngine, measured_cluster
 PARTITIONS = (1, 16, 256, 1000)
 """The numbers of partitions that are measured."""
 _CLIENTS, _WINDOW = 32, 5
+"""The number of clients, and how many appends each keeps open."""
 _RECORDS = 40_000
 """The number of records of a run."""
 
@@ -24,8 +25,8 @@ _RECORDS = 40_000
 class _Run:
     """One run: committed appends per second, latencies, and the cost of a transaction.
 
-    ``flushes`` is how many flushes each storage has made for a transaction, ``storage_us`` how many
-    microseconds of CPU time each storage has used for it.
+    ``flushes`` and ``storage_us`` are those of one storage for one transaction: the number of
+    flushes, and the microseconds of CPU time.
     """
 
     rate: float
@@ -79,6 +80,7 @@ async def measure_engines(partitions: int, rounds: int, size: int, scale: float)
 
 
 async def _run(cluster: MeasuredCluster, size: int, records: int) -> _Run:
+    """Put load on a cluster once, and return the figures of this run."""
     before = cluster.usage()
     result = await cluster.put_load(_CLIENTS, _WINDOW, size, records, locks=False)
     used, committed = cluster.usage().since(before), result.committed

@@ -1,6 +1,8 @@
-"""Measure the time from an append to its delivery to many followers, with and without slow ones.
+"""Measure the time from an append to its delivery to many followers.
 
-Starts processes, touches the network. `following` is the program of the followers.
+A *follower* is a client that streams a partition. The measured followers are quick. In some runs,
+*slow* followers read old records beside them, with pauses: they must not delay the others. The
+program `bench.following` runs the followers. Starts processes, touches the network.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ would measure how long records wait in that process.
 APPENDS = 150
 """The number of appends whose latencies count."""
 OLD_RECORDS = 200_000
-"""How many records the log has before the first run: slow followers do not reach its end."""
+"""How many records the log has before the first run.
+
+They are so many that slow followers do not reach the end of the log during a run.
+"""
 _WARM_UP_APPENDS = 30
 """The number of appends before those that count."""
 
@@ -62,8 +67,8 @@ async def measure_followers(
 ) -> FollowerRun:
     """Append ``appends`` records of ``size`` bytes at a steady rate; return the latencies.
 
-    ``followers`` clients stream the records, each over its own connection. ``slow`` others stream
-    the log from its start, slower than they could.
+    ``followers`` clients stream the records, each over its own connection. ``slow`` other clients
+    stream the log from its start, with pauses.
     """
     local = cluster.local
     async with contextlib.AsyncExitStack() as stack:
@@ -74,33 +79,32 @@ async def measure_followers(
         last = first + _WARM_UP_APPENDS + appends - 1
         quick = Following(local.zookeeper, local.root, followers, first, last, slow=False)
         if slow:
+            # Slow followers use no first and last id.
             slow_ones = Following(local.zookeeper, local.root, slow, 0, 0, slow=True)
-            await stack.enter_async_context(_reader(slow_ones))
-        process = await stack.enter_async_context(_reader(quick))
-        acknowledged = await _append_steadily(client, size, _WARM_UP_APPENDS + appends)
+            await stack.enter_async_context(_follower_process(slow_ones))
+        process = await stack.enter_async_context(_follower_process(quick))
+        count = _WARM_UP_APPENDS + appends
+        acknowledged = await _append_steadily(client, size, count)
         delivered = json.loads(await next_line(process))
-    # Each follower's latencies are together, in the order of the records: the first ones are those
-    # of the warm-up.
-    count = _WARM_UP_APPENDS + appends
     assert len(delivered) == followers * count, f"{len(delivered)} records were delivered"
-    counted = [
-        age
-        for begin in range(0, len(delivered), count)
-        for age in delivered[begin + _WARM_UP_APPENDS : begin + count]
-    ]
-    answered = acknowledged[_WARM_UP_APPENDS:]
+    # The latencies of each follower are together, in the order of the records, so each follower's
+    # begin with those of the warm-up.
+    counted_deliveries: list[float] = []
+    for begin in range(0, len(delivered), count):
+        counted_deliveries += delivered[begin + _WARM_UP_APPENDS : begin + count]
+    counted_answers = acknowledged[_WARM_UP_APPENDS:]
     return FollowerRun(
         followers,
         slow,
-        percentile_ms(counted, 50),
-        percentile_ms(counted, 99),
-        percentile_ms(answered, 50),
-        percentile_ms(answered, 99),
+        percentile_ms(counted_deliveries, 50),
+        percentile_ms(counted_deliveries, 99),
+        percentile_ms(counted_answers, 50),
+        percentile_ms(counted_answers, 99),
     )
 
 
 async def _append_steadily(client: waltz.Client, size: int, count: int) -> list[float]:
-    """Begin an append in each interval; return how long each took to be acknowledged."""
+    """Begin an append in each interval; return after how many seconds each was acknowledged."""
 
     async def append() -> float:
         begun = time.perf_counter()
@@ -109,12 +113,12 @@ async def _append_steadily(client: waltz.Client, size: int, count: int) -> list[
 
     begun, tasks = time.perf_counter(), []
     for number in range(count):
-        # Counted from the start: an append that begins late does not delay the later ones.
+        # The time counts from the first append, so an append that begins late delays no later one.
         await asyncio.sleep(begun + number * APPEND_INTERVAL_SECONDS - time.perf_counter())
         tasks.append(asyncio.create_task(append()))
     return await asyncio.gather(*tasks)
 
 
-def _reader(load: Following) -> contextlib.AbstractAsyncContextManager[Process]:
-    """Run a process of followers."""
-    return reader_process("bench.following", json.dumps(asdict(load)))
+def _follower_process(following: Following) -> contextlib.AbstractAsyncContextManager[Process]:
+    """Run a process of followers; the context begins when they follow."""
+    return reader_process("bench.following", json.dumps(asdict(following)))

@@ -1,10 +1,11 @@
-"""Follow a partition with many clients, quick or slow ones. A program; touches the network.
+"""Follow a partition with many clients, which are all quick or all slow. Touches the network.
 
     python -m bench.following '{"zookeeper": …, "root": …, "clients": …, …}'
 
-The argument is a `Following` as JSON. The program prints ``ready`` when its clients follow. With
-quick clients it prints a list of the latencies in seconds as JSON at the end, and ends by itself;
-with slow ones it ends when its standard input ends.
+`bench.followers` runs this program. Its argument is a `Following` as JSON. The program prints
+``ready`` when its clients follow. With quick clients, it ends when they have read the last record,
+and prints their latencies in seconds as a list in JSON. With slow clients, it ends when its
+standard input ends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PARTITION = 0
 SLOW_PAUSE_SECONDS = 1.0
 """How long a slow client pauses after each batch, which has up to 1000 transactions."""
 _SENT_AT = struct.Struct(">d")
+"""The beginning of a record: when it was made, in seconds of the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,14 @@ async def _follow_slowly(client: waltz.Client, delay: float) -> None:
 
 
 async def _main(load: Following) -> None:
+    """Follow as ``load`` says, and print as the module's docstring says."""
     async with contextlib.AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(waltz.connect(load.zookeeper, root=load.root))
             for _ in range(load.clients)
         ]
         if load.slow:
-            # Evenly spread: otherwise all would read at the same time.
+            # The clients begin one after the other: otherwise all would read at the same time.
             delays = [SLOW_PAUSE_SECONDS * i / load.clients for i in range(load.clients)]
             pairs = zip(clients, delays, strict=True)
             tasks = [asyncio.create_task(_follow_slowly(*pair)) for pair in pairs]

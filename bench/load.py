@@ -1,8 +1,9 @@
 """Generate load: many clients on one event loop, each with a window of open appends.
 
-This program encodes appends itself instead of using the client library, so that it loads the
-server and not the library. So it shares no code with ``waltz bench``. An append counts when the
-server has answered it, which is after an fdatasync on a quorum of storages.
+This program encodes appends itself instead of using the client library, because the server is to be
+measured and not the library. So it shares no code with ``waltz bench``. An append is *open* until
+the server has answered it, which is after an fdatasync on a quorum of storages. Only answered
+appends count.
 
     python -m bench.load '{"host": …, "port": …, …}'
 
@@ -78,9 +79,10 @@ class LoadResult:
 class LoadClient(FrameHandler):
     """One connection that keeps ``window`` appends open.
 
-    Each append is for the next one of its ``partitions``. ``share`` is how many appends it makes.
-    ``mounted`` is set when appends may be sent, ``done`` when every append is committed; both get
-    an error if the connection is lost before.
+    Its appends go to its ``partitions`` in turn. ``share`` is how many appends it makes. A client
+    must *mount* a partition before it appends: this registers its connection. ``mounted`` is set
+    when all partitions are mounted, ``done`` when every append is committed. Both get an error if
+    the connection is lost before.
     """
 
     def __init__(self, load: Load, client_id: int, partitions: Sequence[int], share: int) -> None:
@@ -94,11 +96,12 @@ class LoadClient(FrameHandler):
         self._next_partition = cycle(partitions)
         self._unmounted = len(partitions)
         """How many partitions are not mounted yet."""
-        self._left = share
-        """The number of appends that are neither open nor committed."""
+        self._unsent = share
+        """The number of appends that must still be sent, also again after a refusal."""
         self._open = 0
         """The number of open appends."""
         self._seq = 0
+        """The sequence number of the last append that was sent."""
         self._marks = dict.fromkeys(partitions, -1)
         """The high-water mark of each partition that the server has sent last."""
         self._sent: dict[int, float] = {}
@@ -114,7 +117,7 @@ class LoadClient(FrameHandler):
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
-        """Request the ends of the logs; the answers lead to the mounts."""
+        """Request the high-water mark of each partition; `received` then mounts the partition."""
         self._connection = connection
         for partition in self._partitions:
             generation = self._load.generations[partition]
@@ -122,7 +125,7 @@ class LoadClient(FrameHandler):
             self._send(cs.HighWaterMarkRequest(ReqId(self._client_id, generation, partition, 0)))
 
     def received(self, bodies: list[bytes]) -> None:
-        """Mount the partitions; note outcomes, and replace the ended appends by new ones."""
+        """Mount partitions; note the outcomes of appends, and send new appends in their place."""
         ended = 0  # How many appends are committed or refused now.
         for body in bodies:
             message = cs.decode(body, _VERSION)
@@ -141,7 +144,7 @@ class LoadClient(FrameHandler):
         if ended:
             self._open -= ended
             self.fill()
-        if not self._left and not self._open and not self.done.done():
+        if not self._unsent and not self._open and not self.done.done():
             self.done.set_result(None)
 
     def lost(self, reason: str) -> None:
@@ -152,7 +155,7 @@ class LoadClient(FrameHandler):
 
     def fill(self) -> None:
         """Send as many appends as the window has room for, in one write."""
-        count = min(self._load.window - self._open, self._left)
+        count = min(self._load.window - self._open, self._unsent)
         if count <= 0:
             return
         now = time.perf_counter()
@@ -174,7 +177,7 @@ class LoadClient(FrameHandler):
             parts.append(tail)
             self._sent[self._seq] = now
         self._open += count
-        self._left -= count
+        self._unsent -= count
         assert self._connection is not None
         self._connection.send(b"".join(parts))
 
@@ -189,7 +192,7 @@ class LoadClient(FrameHandler):
                     self.latencies.append(now - begun)
                 case OutcomeKind.REFUSED:
                     self.lock_failures += 1
-                    self._left += 1
+                    self._unsent += 1
                 case _:
                     raise AssertionError(f"unexpected {answer}")
         return len(message.answers)

@@ -1,9 +1,9 @@
 """Measure how much the moves of many full partitions delay the appends beside them.
 
 Runs as `python -m bench.moves`. A local cluster is filled, and gets one more storage in the group
-of its first storage. Then every partition moves there, while appends come at a steady rate. The
-disk needs room for three copies of all partitions, and for those that are on their way. Starts
-processes, touches the network and the disk.
+of its first storage. Then every replica of the first storage moves to the new one, while appends
+come at a steady rate. The disk needs room for three copies of all partitions, and for the replicas
+that are just being moved. Starts processes, touches the network and the disk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _MEGABYTE = 1_000_000
 class SteadyAppends:
     """Appends at a steady rate, to one partition after the other, until the task is cancelled.
 
-    An append whose turn comes does not wait for earlier ones, so that a slow one delays no other.
+    Each append has a *turn*, the time at which it begins. No append waits for earlier ones, so
+    that a slow append delays no other.
     """
 
     def __init__(self, client: waltz.Client, partitions: int, rate: float) -> None:
@@ -51,7 +52,7 @@ class SteadyAppends:
         """When the turn of each append came, and how many seconds it took from then on."""
 
     async def run(self) -> None:
-        """Append at the rate; raises the error of an append that fails."""
+        """Append at the rate. Raises an ExceptionGroup if an append fails."""
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for number in itertools.count():
@@ -64,7 +65,7 @@ class SteadyAppends:
         self._times.append((turn, time.perf_counter() - turn))
 
     def between(self, first: float, last: float) -> list[float]:
-        """Return how many seconds the appends took whose turn came in this span of time."""
+        """Return how many seconds each append took whose turn came between these times."""
         return [seconds for turn, seconds in self._times if first <= turn < last]
 
 
@@ -100,13 +101,16 @@ def _read_ports(file: Path) -> dict[str, int]:
 
 
 async def _measure(partitions: int, megabytes: int, rate: float, at_once: int) -> None:
+    """Fill the partitions, move their replicas, and print how long appends took meanwhile."""
     records = partitions * megabytes * _MEGABYTE // _FILL_BYTES
     async with measured_cluster(partitions=partitions) as cluster:
         begun = time.perf_counter()
         await cluster.put_load(2, 20, _FILL_BYTES, records, locks=False)
         seconds = time.perf_counter() - begun
         print(f"{partitions} partitions filled with {megabytes} MB each in {seconds:.0f} s")
-        await asyncio.to_thread(os.sync)  # The fill's write-back would delay the appends alone.
+        # Without this, the kernel would still write the records of the fill while the appends are
+        # measured with no moves beside them.
+        await asyncio.to_thread(os.sync)
         local = cluster.local
         async with (
             _empty_storage(cluster) as (destination, admin_port),
@@ -117,6 +121,7 @@ async def _measure(partitions: int, megabytes: int, rate: float, at_once: int) -
             await carry_out(Registration(destination, 0, admin_port), executor)
             appends = SteadyAppends(client, partitions, rate)
             source = local.plan.storages[0].address
+            # One iterator for all tasks: each of them takes the next partition.
             waiting = iter(range(partitions))
 
             async def move_some() -> None:
@@ -124,25 +129,27 @@ async def _measure(partitions: int, megabytes: int, rate: float, at_once: int) -
                     order = Move(partition, source, destination, delete_files=True)
                     await carry_out(order, executor)
 
-            async with asyncio.TaskGroup() as group:  # An append that fails ends the measurement.
+            # An append that fails ends the group, and so the measurement.
+            async with asyncio.TaskGroup() as group:
                 appending = group.create_task(appends.run())
                 await asyncio.sleep(ALONE_SECONDS)
                 moves_begun = time.perf_counter()
                 await asyncio.gather(*(move_some() for _ in range(at_once)))
                 ended = time.perf_counter()
                 appending.cancel()
-    _report(appends, begun=moves_begun - ALONE_SECONDS, moves=moves_begun, ended=ended)
+    _report(appends, moves_begun=moves_begun, moves_ended=ended)
     print(f"moved {partitions * megabytes / (ended - moves_begun):.0f} MB/s")
 
 
-def _report(appends: SteadyAppends, *, begun: float, moves: float, ended: float) -> None:
+def _report(appends: SteadyAppends, *, moves_begun: float, moves_ended: float) -> None:
     """Print the percentiles of the appends before the moves and beside them."""
-    alone, beside = appends.between(begun, moves), appends.between(moves, ended)
+    alone = appends.between(moves_begun - ALONE_SECONDS, moves_begun)
+    beside = appends.between(moves_begun, moves_ended)
     for percent in (50, 99):
-        before, after = percentile_ms(alone, percent), percentile_ms(beside, percent)
+        alone_ms, beside_ms = percentile_ms(alone, percent), percentile_ms(beside, percent)
         print(
-            f"p{percent} of appends: {before:.1f} ms alone, {after:.1f} ms beside moves of "
-            f"{ended - moves:.0f} s, {after / before:.2f} times"
+            f"p{percent} of appends: {alone_ms:.1f} ms alone, {beside_ms:.1f} ms beside moves of "
+            f"{moves_ended - moves_begun:.0f} s, {beside_ms / alone_ms:.2f} times"
         )
 
 

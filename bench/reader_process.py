@@ -1,6 +1,7 @@
-"""A process of readers beside a measurement, so that both do not share one event loop.
+"""Run a process of readers beside a measurement, so that both do not share one event loop.
 
-The process prints ``ready`` when it can begin, and then what its measurement needs.
+The process prints the line ``ready`` when it can begin, and then lines with its results. Starts
+processes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import AsyncIterator
 
 @contextlib.asynccontextmanager
 async def reader_process(module: str, *arguments: str) -> AsyncIterator[Process]:
-    """Run ``python -m module``. The context begins when the process is ready.
+    """Run ``python -m module``; yield the process when it is ready.
 
-    At the end of the context, close the standard input of the process and wait for its end. Raises
+    At the end of the context, its standard input is closed, and its end is awaited. Raises
     RuntimeError if the process fails.
     """
     process = await asyncio.create_subprocess_exec(
@@ -30,7 +31,7 @@ async def reader_process(module: str, *arguments: str) -> AsyncIterator[Process]
         assert ready == b"ready\n", f"the readers printed {ready!r}"
         yield process
     except BaseException:
-        # Readers that wait for more records would wait for ever.
+        # Readers do not end by themselves while they wait for records that never come.
         process.kill()
         await process.wait()
         raise
@@ -41,7 +42,7 @@ async def reader_process(module: str, *arguments: str) -> AsyncIterator[Process]
 
 
 async def next_line(process: Process) -> bytes:
-    """Return the next line that the process prints; fail if it has ended."""
+    """Return the next line that the process prints. Raises RuntimeError if it has ended."""
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:

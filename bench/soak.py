@@ -3,8 +3,8 @@
     python -m bench.soak --minutes 10
 
 The program prints the resident memory of the server and the storages periodically. It exits with
-status 1 if a process uses more memory than its bound, or if the consumer misses a transaction.
-Starts processes.
+status 1 if a process uses more memory than `_BOUND_MIB`, or if the consumer misses a transaction.
+Starts processes, reads /proc.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.console import Console
 import waltz
 from bench.cluster import MeasuredCluster, measured_cluster
 
-_BOUND_MB = 700
+_BOUND_MIB = 700
 """The bound for one process: a server's caches of 192 MiB, Python, and the work in progress."""
 _SLOW_PAUSE_SECONDS = 0.5
 """How long the consumer pauses after each batch."""
@@ -53,16 +53,16 @@ async def _consume_slowly(cluster: MeasuredCluster, consumed: _Consumed) -> None
             await asyncio.sleep(_SLOW_PAUSE_SECONDS)
 
 
-def _resident_mb(pid: int) -> float:
-    """Return the resident memory of a process, 0 if the process has ended."""
+def _resident_mib(pid: int) -> float:
+    """Return the resident memory of a process in MiB, 0 if the process has just ended."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
+            return int(line.split()[1]) / 1024  # The line is in KiB.
     return 0.0
 
 
 async def _soak(minutes: float) -> float:
-    """Put load on a cluster; return the largest resident memory of a process, in megabytes."""
+    """Put load on a cluster; return the largest resident memory of a process, in MiB."""
     peak = 0.0
     async with measured_cluster() as cluster:
         cluster.local.kill("storage/2")
@@ -76,12 +76,12 @@ async def _soak(minutes: float) -> float:
             if consumer.done():  # Only an error ends the consumer.
                 consumer.result()  # This raises the error.
             sizes = {
-                name: _resident_mb(pid)
+                name: _resident_mib(pid)
                 for name, pid in cluster.local.pids().items()
                 if pid is not None and name.startswith(("server", "storage"))
             }
             peak = max(peak, *sizes.values())
-            shown = "  ".join(f"{name} {size:.0f} MB" for name, size in sizes.items())
+            shown = "  ".join(f"{name} {size:.0f} MiB" for name, size in sizes.items())
             console.print(f"{written:,} written, {consumed.last_id + 1:,} consumed: {shown}")
         consumer.cancel()
         await asyncio.wait([consumer])
@@ -93,8 +93,8 @@ def _command(
 ) -> None:
     """Put full load on a cluster and watch the memory of its server and storages."""
     peak = asyncio.run(_soak(minutes))
-    console.print(f"largest: {peak:.0f} MB, the bound is {_BOUND_MB} MB")
-    if peak > _BOUND_MB:
+    console.print(f"largest: {peak:.0f} MiB, the bound is {_BOUND_MIB} MiB")
+    if peak > _BOUND_MIB:
         sys.exit(1)
 
 

@@ -33,23 +33,24 @@ class ReadResult(NamedTuple):
     storage_seconds: float
 
 
-async def measure_reads(cluster: MeasuredCluster, most: int = 300_000) -> list[ReadResult]:
+async def measure_reads(cluster: MeasuredCluster, limit: int = 300_000) -> list[ReadResult]:
     """Read the log with ``client.batches`` and with ``client.stream``; return a result for each.
 
-    Each reads ``most`` transactions from the start, with their data. This process is the client.
-    Each runs once more before it is measured, so that neither the start of connections nor the
-    import of numpy counts.
+    Both calls read the first ``limit`` transactions with their data, or all if there are fewer.
+    This process is the client. Each call reads everything once before it is measured, so that
+    neither the start of connections nor the import of numpy counts.
     """
     local = cluster.local
     results = []
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
-        last = min(await client.high_water_mark(_PARTITION), most - 1)
+        last = min(await client.high_water_mark(_PARTITION), limit - 1)
         for name, read in (("client.batches", _read_batches), ("client.stream", _read_stream)):
             await read(client, last)
-            before, cpu, begun = cluster.usage(), time.process_time(), time.perf_counter()
+            usage_before = cluster.usage()
+            cpu_begun, begun = time.process_time(), time.perf_counter()
             await read(client, last)
-            seconds, client_seconds = time.perf_counter() - begun, time.process_time() - cpu
-            used, count = cluster.usage().since(before), last + 1
+            seconds, client_seconds = time.perf_counter() - begun, time.process_time() - cpu_begun
+            used, count = cluster.usage().since(usage_before), last + 1
             results.append(
                 ReadResult(
                     name,

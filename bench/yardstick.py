@@ -1,4 +1,8 @@
-"""Run a yardstick: another program that does comparable work. Starts processes."""
+"""Run a yardstick: another program that does comparable work. Starts processes.
+
+Its figures, measured in turns with those of Waltz on the same machine, give a ratio. The ratio
+depends less on the machine than the rates.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +37,10 @@ async def read_yardstick(
 
     ``{clients}``, ``{window}``, ``{size}`` and ``{records}`` in the command are replaced. The
     command must print a text such as ``900 tx/s p50 4.1``, with the latency in milliseconds. Raises
-    RuntimeError if it does not, or does not end within five minutes.
+    RuntimeError if the text is missing, or if the command does not end within five minutes.
     """
-    filled = command.format(clients=clients, window=window, size=size, records=records)
-    process = await asyncio.create_subprocess_exec(*shlex.split(filled), stdout=PIPE, stderr=PIPE)
+    command = command.format(clients=clients, window=window, size=size, records=records)
+    process = await asyncio.create_subprocess_exec(*shlex.split(command), stdout=PIPE, stderr=PIPE)
     try:
         out, err = await asyncio.wait_for(process.communicate(), _LONGEST_RUN_SECONDS)
     except TimeoutError:
@@ -46,7 +50,7 @@ async def read_yardstick(
     rate, p50 = _RATE.search(text), _P50.search(text)
     if rate is None or p50 is None:
         raise RuntimeError(
-            f"the output of {filled!r} has no 'N tx/s' and 'p50 N': {text}{err.decode()}"
+            f"the output of {command!r} has no 'N tx/s' and 'p50 N': {text}{err.decode()}"
         )
     return Reading(float(rate[1]), float(p50[1]))
 

@@ -23,8 +23,9 @@ def dashboard() -> str:
         left = height = 0
         for panel in row:
             if left + panel.width > _WIDTH:
-                # The page is full: the next panel begins a new line, below one of this height.
+                # The line of panels is full: begin a new line below it.
                 left, top = 0, top + height
+            # All panels of a line have the same height.
             height = 4 if panel.shows_now else 8
             panels.append(
                 _place(_panel(panel), left=left, top=top, width=panel.width, height=height)
@@ -89,13 +90,15 @@ def _panel(panel: Panel) -> dict[str, Any]:
     field: dict[str, Any] = {"unit": panel.unit, "min": 0}
     if panel.alarm is not None:
         below, above = ("red", "green") if panel.low_is_bad else ("green", "red")
+        # Each step is the colour from its value on; the first one has no lower bound.
         steps = [{"color": below, "value": None}, {"color": above, "value": panel.alarm}]
         field["thresholds"] = {"mode": "absolute", "steps": steps}
-    drawn: dict[str, Any] = {
+    grafana_panel: dict[str, Any] = {
         "type": "stat" if panel.shows_now else "timeseries",
         "title": panel.title,
         "datasource": _SOURCE,
         "fieldConfig": {"defaults": field, "overrides": []},
+        # Grafana names the queries of a panel A, B, and so on.
         "targets": [
             {
                 "refId": chr(ord("A") + number),
@@ -108,5 +111,5 @@ def _panel(panel: Panel) -> dict[str, Any]:
         ],
     }
     if panel.about:
-        drawn["description"] = panel.about
-    return drawn
+        grafana_panel["description"] = panel.about
+    return grafana_panel

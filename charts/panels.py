@@ -38,7 +38,10 @@ class Panel:
 
 
 def _rate(counter: str, by: str = "") -> str:
-    """Return the query for the increase of a counter per second, summed by the label ``by``."""
+    """Return the query for the increase of a counter per second.
+
+    With ``by``, the query has a sum for each value of this label, otherwise one sum of everything.
+    """
     summed = f"sum by ({by})" if by else "sum"
     return f"{summed} (rate({counter}{{{_CLUSTER}}}[$__rate_interval]))"
 
@@ -49,13 +52,14 @@ def _quantile(q: float, histogram: str) -> str:
 
 
 def _quantiles(histogram: str) -> tuple[Line, ...]:
+    """Return lines for the median, the 99th and the 99.9th percentile."""
     return tuple(
         Line(_quantile(q, histogram), name)
         for q, name in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
     )
 
 
-# The number of partitions of which a storage has a replica, but which no server has open.
+# The number of partitions that no server has open, although a storage has a replica of them.
 _NOT_SERVED = (
     f"count(group by (namespace, waltz_cluster, partition) "
     f"(waltz_storage_partition_session_id{{{_CLUSTER}}}) "
@@ -63,6 +67,7 @@ _NOT_SERVED = (
     f"(waltz_server_partition_open{{{_CLUSTER}}} == 1)) or vector(0)"
 )
 
+# The rows of the page from top to bottom: the title of each, and its panels.
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
         "Overview",

@@ -90,12 +90,12 @@ def _rows_of_group(group: yaml.MappingNode, path: str, lines: list[str]) -> Iter
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """Return the comment directly above a line."""
-    found: list[str] = []
+    """Return the comment directly above the line with the index ``line``, empty without one."""
+    comment: list[str] = []
     while line > 0 and lines[line - 1].lstrip().startswith("#"):
         line -= 1
-        found.insert(0, lines[line].lstrip().removeprefix("#").strip())
-    return " ".join(found)
+        comment.insert(0, lines[line].lstrip().removeprefix("#").strip())
+    return " ".join(comment)
 
 
 def _shown(value: yaml.Node) -> str:
@@ -104,4 +104,6 @@ def _shown(value: yaml.Node) -> str:
 
 
 def _row(name: str, default: str, comment: str) -> str:
-    return f"| `{name}` | {default} | {comment.replace('|', chr(92) + '|')} |"
+    # An unescaped bar would end the cell.
+    escaped = comment.replace("|", "\\|")
+    return f"| `{name}` | {default} | {escaped} |"

@@ -1,6 +1,7 @@
-"""The reference page of fixed timeouts and limits: constants of the code that no setting changes.
+"""Generate the reference page of fixed timeouts and limits.
 
-Reads the source files of the product.
+They are the constants of the code that no setting changes. A constant is on the page if its name
+says that it is a timeout or a limit (`_NAMES`). Reads the source files of the product.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _NAMES = re.compile(
     "BACKLOG|CONFIRMATIONS|BEFORE|THREADS|LAG_|READS|FAILURES|RANGES|REASONS|STEP|BYTES|RECORDS|"
     "_PER_|_IDS$|ROOM|WEIGHT|SMOOTHING|SHOWN|BLOCKS$|APART|TOGETHER"
 )
-"""The names of constants that are timeouts or limits, except `_FORMATS`."""
+"""The names of constants that are timeouts or limits, except those that `_FORMATS` matches."""
 
 _FORMATS = re.compile(
     "OFFSET|MASK|BITS|CHECKSUM_BYTES|HEAD_BYTES|HEADER_BYTES|ENTRY_BYTES|ID_BYTES|STRUCT_BYTES|"
     "(INT|LONG|TEXT|BODY|ROW|BLOCK|FILE|CRC)_BYTES|HEADER_BLOCKS$|OVERHEAD|SECONDS_PER_|_PER_SECOND|"
     "_A_DAY|LAST_|MILLI|_BYTES_OF_"
 )
-"""Those names among `_NAMES` that are no limits after all: parts of formats, and other numbers."""
+"""The names that match `_NAMES` and are no limits: parts of formats, and other numbers."""
 
 _ABOUT = """\
 These timeouts and limits are constants of the code. No setting changes them; timeouts and limits \
@@ -66,7 +67,8 @@ def limits_page(made: str) -> str:
 
 
 def _rows(folder: str) -> Iterator[str]:
-    # The names of modules begin at this folder.
+    """Yield a row for each timeout and limit in the modules of a folder."""
+    # The folder that contains the package, so that module names begin with the package.
     top = _ROOT if folder.startswith("waltz/") else (_ROOT / folder).parent
     for path in sorted((_ROOT / folder).rglob("*.py")):
         module = ".".join(path.relative_to(top).with_suffix("").parts)
@@ -79,6 +81,8 @@ def _rows(folder: str) -> Iterator[str]:
 
 
 def _constants(tree: ast.Module) -> Iterator[_Constant]:
+    """Yield the constants of a module whose names say that they are timeouts or limits."""
+    # The text about a constant is the statement after it.
     following = [*tree.body[1:], None]
     for statement, after in zip(tree.body, following, strict=True):
         match statement:
@@ -103,9 +107,9 @@ def _text(statement: ast.stmt | None) -> str:
 
 
 def _shown(constant: _Constant, values: Mapping[str, ast.expr]) -> str | None:
-    """Return the value with its unit, None if the value is no number.
+    """Return the value with its unit, None if the value is neither a number nor a `Backoff`.
 
-    ``values`` are those of the constants of the same module, which the value may name.
+    ``values`` has the constants of the same module, by which a `Backoff` may name its bounds.
     """
     match constant.value:
         case ast.Call(func=ast.Name(id="Backoff"), args=arguments, keywords=keywords):
@@ -127,6 +131,7 @@ def _shown(constant: _Constant, values: Mapping[str, ast.expr]) -> str | None:
 
 
 def _resolved(value: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
+    """Return the value of a constant that ``value`` names; otherwise ``value`` itself."""
     return values.get(value.id, value) if isinstance(value, ast.Name) else value
 
 
@@ -138,18 +143,19 @@ def _number(value: ast.expr) -> int | float | None:
         case ast.Constant(value=int() | float() as number):
             return number
         case ast.BinOp(left=left, op=operator, right=right):
-            one, other = _number(left), _number(right)
-            match operator, one, other:
+            first, second = _number(left), _number(right)
+            match operator, first, second:
                 case ast.LShift(), int(), int():
-                    return one << other
+                    return first << second
                 case ast.Mult(), int() | float(), int() | float():
-                    return one * other
+                    return first * second
                 case ast.Sub(), int() | float(), int() | float():
-                    return one - other
+                    return first - second
     return None
 
 
 def _bytes(number: int) -> str:
+    """Return a number of bytes in the largest unit of which it is a multiple."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if number >= size and number % size == 0:
             return f"{number // size} {unit}"

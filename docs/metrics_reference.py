@@ -1,4 +1,7 @@
-"""Generate the page of all metrics of servers, storages and the operator from declarations."""
+"""Generate the page of all metrics of servers, storages and the operator. Touches nothing.
+
+The names, kinds and meanings come from the declarations in the code of these processes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _HEAD = ("| Prometheus | Kind | JSON | Meaning |", "|---|---|---|---|")
 
 
 def metrics_page(made: str) -> str:
-    """Return the page; ``made`` is the remark that the page is generated."""
+    """Return the page; ``made`` is the comment that says how the page is made."""
     lines = ["# Metrics", "", made, "", _ABOUT, ""]
     for title, declarations in (("Server", SERVER), ("Storage", STORAGE)):
         lines += [f"## {title}", "", *_process(declarations), ""]
@@ -38,6 +41,7 @@ def metrics_page(made: str) -> str:
 
 
 def _operator() -> Iterator[str]:
+    """Yield the text and the table about the operator's metrics."""
     yield "Only in the text form of Prometheus."
     yield ""
     yield from ("| Prometheus | Kind | Meaning |", "|---|---|---|")
@@ -47,6 +51,7 @@ def _operator() -> Iterator[str]:
 
 
 def _process(declarations: MetricDeclarations[Any, Any]) -> Iterator[str]:
+    """Yield the text and the table about the metrics of a whole process."""
     yield f"In JSON each name follows `{declarations.group}.`"
     yield ""
     yield from _HEAD
@@ -60,6 +65,7 @@ def _process(declarations: MetricDeclarations[Any, Any]) -> Iterator[str]:
 
 
 def _partition(declarations: MetricDeclarations[Any, Any]) -> Iterator[str]:
+    """Yield the text and the table about the metrics that a process has for each partition."""
     yield (
         f"In JSON each name follows `{declarations.group}.partition-<n>.`; Prometheus has the "
         f"label `{PARTITION}`."
@@ -70,6 +76,7 @@ def _partition(declarations: MetricDeclarations[Any, Any]) -> Iterator[str]:
 
 
 def _rows(families: Iterable[MetricFamily[Any]]) -> Iterator[str]:
+    """Yield a row for each metric; its sources are its names in JSON."""
     for family in families:
         sources = ", ".join(f"`{source.name}`" for source in family.sources)
         more = f"; by label `{family.label_name}`" if family.label_name else ""

@@ -26,8 +26,10 @@ from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
 HERE = Path(__file__).parent
+"""The folder ``docs``."""
 
 _MADE = "<!-- Made by `python -m docs.reference`: change the code, not this page. -->"
+"""The comment at the beginning of each page."""
 
 _ABOUT_COMMANDS = """\
 `pip install 'waltz-log[cli]'` installs the command `waltz`; `waltz-log[local]` adds what `waltz \
@@ -111,6 +113,7 @@ _PROCESSES: tuple[tuple[str, type[Settings]], ...] = (
     ("waltz.connect_as_configured(FILE)", ClientSettings),
     ("waltz … --cluster FILE.yml", CliSettings),
 )
+"""What reads settings, as the page shows it, and the model of these settings."""
 
 
 def commands_page() -> str:
@@ -156,6 +159,7 @@ _RESULT_FORMS: Mapping[ResultForm, str] = {
 }
 
 _VALUES: Mapping[Any, str] = {int: "N", float: "NUMBER", Path: "PATH"}
+"""The placeholder of an option's value, by the type of the value; for all others it is TEXT."""
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands_page,
@@ -167,6 +171,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def _without_effect(model: type[Settings]) -> Iterator[str]:
+    """Yield the table of the settings of 0.13.2 that have no effect here; nothing without any."""
     if not model.without_effect:
         return
     yield "| Of 0.13.2, without effect here | Because |"
@@ -183,7 +188,11 @@ def _listed(group: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _verbs(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the verbs of a noun, and those of the groups in it with two words."""
+    """Yield the names and commands of a noun's verbs.
+
+    The verb of a group inside the noun has two words: the group's name, which is in ``before``, and
+    its own.
+    """
     for name, command in _listed(group):
         if hasattr(command, "commands"):
             yield from _verbs(command, f"{before}{name} ")
@@ -203,23 +212,27 @@ def _fields(command: Any) -> Iterator[str]:
 
 
 def _command(name: str, command: Any, level: str) -> Iterator[str]:
-    own = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
-    arguments = [p for p in own if p.param_type_name == "argument"]
-    shared = {option.name for option in _cluster_options()}
-    about_cluster = shared <= {p.name for p in own}
-    options = [
-        p for p in own if p.param_type_name == "option" and not (about_cluster and p.name in shared)
-    ]
+    """Yield the section of a command; ``level`` begins its heading, such as ``###``."""
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    arguments = [each for each in shown if each.param_type_name == "argument"]
+    options = [each for each in shown if each.param_type_name == "option" and each.name != "help"]
+    # The options of every verb about a cluster are in a section of their own.
+    cluster_options = {option.name for option in _cluster_options()}
+    has_cluster_options = cluster_options <= {option.name for option in options}
+    if has_cluster_options:
+        options = [option for option in options if option.name not in cluster_options]
     yield from (f"{level} {name}", "")
     yield from _paragraphs([command.help or ""])
     usage = " ".join([name, *(_placeholder(argument) for argument in arguments)])
-    yield from ("```text", usage + (" [OPTIONS]" if options or about_cluster else ""), "```", "")
+    if options or has_cluster_options:
+        usage += " [OPTIONS]"
+    yield from ("```text", usage, "```", "")
     if arguments or options:
         yield from ("| | |", "|---|---|")
-        yield from (f"| `{_placeholder(p)}` | {_meaning(p)} |" for p in arguments)
-        yield from (f"| {_flags(p)} | {_meaning(p)} |" for p in options)
+        yield from (f"| `{_placeholder(each)}` | {_meaning(each)} |" for each in arguments)
+        yield from (f"| {_flags(each)} | {_meaning(each)} |" for each in options)
         yield ""
-    if about_cluster:
+    if has_cluster_options:
         yield from ("And the options that say [which cluster](#which-cluster).", "")
     examples = [line for line in example_lines(command.epilog) if line.startswith("waltz ")]
     if examples:
@@ -229,12 +242,14 @@ def _command(name: str, command: Any, level: str) -> Iterator[str]:
 
 def _cluster_options() -> list[Any]:
     """Return the options that every verb about a cluster has."""
-    declaring = typer.Typer(add_completion=False)
-    declaring.command()(named_cluster)
-    return [p for p in typer.main.get_command(declaring).params if p.name != "help"]
+    # A program with one command that has only these options: typer decodes their declarations.
+    program = typer.Typer(add_completion=False)
+    program.command()(named_cluster)
+    return [each for each in typer.main.get_command(program).params if each.name != "help"]
 
 
 def _which_cluster() -> Iterator[str]:
+    """Yield the text and the table about the options that every verb about a cluster has."""
     yield (
         "Verbs about a running cluster have these options; each may be a variable instead. An "
         "option overrides its variable. With `--cluster` or `--profile`, the variables of the "
@@ -252,6 +267,7 @@ def _which_cluster() -> Iterator[str]:
 
 
 def _placeholder(argument: Any) -> str:
+    """Return an argument as the usage shows it: with ``…`` if it repeats, in ``[]`` if optional."""
     name = str(argument.metavar or argument.name.upper()).removesuffix("...")
     for opening, closing in ("[]", "{}"):
         if name.startswith(opening):
@@ -261,7 +277,7 @@ def _placeholder(argument: Any) -> str:
 
 
 def _flags(option: Any) -> str:
-    # The long names first.
+    """Return the names of an option, the long ones first, and the placeholder of its value."""
     names = sorted([*option.opts, *option.secondary_opts], key=lambda name: name[:2] != "--")
     shown = ", ".join(f"`{name}`" for name in names)
     return shown if option.is_flag else f"{shown} `{_value(option)}`"
@@ -278,6 +294,7 @@ def _value(option: Any) -> str:
 
 
 def _meaning(parameter: Any) -> str:
+    """Return the help of an argument or option, for an option with its default."""
     meaning = _cell(parameter.help or "")
     default = parameter.default
     if parameter.param_type_name == "option" and parameter.required:
@@ -289,12 +306,14 @@ def _meaning(parameter: Any) -> str:
 
 
 def _default(value: object) -> str:
+    """Return a default as a table shows it; a dash for None."""
     if value is None:
         return "–"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
 
 
 def _summary(command: Any) -> str:
+    """Return the first paragraph of a command's help."""
     return _cell((command.help or "").split("\n\n")[0])
 
 
@@ -304,6 +323,7 @@ def _cell(text: str) -> str:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Yield ``lines`` as one text in Markdown, followed by an empty line."""
     yield "\n".join(lines).replace("``", "`").strip()
     yield ""
 

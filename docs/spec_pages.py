@@ -1,8 +1,8 @@
 """Add pages outside docs/ to the documentation site. A hook of mkdocs; reads files.
 
-The pages of spec/ are added, and each file of the repository that a page of docs/ links to: a page
-in Markdown as it is, any other file as a page that shows its text. So the links work in a checkout
-and in the site, wherever the site is.
+The hook adds the pages of spec/, and each file of the repository that a page of docs/ links to. A
+page in Markdown is added as it is. For any other file, a page that shows its text is added. So the
+links work in a checkout and in the site, whatever the site's address is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
     for path in sorted(linked_files()):
         if path.startswith("spec/"):
-            continue
+            continue  # Added above.
         text = (ROOT / path).read_text()
         source = _page(path)
         content = text if source == path else _shown(path, text)

@@ -10,8 +10,10 @@
 
 `python -m e2e killed`, or `make e2e-killed`, runs the tests of a first start and of changes with
 operators that are killed after every step. `python -m e2e killed nodes`, or
-`make e2e-nodes-killed`, runs those of nodes in the same way, and `python -m e2e killed shapes`, or
-`make e2e-shapes-killed`, those of shapes.
+`make e2e-nodes-killed`, runs the tests of nodes with such operators, and
+`python -m e2e killed shapes`, or `make e2e-shapes-killed`, those of shapes.
+
+A *session* is one run of pytest, with the arguments in a tuple below.
 """
 
 from __future__ import annotations
@@ -32,9 +34,13 @@ _FIRST_START = "e2e/test_first_start.py"
 _NODES = "e2e/nodes"
 _SHAPES = "e2e/shapes"
 _GROUPS = ("--dist", "loadgroup", "--no-loadscope-reorder")
-"""The files begin in their order; else `test_ca_rotation`, which takes longest, begins last."""
+"""The workers take the files in their order.
+
+Otherwise `test_ca_rotation`, which takes longest, would begin last, because it has few tests.
+"""
 _ALL = ("e2e", f"--ignore={_NODES}", f"--ignore={_SHAPES}")
 _UNDISTURBING = "not alone and not own_operator"
+"""The markers of the tests that run second (see the module's docstring)."""
 _ON_ONE_NODE = (
     (_FIRST_START,),
     (*_ALL, f"--ignore={_FIRST_START}", "-m", _UNDISTURBING, "-n", "4", *_GROUPS),
@@ -42,20 +48,20 @@ _ON_ONE_NODE = (
 _WITH_OWN_OPERATORS = (*_ALL, "-m", "own_operator", "-n", "4", *_GROUPS)
 _LAST = (*_ALL, "-m", "alone")
 _CHANGES = ("lost_volume", "rolling_changes", "shape", "ca_rotation", "outside_access")
-"""The files that also run with killed operators: those of changes of many steps."""
+"""The files that also run with killed operators: their changes have many steps."""
 _NOT_KILLED = "e2e/test_shape.py::test_pool_reverted_half_way_returns_to_the_old_copies"
-"""A test that waits for the status during a change, which operators write after their steps.
+"""A test that waits for a status during a change.
 
-The tests of shapes that do so have ``half_way`` in their names, too.
+An operator writes the status after its steps, so a killed operator does not write it.
+The tests of shapes that wait for such a status have ``half_way`` in their names, too.
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests that ``arguments`` select, as the module says; without any, those of one node.
+    """Run the tests that ``arguments`` select, as the module's docstring says.
 
-    Return the exit status of the first session that failed; 0: none did; 2: wrong arguments.
-
-    After a failure the shared cluster is left as it is.
+    Returns the exit status of the first session that failed, 0 if none did, and 2 for wrong
+    arguments. After a failure the shared cluster is left as it is.
     """
     match arguments:
         case []:
@@ -63,8 +69,10 @@ def main(arguments: list[str]) -> int:
         case ["nodes"]:
             return subprocess.run((*_PYTEST, _NODES), check=False).returncode
         case ["shapes"]:
-            sessions = (_FIRST_START,), (_SHAPES, "-n", "3", *_GROUPS)
-            return _run_keeping(sessions) or _remove()
+            failed = _run_keeping(((_FIRST_START,), (_SHAPES, "-n", "3", *_GROUPS)))
+            if not failed:
+                remove_shared_cluster()
+            return failed
         case ["killed"]:
             files = tuple(f"e2e/test_{name}.py" for name in _CHANGES)
             # One after the other: one operator at a time performs the steps of all clusters.
@@ -80,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_on_one_node() -> int:
-    """Run the tests of no further argument; return the exit status of the session that failed."""
+    """Run the tests of `python -m e2e`; return the exit status of the session that failed, or 0."""
     failed = _run_keeping(_ON_ONE_NODE)
     if failed:
         return failed
@@ -92,7 +100,10 @@ def _run_on_one_node() -> int:
 
 
 def _run_keeping(sessions: tuple[tuple[str, ...], ...]) -> int:
-    """Run sessions after which the shared cluster is kept; return the status of a failed one."""
+    """Run sessions, and keep the shared cluster after each; stop at the first that fails.
+
+    Returns the exit status of the session that failed, 0 if none did.
+    """
     for session in sessions:
         ended = subprocess.run((*_PYTEST, *session), env={**os.environ, KEEP: "1"}, check=False)
         if ended.returncode != 0:
@@ -101,14 +112,11 @@ def _run_keeping(sessions: tuple[tuple[str, ...], ...]) -> int:
     return 0
 
 
-def _remove() -> int:
-    """Remove the shared cluster and the operator; return 0."""
-    remove_shared_cluster()
-    return 0
-
-
 def _run_with_killed_operators(*sessions: tuple[str, ...]) -> int:
-    """Run the sessions; return the exit status of the one that failed, 0 if none did."""
+    """Run sessions in which every operator is killed after its first step.
+
+    Returns the exit status of the session that failed, 0 if none did.
+    """
     variables = {**os.environ, KEEP: "1", KILLED: "1"}
     for session in sessions:
         ended = subprocess.run((*_PYTEST, *session), env=variables, check=False)

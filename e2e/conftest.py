@@ -1,8 +1,9 @@
 """Define the fixtures: the cluster that most tests share, namespaces and witnesses.
 
 The shared cluster is installed by the commands of the README. Tests that use it run one after the
-other. With ``-n 2``, tests of other namespaces run beside them, except those marked ``alone``.
-Tests with the fixture ``own_operator`` run beside each other while the shared operator is stopped.
+other. With several workers (``-n``), tests in namespaces of their own run beside them, but no test
+runs beside one that is marked ``alone``. Tests with the fixture ``own_operator`` run beside each
+other while the shared operator is stopped.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _TEST_SECONDS = 900
 _READY_SECONDS = 300.0
 _DELETION_SECONDS = 180.0
 _LOCK_SECONDS = 1800.0
+"""How long a session waits for the end of another one."""
 
 KEEP = "WALTZ_E2E_KEEP"
 """The variable that is 1 if the shared cluster is kept after a session."""
@@ -37,6 +39,7 @@ LOGS = Kubectl("logs")
 """The namespace of the shared cluster. The name of the cluster is ``log``."""
 
 _LOCK = "waltz-e2e"
+"""The ConfigMap in the namespace ``default`` that exists while a session runs."""
 _DEFAULT = Kubectl("default")
 
 _ON_SHARED_CLUSTER = (
@@ -74,14 +77,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return True
 
     description = (
-        "the lock of these tests is free; another session of them runs, or was killed: if none "
-        f"runs, kubectl delete configmap -n default {_LOCK}"
+        "the lock of these tests is free; another session of these tests runs, or was killed: if "
+        f"none runs, kubectl delete configmap -n default {_LOCK}"
     )
     until(take_lock, _LOCK_SECONDS, description)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Release the lock."""
+    """Release the lock, if this process holds it."""
     if session.config.option.collectonly or _is_worker():
         return
     by = _DEFAULT("get", "configmap", _LOCK, "--ignore-not-found", "-o", "jsonpath={.data.by}")
@@ -101,11 +104,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
-    """Run the tests of a file on one worker, and so those of all files with the shared cluster."""
+    """Run the tests of each group (`_group`) on one worker, one after the other."""
     return Groups(config, log, _group)
 
 
 def _group(nodeid: str) -> str:
+    """Return the group of a test: usually its file; one group has all with the shared cluster."""
     name = nodeid.partition(".py::")[0].removeprefix("e2e/")
     if name in _WITHOUT_COMMON_FIXTURES:
         return nodeid
@@ -134,10 +138,10 @@ def _keeps_cluster() -> bool:
 @contextmanager
 def _new_namespace() -> Iterator[Kubectl]:
     """Create a namespace with a unique name; delete it afterwards without waiting."""
-    made = Kubectl(f"e2e-{uuid.uuid4().hex[:6]}")
-    made.create_namespace()
-    yield made
-    made.delete_namespace(wait=False)
+    kubectl = Kubectl(f"e2e-{uuid.uuid4().hex[:6]}")
+    kubectl.create_namespace()
+    yield kubectl
+    kubectl.delete_namespace(wait=False)
 
 
 @pytest.fixture(scope="session")
@@ -167,7 +171,7 @@ def first_start(images: None) -> Iterator[FirstStart]:
 
 
 def remove_shared_cluster() -> None:
-    """Delete the shared cluster, and then the operator, which has to be there until the end."""
+    """Delete the shared cluster, and then the operator, without which no deletion completes."""
     LOGS.delete_namespace()
     installing.await_deleted_namespaces(_DELETION_SECONDS)
     installing.uninstall()
@@ -188,8 +192,8 @@ def log(first_start: FirstStart) -> Kubectl:
 @pytest.fixture
 def namespace(operator: Operator) -> Iterator[Kubectl]:
     """A new namespace for one test."""
-    with _new_namespace() as made:
-        yield made
+    with _new_namespace() as kubectl:
+        yield kubectl
 
 
 @pytest.fixture
@@ -197,23 +201,23 @@ def own_operator(operator: Operator, namespace: Kubectl) -> Iterator[Operator]:
     """An operator that watches only the test's namespace, while the shared operator is stopped.
 
     ``python -m e2e`` stops the shared operator for all such tests, so that they run side by side.
-    Otherwise the fixture stops and starts it.
+    If the shared operator still runs, this fixture stops it, and starts it again after the test.
     """
-    found_stopped = operator.is_stopped()
-    if not found_stopped:
+    was_stopped = operator.is_stopped()
+    if not was_stopped:
         operator.stop()
     installing.install_in(namespace)
     yield Operator(namespace)
     installing.uninstall_from(namespace)
-    if not found_stopped:
+    if not was_stopped:
         operator.start()
 
 
 @pytest.fixture(scope="module")
 def module_namespace(operator: Operator) -> Iterator[Kubectl]:
     """A new namespace for all tests of one module."""
-    with _new_namespace() as made:
-        yield made
+    with _new_namespace() as kubectl:
+        yield kubectl
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,10 @@ from e2e.kubectl import Kubectl, run
 from e2e.waiting import until
 
 OPERATOR = Kubectl("waltz-system")
+"""The namespace of the shared operator, which watches all namespaces."""
+
 RELEASE = "waltz"
+"""The name of the operator's release, and so of its Deployment, Lease and ServiceAccount."""
 
 
 def load_images() -> None:
@@ -28,7 +31,7 @@ def load_images() -> None:
 
 
 def install(**values: str) -> None:
-    """Install or upgrade the chart; return when Helm returns, which is before pods are ready."""
+    """Install or upgrade the chart with ``values``; return before its pods are ready."""
     arguments = ["-n", OPERATOR.namespace, "--create-namespace"]
     for name, value in values.items():
         arguments += ["--set", f"{name}={value}"]
@@ -43,12 +46,18 @@ def install_in(kubectl: Kubectl) -> None:
 
 
 def uninstall_from(kubectl: Kubectl) -> None:
-    """Uninstall the operator of one namespace; what it managed there can then be deleted."""
+    """Uninstall the operator of one namespace.
+
+    This removes the finalizers there, so that the clusters can be deleted without the operator.
+    """
     run("helm", "uninstall", RELEASE, "-n", kubectl.namespace, "--ignore-not-found")
 
 
 def await_deleted_namespaces(seconds: float) -> None:
-    """Return when no namespace is being deleted; a deletion needs the operator to end."""
+    """Return when no namespace is being deleted.
+
+    The deletion of a namespace with a cluster completes only while the operator runs.
+    """
 
     def all_deleted() -> bool:
         return "Terminating" not in run("kubectl", "get", "namespaces")
@@ -62,7 +71,7 @@ def await_deleted_namespaces(seconds: float) -> None:
 
 
 def uninstall() -> None:
-    """Uninstall the operator and delete the definitions of its resources."""
+    """Uninstall the shared operator, and delete the CRDs."""
     run("helm", "uninstall", RELEASE, "-n", OPERATOR.namespace, "--ignore-not-found")
     OPERATOR.delete_namespace()
     for plural in ("waltzclusters", "storagepools"):

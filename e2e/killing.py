@@ -1,4 +1,8 @@
-"""Run operators that are killed after their first step. Reads files, starts programs."""
+"""Run operators that are killed after their first step. Reads files, starts programs.
+
+A pod runs the program `e2e.killed_operator`. Such operators show that a change completes although
+no operator performs more than one step of it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ _PROGRAM = Path(__file__).with_name("killed_operator.py")
 
 @dataclass(slots=True)
 class KilledOperators:
-    """How many operators were killed; set at the end of the block of `killed_operators`."""
+    """How many operators were killed; 0 until the block of `killed_operators` ends."""
 
     count: int = 0
 
@@ -77,7 +81,7 @@ def _pod(namespace: str, watched: str) -> dict[str, Any]:
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
-            # Tests of nodes drain and stop the others, and nothing would replace this pod.
+            # Tests of nodes drain and stop the other nodes. There, nothing would replace this pod.
             "nodeName": staying_node(),
             "serviceAccountName": installing.RELEASE,
             "enableServiceLinks": False,

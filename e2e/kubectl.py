@@ -28,11 +28,15 @@ def run(*command: str, given: str | None = None, seconds: float = 120.0) -> str:
 
 
 def staying_node() -> str:
-    """Return the node that no test drains or stops: one of the control plane, or the first one."""
+    """Return the node that no test drains or stops.
+
+    It is a node of the control plane; without one, the first node by name.
+    """
     nodes = json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
     role = "node-role.kubernetes.io/control-plane"
-    _, name = min((role not in n["metadata"]["labels"], str(n["metadata"]["name"])) for n in nodes)
-    return name
+    labels = {str(node["metadata"]["name"]): node["metadata"]["labels"] for node in nodes}
+    control_plane = [name for name in labels if role in labels[name]]
+    return min(control_plane or labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,14 @@ class Kubectl:
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """Return an object, None if it does not exist. Raises CommandFailed."""
+        # Without a start of kubectl, which takes more CPU time: see `e2e.reading`.
         if kind in KINDS:
             try:
                 return read_object(kind, self.namespace, name)
             except ReadFailed as failed:
                 raise CommandFailed(str(failed)) from failed
-        found = self("get", kind, name, "--ignore-not-found", "-o", "json")
-        return json.loads(found) if found.strip() else None
+        printed = self("get", kind, name, "--ignore-not-found", "-o", "json")
+        return json.loads(printed) if printed.strip() else None
 
     def find(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """Return the objects of a kind that ``selector`` selects by label, by default all.
@@ -73,8 +78,8 @@ class Kubectl:
                 return read_objects(kind, self.namespace, selector)
             except ReadFailed as failed:
                 raise CommandFailed(str(failed)) from failed
-        found = json.loads(self("get", kind, "-l", selector, "-o", "json"))
-        items: list[dict[str, Any]] = found["items"]
+        listed = json.loads(self("get", kind, "-l", selector, "-o", "json"))
+        items: list[dict[str, Any]] = listed["items"]
         return items
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
@@ -82,7 +87,10 @@ class Kubectl:
         self("patch", kind, name, "--type", "merge", "-p", json.dumps(change))
 
     def delete(self, kind: str, *names: str, now: bool = False, wait: bool = True) -> None:
-        """Delete objects; ``now`` kills pods without time for an orderly shutdown."""
+        """Delete objects that exist; with ``wait``, return when they no longer exist.
+
+        ``now`` kills pods without time for an orderly shutdown.
+        """
         options = ["--grace-period=0", "--force"] if now else []
         self("delete", kind, *names, "--ignore-not-found", f"--wait={str(wait).lower()}", *options)
 
@@ -104,7 +112,7 @@ class Kubectl:
             raise CommandFailed(f"{failed}\n{self.describe()}") from None
 
     def await_deleted(self, kind: str, name: str, seconds: float) -> None:
-        """Return when the object no longer exists."""
+        """Return when the object no longer exists. Raises AssertionError after ``seconds``."""
         until(
             lambda: self.get(kind, name) is None,
             seconds,

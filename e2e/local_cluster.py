@@ -21,6 +21,7 @@ ROOT = "/waltz"
 _UP_SECONDS = 240.0
 _ENDED_SECONDS = 60.0
 _ANY_PORT = 9
+"""A port to which nothing is sent: the choice of a route needs some port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,12 @@ class LocalCluster:
 
     @property
     def processes(self) -> dict[str, dict[str, Any]]:
-        """The processes by name, such as ``storage/0``, with address and process id."""
-        described = json.loads((self.directory / "cluster.json").read_text())
-        processes: dict[str, dict[str, Any]] = described["processes"]
+        """The processes by name, such as ``storage/0``, each with its address and process id.
+
+        The process id is None if the process does not run.
+        """
+        description = json.loads((self.directory / "cluster.json").read_text())
+        processes: dict[str, dict[str, Any]] = description["processes"]
         return processes
 
     @property
@@ -48,8 +52,11 @@ class LocalCluster:
     @property
     def storages(self) -> list[str]:
         """The addresses of the storages."""
-        found = self.processes.items()
-        return [each["address"] for name, each in found if name.startswith("storage/")]
+        return [
+            process["address"]
+            for name, process in self.processes.items()
+            if name.startswith("storage/")
+        ]
 
     def name_and_key(self) -> tuple[str, str]:
         """Return the cluster's name in ZooKeeper, and its key."""
@@ -57,7 +64,7 @@ class LocalCluster:
         return name, key
 
     def stop(self, kind: str) -> None:
-        """Stop all processes of ``kind``, storage or server, by SIGTERM; return when they ended."""
+        """Stop all processes of ``kind``, storage or server; return when they have ended."""
         names = [name for name in self.processes if name.startswith(f"{kind}/")]
         for name in names:
             os.kill(self.processes[name]["pid"], signal.SIGTERM)
@@ -86,9 +93,9 @@ def local_cluster(directory: Path, partitions: int) -> Iterator[LocalCluster]:
 
 
 def address_for_pods() -> str:
-    """Return the address from which this machine reaches a node: pods can dial it, too.
+    """Return the address of this machine in the network of the nodes, which pods can dial.
 
-    If a node runs on this machine itself, this is the address of the node.
+    If a node runs on this machine itself, the result is the address of the node.
     """
     (node, *_) = json.loads(run("kubectl", "get", "nodes", "-o", "json"))["items"]
     addresses = {each["type"]: each["address"] for each in node["status"]["addresses"]}

@@ -1,4 +1,7 @@
-"""Find the leader among the operator's pods, and read the pods' metrics. Starts programs."""
+"""Stop and start an operator, find the leader among its pods, read their metrics. Starts programs.
+
+The leader is the pod that holds the Lease: only this pod manages clusters.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ LABELS = {"app.kubernetes.io/name": "waltz-operator"}
 _SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items())
 _DEPLOYMENT = f"deployment/{installing.RELEASE}"
 _SECONDS = 60.0
+"""How long the operator's pods may take to end, or to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Operator:
     kubectl: Kubectl
 
     def is_stopped(self) -> bool:
-        """Whether `stop` was called last, and not `start`."""
+        """Whether the operator should have no pods, as after `stop`."""
         deployment = self.kubectl.get("deployment", installing.RELEASE)
         return deployment is not None and deployment["spec"]["replicas"] == 0
 

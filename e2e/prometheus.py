@@ -31,7 +31,9 @@ INTERVAL = "1s"
 
 _ALERTS = resources.CHART / "files" / "alerts.yaml"
 _LISTENING = re.compile(r'msg="Listening on" address=(\S+)')
+"""What Prometheus prints when it has started; the group is its address."""
 _SERVING = re.compile(r"Starting to serve on (\S+)")
+"""What ``kubectl proxy`` prints when it has started; the group is its address."""
 _START_SECONDS = 60.0
 _KUBERNETES = "1.33.0"
 """Without a version, ``helm template`` assumes one that the chart refuses."""
@@ -44,7 +46,7 @@ class Prometheus:
     address: str
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """Return the data of an answer of its HTTP API."""
+        """Return the data in the answer of the HTTP API to a GET of ``path``."""
         query = urllib.parse.urlencode(parameters)
         url = f"http://{self.address}/api/v1/{path}?{query}"
         with urllib.request.urlopen(url, timeout=30) as answer:
@@ -67,7 +69,10 @@ class Prometheus:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Prometheus]:
-    """Run a Prometheus, whose files are in ``folder``; the chart's alerts fire without a delay."""
+    """Run a Prometheus with its files in ``folder``, and ``kubectl proxy`` for its scrapes.
+
+    The chart's alerts fire at once: their delays (``for``) are set to 0.
+    """
     with _started(folder / "proxy.log", _SERVING, "kubectl", "proxy", "--port=0") as proxy:
         command = _write_settings(folder, proxy)
         with _started(folder / "prometheus.log", _LISTENING, *command) as address:
@@ -78,8 +83,8 @@ def _write_settings(folder: Path, proxy: str) -> tuple[str, ...]:
     """Write the settings of a Prometheus that scrapes through ``proxy``; return its command."""
     monitors = _service_monitors()
     for monitor in monitors:
-        found = json.dumps(targets(monitor, proxy))
-        (folder / f"{monitor['metadata']['name']}.json").write_text(found)
+        file = folder / f"{monitor['metadata']['name']}.json"
+        file.write_text(json.dumps(targets(monitor, proxy)))
     alerts = re.sub(r"^( *for: ).*$", r"\g<1>0s", _ALERTS.read_text(), flags=re.MULTILINE)
     (folder / "alerts.yaml").write_text(alerts)
     settings = {
@@ -97,12 +102,15 @@ def _write_settings(folder: Path, proxy: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _started(log: Path, listening: re.Pattern[str], *command: str) -> Iterator[str]:
-    """Run a program, and yield the address that ``listening`` finds in its output."""
+def _started(log: Path, pattern: re.Pattern[str], *command: str) -> Iterator[str]:
+    """Run a program, and yield the address that the group of ``pattern`` matches in its output.
+
+    The output goes to the file ``log``.
+    """
 
     def address() -> str | None:
-        found = listening.search(log.read_text())
-        return None if found is None else found[1]
+        match = pattern.search(log.read_text())
+        return None if match is None else match[1]
 
     with (
         log.open("w") as output,
@@ -160,9 +168,10 @@ def targets(monitor: Mapping[str, Any], proxy: str) -> list[dict[str, Any]]:
 
 
 def _labels(metadata: Mapping[str, Any], pod: str, port: int) -> dict[str, str]:
-    """Return the labels of a target: those that the Prometheus operator adds or relabelings use.
+    """Return the labels of a target.
 
-    The label ``__metrics_path__`` is the path of the pod's metrics below the proxy.
+    They are the labels that the Prometheus operator adds, the labels of the Service, which the
+    relabelings use, and ``__metrics_path__``, the path of the pod's metrics below the proxy.
     """
     of_service = {
         f"__meta_kubernetes_service_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value

@@ -44,10 +44,10 @@ def read_object(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
 
 def read_objects(kind: str, namespace: str, selector: str) -> list[dict[str, Any]]:
     """Return the objects of a kind that ``selector`` selects by label. Raises ReadFailed."""
-    found = _read(_path(kind, namespace), {"labelSelector": selector})
-    if found is None:
+    listed = _read(_path(kind, namespace), {"labelSelector": selector})
+    if listed is None:
         raise ReadFailed(f"the API server has no resource for the kind {kind}")
-    items: list[dict[str, Any]] = found["items"]
+    items: list[dict[str, Any]] = listed["items"]
     return items
 
 
@@ -57,6 +57,7 @@ def _path(kind: str, namespace: str) -> str:
 
 
 def _read(path: str, query: dict[str, str]) -> dict[str, Any] | None:
+    """Return the decoded answer to a GET, None after the status 404. Raises ReadFailed."""
     api = _connect()
     request = api.param_serialize(
         "GET", path, query_params=[*query.items()], auth_settings=["BearerToken"]
@@ -70,11 +71,12 @@ def _read(path: str, query: dict[str, str]) -> dict[str, Any] | None:
         return None
     if answer.status != 200:
         raise ReadFailed(f"{path}: {answer.status} {body.decode(errors='replace')}")
-    found: dict[str, Any] = json.loads(body)
-    return found
+    decoded: dict[str, Any] = json.loads(body)
+    return decoded
 
 
 @cache
 def _connect() -> client.ApiClient:
+    """Return the client of the kubeconfig's current context, which is created only once."""
     config.load_kube_config()  # type: ignore[no-untyped-call]
     return client.ApiClient()

@@ -39,12 +39,12 @@ def cluster(name: str, pools: list[str], **spec: Any) -> dict[str, Any]:
     By default it has one partition, one server and one ZooKeeper member.
     """
     zookeeper = {"managed": {"members": 1}}
-    small = {"partitions": 1, "servers": {"replicas": 1}, "zookeeper": zookeeper}
+    default_spec = {"partitions": 1, "servers": {"replicas": 1}, "zookeeper": zookeeper}
     return {
         "apiVersion": "waltz.dev/v1alpha1",
         "kind": "WaltzCluster",
         "metadata": {"name": name},
-        "spec": small | {"pools": pools} | spec,
+        "spec": default_spec | {"pools": pools} | spec,
     }
 
 
@@ -63,9 +63,9 @@ def client_pod(
 
     ``secret`` is the name of the secret with the certificates of the pod; an empty text means the
     secret of the cluster's processes. ``zookeeper`` is the address of an external ZooKeeper; an
-    empty text means the cluster's managed ZooKeeper. Environment variables name the cluster: those
-    that begin with WALTZ to the command line ``waltz``, the others to programs. The pod can write
-    to ``/work``; ``/programs`` has the files of the ConfigMap ``programs``.
+    empty text means the cluster's managed ZooKeeper. Environment variables name the cluster: the
+    command line ``waltz`` reads those that begin with WALTZ, and programs read the others. The pod
+    can write to ``/work``; ``/programs`` has the files of the ConfigMap ``programs``.
     """
     zookeeper = zookeeper or f"{cluster_name}-zookeeper.{namespace}.svc:2181"
     environment = {"ZOOKEEPER": zookeeper, "WALTZ_ZOOKEEPER": zookeeper}

@@ -31,16 +31,17 @@ _OLD_GROUPS = 3
 _ADOPTION_STEPS = len(_POOLS) * _PARTITIONS + len(_POOLS) - 1
 """The least number of steps from the moment at which the old servers run until all pools are full.
 
-One step assigns one partition to one pool, which waits until the old servers have stopped. Each
-pool but the first one creates its replicas when the pool before it is full. An operator that is
-killed between the creation of a replica and its switch-off copies nothing while the log is short.
+For each pool and partition, one step assigns the partition to the pool. These steps wait until the
+old servers have stopped. For each pool except the first, one step creates its replicas when the
+pool before it is full. Steps that copy records are not counted: while the log is short, a killed
+operator may need none.
 """
 
 _RETIREMENT_STEPS = _OLD_GROUPS * (_PARTITIONS + 2)
 """The least number of steps of the retirement.
 
-For each old group, one step takes each partition from it, one drops its replicas, and one
-unregisters its storage.
+For each old group, there is one step for each partition that is taken from the group, one that
+drops the group's replicas, and one that unregisters its storage.
 """
 
 
@@ -77,7 +78,7 @@ def adopt(namespace: Kubectl, old: LocalCluster) -> None:
 
 
 def await_servers(namespace: Kubectl, count: int) -> None:
-    """Return when ``count`` servers have joined; the status also shows how many are wanted."""
+    """Return when ``count`` servers have joined the cluster, old and new ones together."""
     expected = f"{count}/{_NEW_SERVERS}"
 
     def joined() -> bool:
@@ -102,9 +103,9 @@ def stop_old_servers(namespace: Kubectl, old: LocalCluster) -> None:
 
 
 def await_done(namespace: Kubectl, *, foreign: bool) -> None:
-    """Return when the spec is reached.
+    """Return when the cluster is as its spec says.
 
-    ``foreign`` is whether storages of the local cluster are left then.
+    ``foreign`` is whether storages of the local cluster still belong to it then.
     """
 
     def reached() -> bool:

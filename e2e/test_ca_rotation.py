@@ -1,8 +1,9 @@
-"""Test the rotation of the operator's certificate authority while a witness appends and reads.
+"""Test the rotation of a cluster's certificate authority while a witness appends and reads.
 
-Open connections stay during a rotation, so in each step of it new clients append, too.
-``tests/unit/operator/test_operator_rotation_properties.py`` kills the operator after every step:
-here this would take ten minutes in which no other test could run.
+The connections of the witness (`e2e.witness`) stay open during a rotation. So new clients append,
+too, in each phase of the rotation. This test does not kill operators, because that would take ten
+minutes in which no other test could run:
+``tests/unit/operator/test_operator_rotation_properties.py`` does it instead.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _READY_SECONDS = 240.0
 _STEP_SECONDS = 120
 """How long clients have in each of two phases to load their certificates.
 
-A kubelet updates a mounted secret after about a minute."""
+A kubelet updates the files of a mounted secret after about a minute."""
 
 _ROTATED_SECONDS = 600.0
-"""Twice `_STEP_SECONDS`, and three updates of mounted secrets."""
+"""Enough for two times `_STEP_SECONDS` and three updates of mounted secrets."""
 
 _REASONS_IN_ORDER = ["TrustingBoth", "SigningNew", "RetiringOld"]
 _SELECTOR = "waltz.dev/cluster=log,waltz.dev/component in (storage,server)"
@@ -48,8 +49,8 @@ def parts(namespace: Kubectl, name: str) -> dict[str, bytes]:
     return {part: base64.b64decode(content) for part, content in secret["data"].items()}
 
 
-def processes(namespace: Kubectl) -> dict[str, int]:
-    """Return the restarts of each pod of servers and storages by its uid."""
+def restarts_by_pod(namespace: Kubectl) -> dict[str, int]:
+    """Return the number of restarts of each pod of servers and storages, by the pod's uid."""
     return {
         pod["metadata"]["uid"]: sum(
             each["restartCount"] for each in pod["status"]["containerStatuses"]
@@ -64,9 +65,9 @@ def test_rotation_under_load_fails_no_append_and_restarts_no_process(namespace: 
     namespace.apply(*pools, resources.cluster("log", list("xyz"), tls=tls))
     namespace.await_condition("waltzcluster/log", "Healthy", _READY_SECONDS)
     witness = Witness(namespace)
-    # As a program that does not hold the key of the processes.
+    # The witness has the certificate of clients, not that of the cluster's processes.
     witness.start("log", secret="log-tls-client")
-    old, before = parts(namespace, "log-authority"), processes(namespace)
+    old, before = parts(namespace, "log-authority"), restarts_by_pod(namespace)
     namespace("annotate", "waltzcluster", "log", "waltz.dev/rotate-ca=e2e")
     reasons: list[str] = []
 
@@ -79,13 +80,14 @@ def test_rotation_under_load_fails_no_append_and_restarts_no_process(namespace: 
 
     until(rotated, _ROTATED_SECONDS, "the authority is rotated", show=namespace.describe)
     assert [each for each in reasons if each in _REASONS_IN_ORDER] == _REASONS_IN_ORDER
-    assert processes(namespace) == before, "no process is restarted"
+    assert restarts_by_pod(namespace) == before, "no process is restarted"
     new = parts(namespace, "log-authority")
     assert {*new} == {"tls.crt", "tls.key"}
     assert not {*new.values()} & {*old.values()}
     for secret in ("log-tls", "log-tls-client"):
         assert parts(namespace, secret)["ca.crt"] == new["tls.crt"]
-    # New connections between all components, by certificates of the new authority alone.
+    # Restarted pods open new connections between all components, by certificates of the new
+    # authority alone.
     for pod in ("x-storage-0", server(namespace)):
         namespace.delete("pod", pod)
         witness.await_progress(60)

@@ -20,7 +20,8 @@ def test_client_appends_and_reads_but_storages_refuse_it(namespace: Kubectl) -> 
     witness = Witness(namespace)
     witness.start("log", secret=_SECRET)
     witness.await_progress(30)
-    # NetworkPolicies admit the pod, so that the certificate alone decides.
+    # With this label, NetworkPolicies admit the pod to the storages. So the certificate alone
+    # decides.
     namespace("label", "pod", "witness", "waltz.dev/administers=log")
     with pytest.raises(CommandFailed):
         witness.waltz("cluster", "verify")

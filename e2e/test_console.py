@@ -31,15 +31,18 @@ answer = connection.getresponse()
 print(answer.read().decode())
 sys.exit(answer.status != 200)
 """
-"""Prints an answer of the console; ``name`` is the name in its certificate, empty for HTTP."""
+"""Prints an answer of the console.
+
+``name`` is the name in the console's certificate. If it is empty, the request is sent by HTTP.
+"""
 
 
 @pytest.fixture(scope="module")
 def console(log: Kubectl, module_namespace: Kubectl) -> Iterator[str]:
-    """The name of the console's Service; the console shows the shared cluster.
+    """The host name of the console's Service; the console shows the shared cluster.
 
-    The release of the console has no pod of an operator. A pod with the label
-    ``app=console-client`` may connect.
+    The console has a release of its own, without an operator. Only pods with the label
+    ``app=console-client`` may connect to it.
     """
     values = {
         "crds.install": "false",
@@ -75,7 +78,10 @@ def client(log: Kubectl, console: str) -> Iterator[Kubectl]:
 
 
 def read(client: Kubectl, host: str, path: str, name: str) -> str:
-    """Return an answer of the console. Raises CommandFailed without an answer, or for an error."""
+    """Return an answer of the console, by `_READ`.
+
+    Raises CommandFailed if the console does not answer, or answers with another status than 200.
+    """
     return client("exec", _CLIENT, "--", "python3", "-c", _READ, host, path, name)
 
 

@@ -11,7 +11,9 @@ from e2e.witnessing import Witness
 _READY_SECONDS = 120.0
 _DELETED_SECONDS = 90.0
 _KEEP = {"data": {"size": "1Gi"}, "meta": {"size": "10Mi"}}
+"""The volumes of a pool that stay when the cluster is deleted, which is the default."""
 _DELETE = _KEEP | {"onDeletion": "Delete"}
+"""The volumes of a pool that are deleted with the cluster."""
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,7 +22,7 @@ _UNINSTALL = "Uninstall"
 
 @pytest.fixture
 def reader(operator: Operator, tmp_path: Path) -> Iterator[Reader]:
-    """A `Reader`, which runs the commands of a page, in a folder with the charts and examples."""
+    """A `Reader`, which runs the commands of a page; its folder has the charts and examples."""
     for name in ("charts", "examples"):
         (tmp_path / name).symlink_to(resources.REPOSITORY / name)
     yield Reader(tmp_path, {}, {})
@@ -31,8 +31,8 @@ def reader(operator: Operator, tmp_path: Path) -> Iterator[Reader]:
 
 def test_commands_of_the_page_print_the_output_that_it_shows(reader: Reader) -> None:
     sections = dict.fromkeys(block.section for block in blocks(_PAGE))
-    typed = reader.follow(_PAGE, *(name for name in sections if name != _UNINSTALL))
-    assert typed > 25
+    num_commands = reader.follow(_PAGE, *(name for name in sections if name != _UNINSTALL))
+    assert num_commands > 25, "the commands of the page are found"
 
 
 def test_commands_of_the_tutorial_print_the_output_that_it_shows(
@@ -41,7 +41,8 @@ def test_commands_of_the_tutorial_print_the_output_that_it_shows(
     for block in blocks(PAGES[_TUTORIAL]):
         if block.title is not None:
             (tmp_path / block.title).write_text(block.text)
-    assert reader.follow(PAGES[_TUTORIAL], ON_KUBERNETES[_TUTORIAL]) > 7
+    num_commands = reader.follow(PAGES[_TUTORIAL], ON_KUBERNETES[_TUTORIAL])
+    assert num_commands > 7, "the commands of the tutorial are found"
 
 
 @pytest.mark.alone

@@ -1,4 +1,4 @@
-"""Test clusters with an external ZooKeeper, for which they use that of another cluster."""
+"""Test two clusters that share an external ZooKeeper: the managed one of a third cluster."""
 
 from __future__ import annotations
 

@@ -68,11 +68,12 @@ def pods(namespace: Kubectl) -> dict[str, tuple[str, int]]:
 
 
 def enlarge(namespace: Kubectl, pool: str, size: str) -> None:
+    """Request data volumes of ``size`` for a pool; return before they have grown."""
     namespace.patch("storagepool", pool, {"spec": {"volumes": {"data": {"size": size}}}})
 
 
 def resized_condition(namespace: Kubectl, pool: str) -> dict[str, Any]:
-    """Return the condition Resized of a pool."""
+    """Return the condition Resized of a pool, empty if the status has none yet."""
     live = namespace.get("storagepool", pool)
     assert live is not None
     conditions = live.get("status", {}).get("conditions", ())

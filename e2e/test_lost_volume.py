@@ -1,7 +1,8 @@
-"""Test that lost volumes are replaced while a witness appends and reads.
+"""Test that lost volumes are replaced while a witness (`e2e.witness`) appends and reads.
 
-A claim is deleted under load, then a second one while the first storage is rebuilt. One claim is
-replaced by operators that are killed after every step.
+A volume is lost when its claim (PersistentVolumeClaim) is deleted. One test deletes a claim under
+load, and a second claim while the first storage is rebuilt. In another test, the operators that
+replace a claim are killed after every step.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _RECORD = "waltz.dev/volume-replacement"
 
 def claims(namespace: Kubectl) -> dict[str, str]:
     """Return the uids of the storages' claims by name."""
-    found = namespace.find("persistentvolumeclaim", "waltz.dev/component=storage")
-    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+    listed = namespace.find("persistentvolumeclaim", "waltz.dev/component=storage")
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in listed}
 
 
 def delete_claim(namespace: Kubectl, name: str) -> None:
@@ -51,19 +52,22 @@ def pool(namespace: Kubectl, name: str) -> dict[str, Any]:
 
 
 def is_being_replaced(namespace: Kubectl, name: str) -> bool:
-    """Whether a pool has the record of a replacement: until all replicas have been compared."""
+    """Whether a pool has the record of a replacement, which ends with the last comparison."""
     return _RECORD in pool(namespace, name)["metadata"].get("annotations", {})
 
 
 def await_replaced(namespace: Kubectl, old: dict[str, str], *names: str) -> None:
-    """Return when the claims ``names`` are replaced; fails if another claim of ``old`` is, too."""
+    """Return when the claims ``names`` are replaced and the cluster is Healthy.
+
+    Raises AssertionError if another claim of ``old`` is replaced, too.
+    """
 
     def replaced() -> bool:
         now = claims(namespace)
         return (
             now.keys() == old.keys()
             and all(now[name] != old[name] for name in names)
-            and not any(is_being_replaced(namespace, each) for each in "xyz")
+            and not any(is_being_replaced(namespace, pool_name) for pool_name in "xyz")
             and is_healthy(namespace)
         )
 
@@ -74,7 +78,7 @@ def await_replaced(namespace: Kubectl, old: dict[str, str], *names: str) -> None
 
 
 def compare(witness: Witness) -> None:
-    """Compare the replicas of all partitions by ``waltz``; it fails if any record differs."""
+    """Compare the replicas of all partitions; raises CommandFailed if any record differs."""
     for partition in range(_PARTITIONS):
         witness.waltz("storage", "compare", str(partition))
 

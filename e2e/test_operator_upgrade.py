@@ -1,8 +1,8 @@
 """Test that an upgrade of the operator, and its rollback, restart no pod of the cluster unasked.
 
-The tests make pods as an operator of another version would specify them: they add an environment
-variable to the pod template of two workloads, and to the record of this template, as the field
-manager of the operator.
+The fixture `other_pods` makes pods as an operator of another version would specify them. It adds an
+environment variable to the pod template of two workloads, and to the annotation that records this
+template. It applies both with the operator's field manager, as if the operator had written them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def pods(log: Kubectl) -> dict[str, dict[str, Any]]:
 
 
 def uids(log: Kubectl) -> dict[str, str]:
+    """Return the uids of all pods of the cluster by name."""
     return {name: pod["metadata"]["uid"] for name, pod in pods(log).items()}
 
 
 def workloads_of_other_operator(log: Kubectl) -> set[str]:
-    """Return the workloads whose pods have the variable."""
+    """Return the workloads of which at least one pod has the variable."""
     return {
         "c-storage" if name.startswith("c-storage-") else "log-server"
         for name, pod in pods(log).items()
@@ -51,7 +52,7 @@ def workloads_of_other_operator(log: Kubectl) -> set[str]:
 
 
 def specify_as_other_operator(log: Kubectl, kind: str, name: str) -> None:
-    """Apply a workload as an operator would that renders one more variable."""
+    """Apply a workload as an operator would whose pod template has one more variable."""
     live = log.get(kind, name)
     assert live is not None
     metadata, annotations = live["metadata"], live["metadata"]["annotations"]
@@ -104,7 +105,10 @@ def request_update(log: Kubectl, value: str) -> None:
 
 
 def replace_operator(log: Kubectl, operator: Operator, *helm: str) -> None:
-    """Run a command of Helm; return when other pods of the operator have reconciled the cluster."""
+    """Run a command of Helm that replaces the operator's pods.
+
+    Return when the new pods have reconciled the cluster.
+    """
     before = {*operator.pods()}
     run("helm", *helm, "-n", operator.kubectl.namespace)
 
@@ -112,7 +116,7 @@ def replace_operator(log: Kubectl, operator: Operator, *helm: str) -> None:
         return not before & {*operator.pods()} and operator.reconciles() >= 1
 
     until(replaced, _SOON_SECONDS, "the operator is replaced", show=operator.leader)
-    # The reconciles may be those of other clusters: one of this cluster is requested.
+    # These reconciles may be those of other clusters. So one of this cluster is requested.
     before_request = operator.reconciles()
     log("annotate", "waltzcluster", "log", "--overwrite", f"waltz.dev/resync={time.time_ns()}")
     until(

@@ -1,6 +1,7 @@
-"""Test the access from outside: a witness on this machine appends while the servers are rolled.
+"""Test the access from outside of Kubernetes while the servers are rolled.
 
-The witness uses the outside addresses alone, and verifies the host of each connection.
+A witness (`e2e.witness`) on the machine of the tests appends and reads meanwhile. It uses only the
+addresses for clients outside, and verifies the host of each connection.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class HostWitness:
     process: subprocess.Popen[bytes]
 
     def read_counts(self) -> list[int]:
-        """Return how many transactions of each partition were read; fails after a violation."""
+        """Return how many transactions of each partition were read; empty before the first report.
+
+        Raises AssertionError after a violation, or if the process has ended.
+        """
         assert self.process.poll() is None, self.output()
         file = self.folder / "progress"
         progress = json.loads(file.read_text()) if file.exists() else {"read": [], "violations": []}
@@ -50,7 +54,10 @@ class HostWitness:
         return counts
 
     def await_progress(self, kubectl: Kubectl, seconds: float, appends: int = 10) -> None:
-        """Return when each count has passed the largest count at the call by ``appends``."""
+        """Return when ``appends`` more transactions of every partition have been read.
+
+        Every count must exceed the largest count at the time of the call by ``appends``.
+        """
         before = self.read_counts() or [0]
 
         def advanced() -> bool:
@@ -60,7 +67,10 @@ class HostWitness:
         until(advanced, seconds, "every partition takes appends", show=kubectl.describe)
 
     def finish(self) -> None:
-        """Stop the witness after a check of all transactions; fails if there is a violation."""
+        """Let the witness check all transactions and end.
+
+        Raises AssertionError if there is a violation.
+        """
         (self.folder / "stop").touch()
         assert self.process.wait(150) == 0, self.output()
 
@@ -218,4 +228,4 @@ def test_client_outside_works_through_a_roll_and_the_access_is_removed_without_a
         show=namespace.describe,
     )
     namespace.await_condition("waltzcluster/log", "Healthy", _SOON_SECONDS)
-    assert set(outside_status(namespace).values()) == {""}
+    assert set(outside_status(namespace).values()) == {""}, "the status names no address any more"

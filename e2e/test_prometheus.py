@@ -1,4 +1,7 @@
-"""A real Prometheus scrapes all processes; the dashboard's queries answer; an alert fires."""
+"""Test the chart's monitoring with a real Prometheus.
+
+It scrapes all processes, the dashboard's queries have data, and an alert fires.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ def scraping(log: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed: nothing scrapes the cluster")
     log.await_condition("waltzcluster/log", "Healthy", 120)
-    with prometheus.running(tmp_path_factory.mktemp("prometheus")) as found:
-        yield found
+    with prometheus.running(tmp_path_factory.mktemp("prometheus")) as running:
+        yield running
 
 
 def count_pods(log: Kubectl, component: str) -> int:
@@ -43,12 +46,12 @@ def test_prometheus_scrapes_each_process_once(
     expected = {
         f"count(waltz_server_healthy{of_cluster} == 1)": count_pods(log, "server"),
         f"count(waltz_storage_healthy{of_cluster} == 1)": count_pods(log, "storage"),
-        # One storage in each pool: a pool with more would not be counted.
+        # This counts the pools with exactly one storage, which are all pools.
         f"count(count by (waltz_pool) (waltz_storage_healthy{of_cluster} == 1) == 1)": count_pods(
             log, "storage"
         ),
         "sum(waltz_operator_is_leader)": 1,
-        # Pods of other namespaces may be starting: other tests run meanwhile.
+        # Only these namespaces, because other tests may start pods in others meanwhile.
         f'min(up{{namespace=~"{log.namespace}|{OPERATOR.namespace}"}})': 1,
     }
 

@@ -1,4 +1,8 @@
-"""Test that a pool is rebalanced by bytes on request while clients append and read."""
+"""Test that a pool is rebalanced by bytes on request while a witness appends and reads.
+
+The operator spreads the partitions of a pool over its storages by their count, until a user asks
+for a spread by their bytes. The witness is described in `e2e.witness`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,13 @@ from e2e.witnessing import Witness
 _REBALANCE_SECONDS = 300.0
 _BLOB_BYTES = 2_000_000
 _BLOBS = 10
-"""So many that an empty partition, of about 1 MB, is less than the tolerance of the balance."""
+"""The number of blobs in a large partition.
+
+An empty partition has about 1 MB. With so many blobs, this is less than the tolerance of the
+balance, so that an empty partition counts as small.
+"""
 _STORAGE = "x-storage-{}.x-storage."
+"""The beginning of the address of the pool's storage with this ordinal."""
 
 
 @pytest.fixture
@@ -40,7 +49,7 @@ def assigned(witness: Witness, ordinal: int) -> list[int]:
 
 def fill(witness: Witness, partitions: list[int]) -> None:
     """Append so much to ``partitions`` that the others are small in comparison."""
-    # Text, because the witness decodes what it reads.
+    # The blob is text, because the witness decodes what it reads.
     program = f"open('/work/blob', 'w').write('x' * {_BLOB_BYTES})"
     witness.kubectl("exec", "witness", "--", "python3", "-c", program)
     for partition in partitions:

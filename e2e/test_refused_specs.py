@@ -82,6 +82,7 @@ def adopting(**spec: Any) -> Body:
     return cluster(**{"zookeeper": external("zk:2181")} | adoption | spec)
 
 
+# By case: an invalid resource, and a part of the message that refuses it.
 INVALID: dict[str, tuple[Body, str]] = {
     "no partitions": (
         cluster(partitions=0),
@@ -339,6 +340,7 @@ def test_invalid_resource_is_refused_with_a_remedy(refused: Kubectl, case: str) 
     assert refused.find(body["kind"].lower()) == []
 
 
+# By case: a resource, a forbidden change of its spec, and a part of the message that refuses it.
 CHANGES: dict[str, tuple[Body, Body, str]] = {
     "the number of partitions": (
         cluster(),
@@ -468,7 +470,8 @@ def test_larger_size_is_accepted_and_taken_back_only_until_a_claim_requests_it(
             refused.patch("storagepool", "a", {"spec": sized(size)["spec"]})
         with pytest.raises(CommandFailed, match=r"volumes\.data\.size cannot be reduced"):
             refused.patch("storagepool", "a", {"spec": sized("2Gi")["spec"]})
-        # The operator reports what the claims request; no operator reconciles this pool.
+        # The test reports what the claims request instead of the operator, which reconciles no pool
+        # without a cluster.
         requested = json.dumps({"status": {"requestedSizes": {"data": "2Gi"}}})
         refused(
             "patch", "storagepool", "a", "--subresource=status", "--type=merge", "-p", requested
@@ -486,7 +489,8 @@ def test_adoption_is_added_only_to_a_cluster_that_does_not_exist_yet(refused: Ku
     for key in ("", _KEY):
         refused.apply(cluster(**without))
         try:
-            # The operator reports the key of a cluster that exists; it does not act while paused.
+            # The test reports the key of an existing cluster instead of the operator, which does
+            # not act while the cluster is paused.
             reported = json.dumps({"status": {"clusterKey": key}})
             status = ("--subresource=status", "--type=merge", "-p", reported)
             refused("patch", "waltzcluster", "log", *status)

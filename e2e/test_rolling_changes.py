@@ -1,6 +1,6 @@
-"""Test rolling changes on the shared cluster while a witness appends and reads.
+"""Test rolling changes on the shared cluster while a witness (`e2e.witness`) appends and reads.
 
-A change replaces the pods of storages and of ZooKeeper one at a time. A roll to a version that does
+A roll replaces the pods of storages and of ZooKeeper one at a time. A roll to a version that does
 not start stops at the first pod.
 """
 
@@ -62,10 +62,10 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 
 def await_replaced(log: Kubectl, old: dict[str, str], names: tuple[str, ...]) -> set[str]:
-    """Return when these pods are replaced and the cluster is Healthy.
+    """Return when the pods ``names`` are replaced and the cluster is Healthy.
 
-    At every moment at most one storage and one member of ZooKeeper may not run. The result are the
-    pods of ``old`` that were seen running and not ready.
+    Raises AssertionError if more than one storage, or more than one member of ZooKeeper, does not
+    run at the same time. The result are the pods of ``old`` that were once seen as not ready.
     """
     unready: set[str] = set()
 
@@ -119,19 +119,20 @@ def evict(log: Kubectl, pod: str) -> None:
 def test_restart_replaces_every_pod_one_at_a_time_and_the_leader_of_zookeeper_last(
     log: Kubectl, witness: Witness
 ) -> None:
-    # Healthy implies that every storage is ready: only those are replaced after the members.
+    # Healthy implies that every storage is ready. Only ready storages are replaced after the
+    # members of ZooKeeper.
     log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
     old, old_leader = uids(log), leader(log)
     log.patch("waltzcluster", "log", {"spec": {"restartedAt": "2026-01-31T12:00:00Z"}})
     unready = await_replaced(log, old, (*_MEMBERS, *_STORAGES))
     times = creation_times(log)
     assert max(_MEMBERS, key=times.__getitem__) == old_leader
-    # A storage that is not ready is repaired at once, without waiting for the members. One may have
-    # been unready between two looks at it; without the rule all storages could come first.
+    # A storage that is not ready is replaced at once, before the members. One storage may have been
+    # unready between two observations, so the first replacement does not count.
     waited = sorted((name for name in _STORAGES if name not in unready), key=times.__getitem__)
     assert len(waited) >= 2, f"storages were not ready before their replacement: {unready}"
     last_member = max(times[name] for name in _MEMBERS)
-    assert last_member <= times[waited[1]], f"more than one came before the members: {times}"
+    assert last_member <= times[waited[1]], f"two storages came before the members: {times}"
     # Three members, three storages and two servers.
     assert status(log)["updated"] == "8/8"
 

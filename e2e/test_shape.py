@@ -1,4 +1,7 @@
-"""Test that copies and storages are added, replaced and removed while clients append and read."""
+"""Test changes of a cluster's pools and storages while a witness (`e2e.witness`) appends and reads.
+
+Each pool holds one copy of all partitions. `e2e.shapes` has the tests of larger changes.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,26 @@ def served(namespace: Kubectl) -> Kubectl:
 
 
 def claims(namespace: Kubectl) -> set[str]:
-    """Return the names of the claims of storages."""
-    found = namespace.find("persistentvolumeclaim", "waltz.dev/component=storage")
-    return {each["metadata"]["name"] for each in found}
+    """Return the names of the storages' volume claims."""
+    listed = namespace.find("persistentvolumeclaim", "waltz.dev/component=storage")
+    return {each["metadata"]["name"] for each in listed}
 
 
 def replace_pool(namespace: Kubectl) -> None:
-    """Ask for a pool with larger volumes in place of the pool z, whose volumes are deleted."""
+    """Request the pool w, with larger volumes, in place of z, whose volumes are deleted."""
     namespace.patch("storagepool", "z", {"spec": {"volumes": {"onScaleDown": "Delete"}}})
     namespace.apply(resources.pool("w", volumes={"data": {"size": "2Gi"}}))
     namespace.patch("waltzcluster", "log", {"spec": {"pools": ["x", "y", "w"]}})
 
 
 def check_replaced(namespace: Kubectl, witness: Witness) -> None:
-    """Check the cluster in which `replace_pool` is complete."""
+    """Wait until the change that `replace_pool` has requested is complete, and check it."""
     await_shape(namespace, Shape("xyw"))
     assert replicas_by_set(namespace) == {"x-storage": 1, "y-storage": 1, "w-storage": 1}
     assert "data-z-storage-0" not in claims(namespace)
     released = namespace.get("storagepool", "z")
     assert released is not None
-    assert "status" not in released, "it no longer names the cluster"
+    assert "status" not in released, "a released pool no longer names the cluster"
     witness.await_progress(60)
     witness.finish()
 

@@ -72,15 +72,16 @@ def counts(log: Kubectl) -> dict[str, int]:
 
 def final_phase(kubectl: Kubectl, pod: str) -> str | None:
     """Return the phase of a pod that has ended, otherwise None."""
-    found = kubectl.get("pod", pod)
-    phase = None if found is None else found["status"]["phase"]
+    live = kubectl.get("pod", pod)
+    phase = None if live is None else live["status"]["phase"]
     return phase if phase in ("Succeeded", "Failed") else None
 
 
 def commands_of(first: str) -> str:
     """Return the commands in the block of the page that starts with ``first``."""
-    [block] = [b for b in blocks(PAGE) if b.language == "sh" and b.text.startswith(first)]
-    return block.text
+    shell_blocks = (block for block in blocks(PAGE) if block.language == "sh")
+    [text] = [block.text for block in shell_blocks if block.text.startswith(first)]
+    return text
 
 
 def run_commands(log: Kubectl, commands: str) -> str:
@@ -101,7 +102,7 @@ def run_commands(log: Kubectl, commands: str) -> str:
 
 
 def report_in(printed: str) -> dict[str, Any]:
-    """Return the report, which is the last line of JSON that the driver prints."""
+    """Return the report of the job: the last line of JSON that the driver has printed."""
     lines = [line for line in printed.splitlines() if line.startswith('{"transactions"')]
     assert lines, printed[-3000:]
     report: dict[str, Any] = json.loads(lines[-1])

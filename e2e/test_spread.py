@@ -1,6 +1,7 @@
-"""Test on which nodes the copies of the shared cluster run, and what the condition Spread says.
+"""Test on which nodes the storages and ZooKeeper members of the shared cluster run.
 
-The tests hold on any number of nodes: with fewer than three, copies must share a node.
+The condition Spread says whether two of them share a node. The tests hold on any number of nodes:
+with fewer than three nodes, some of the three storages must share a node.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ def count_schedulable_nodes() -> int:
 
 
 def pods_by_node(log: Kubectl, component: str) -> Counter[str]:
-    found = log.find("pod", f"waltz.dev/cluster=log,waltz.dev/component={component}")
-    return Counter(pod["spec"]["nodeName"] for pod in found if pod["spec"].get("nodeName"))
+    """Return the number of pods of a component on each node."""
+    pods = log.find("pod", f"waltz.dev/cluster=log,waltz.dev/component={component}")
+    return Counter(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
 
 
 def spread_condition(log: Kubectl) -> dict[str, str]:

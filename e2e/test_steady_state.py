@@ -1,7 +1,7 @@
 """Test that the operator repairs changes by others, and that appends succeed afterwards.
 
-``log`` is a `Kubectl` for the namespace of the WaltzCluster named log. ``witness`` appends to this
-cluster during each test, and fails the test if an append is lost.
+``log`` is a `Kubectl` for the namespace of the WaltzCluster named log. ``witness`` (`e2e.witness`)
+appends to this cluster during each test. The test fails if an append is lost.
 """
 
 from __future__ import annotations

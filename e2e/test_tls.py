@@ -18,7 +18,11 @@ _READY_SECONDS = 120.0
 _RENEWED_SECONDS = 150.0
 """A kubelet updates a mounted secret after about a minute."""
 
+_STORAGE_HTTP_PORT = 6002
+"""The port at which a storage shows its metrics."""
+
 AUTHORITY = make_authority("users-own")
+"""The authority that signs the user's own certificates."""
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +52,10 @@ def secret(own: KeyPair) -> dict[str, Any]:
     }
 
 
-def days_left(namespace: Kubectl, pod: str, port: int) -> float:
+def days_left(namespace: Kubectl, pod: str) -> float:
     """Return the remaining days of a storage's certificate, which the storage's metrics show."""
-    path = f"/api/v1/namespaces/{namespace.namespace}/pods/{pod}:{port}/proxy/metrics"
+    process = f"{pod}:{_STORAGE_HTTP_PORT}"
+    path = f"/api/v1/namespaces/{namespace.namespace}/pods/{process}/proxy/metrics"
     gauges = json.loads(namespace("get", "--raw", path))["gauges"]
     return float(gauges["waltz-storage.tls-certificate-days-left"]["value"])
 
@@ -62,7 +67,7 @@ def test_users_own_certificates_are_required_and_used(secured: Kubectl) -> None:
     read_without_tls = ("env", "WALTZ_TLS=off", "python3", "-m", "waltz.cli", "log", "read")
     with pytest.raises(CommandFailed):
         secured("exec", "witness", "--", *read_without_tls, "0", "0-")
-    assert days_left(secured, "p-storage-0", 6002) < 5.1
+    assert days_left(secured, "p-storage-0") < 5.1, "the certificate is the user's, of 5 days"
     witness.finish()
 
 
@@ -73,7 +78,7 @@ def test_renewed_certificates_are_used_without_a_restart(secured: Kubectl) -> No
     restarts = sum_of_restarts(secured)
     secured.apply(secret(certificate(secured, days=50)))
     until(
-        lambda: days_left(secured, "p-storage-0", 6002) > 40,
+        lambda: days_left(secured, "p-storage-0") > 40,
         _RENEWED_SECONDS,
         "the storage uses the new certificate",
     )

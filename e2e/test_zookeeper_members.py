@@ -48,7 +48,7 @@ def test_three_members_have_a_disruption_budget_of_one(log: Kubectl) -> None:
 
 
 def test_deleted_member_is_replaced(log: Kubectl, witness: Witness) -> None:
-    # The test of a lost volume replaces the other two members in the same way.
+    # Member 0 is enough: the next test replaces the other two members in the same way.
     replace(log, 0, with_volume=False)
 
 

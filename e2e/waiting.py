@@ -12,7 +12,7 @@ T = TypeVar("T")
 _POLL_SECONDS = 1.0
 
 KILLED = "WALTZ_E2E_KILLED"
-"""The variable that is 1 if every operator is killed after its first step."""
+"""The environment variable that is 1 if every operator is killed after its first step."""
 
 OPERATORS_ARE_KILLED = os.environ.get(KILLED) == "1"
 PATIENCE = 4.0 if OPERATORS_ARE_KILLED else 1.0
@@ -34,9 +34,9 @@ def until(
     seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         if time.monotonic() > deadline:
             state = "" if show is None else f"\n{show()}"
             raise AssertionError(f"not within {seconds:g} s: {description}{state}")

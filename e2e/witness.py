@@ -2,10 +2,10 @@
 
     python3 witness.py FOLDER
 
-The program runs in a pod while a test changes the cluster, and reports every committed transaction
-that is lost, reordered or duplicated. Touches the log and FOLDER: the program writes its counters
-to the file ``progress``, and creates the file ``started`` when it has read a transaction of every
-partition.
+The program runs, usually in a pod, while a test changes the cluster. It reports every committed
+transaction that is lost, reordered or duplicated. Touches the log and FOLDER: a test creates the
+file ``stop`` there. The program writes its counters to the file ``progress``, and creates the file
+``started`` when it has read a transaction of every partition.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from waltz.cli.bench.continuous import ContinuousAppends
 from waltz.net import TlsConfig
 
 _PAUSE_S = 0.1
-"""Between two appends to a partition: on a small machine, more appends delay what is tested."""
+"""The pause between two appends to a partition.
+
+On a small machine, more appends would delay the change that is tested.
+"""
 _LAST_CHECK_S = 120.0
+"""The time limit of the last check, which reads everything again."""
 
 
 @dataclass
@@ -45,14 +49,14 @@ class Partition:
     """The acknowledged transaction ids by ``count``."""
 
     read: list[tuple[int, bytes]] = field(default_factory=list)
-    """The id and data of every transaction that was read, including those of other clients."""
+    """The id and data of every transaction that was read, also of other clients' transactions."""
 
     ids_read: dict[int, int] = field(default_factory=dict)
     """The ids of this run's transactions that were read, by ``count``."""
 
 
 class Witness:
-    """One run of the program; ``violations`` describes every broken guarantee in a sentence."""
+    """One run of the program; ``violations`` has a sentence about every broken guarantee."""
 
     def __init__(self, folder: Path) -> None:
         self.run = uuid.uuid4().hex[:8]
@@ -80,7 +84,8 @@ class Witness:
                 while not (self.folder / "stop").exists():
                     appends.check_running()
                     if reading.done():
-                        reading.result()  # Raises the error that has ended the reading.
+                        # This raises the error that has ended the reading.
+                        reading.result()
                     self._write_progress(appends)
                     await asyncio.sleep(0.2)
         async with asyncio.timeout(_LAST_CHECK_S):
@@ -89,6 +94,7 @@ class Witness:
         self._write_progress(appends)
 
     def _check_acknowledged(self, number: int, count: int, transaction_id: int) -> None:
+        """Note the acknowledged id of an append; check the id if the append was read before."""
         partition = self.partitions[number]
         partition.acknowledged[count] = transaction_id
         partition.appended = count + 1
@@ -101,12 +107,13 @@ class Witness:
             )
 
     async def _read(self, client: waltz.Client) -> None:
+        """Read and check the transactions of all partitions until the task is cancelled."""
         after = {number: each.first - 1 for number, each in self.partitions.items()}
         async for transaction in client.stream(after, data=True):
-            number, data = transaction.partition, transaction.data
-            self._check(number, transaction.id, data)
+            self._check_read(transaction.partition, transaction.id, transaction.data)
 
-    def _check(self, number: int, transaction_id: int, data: bytes) -> None:
+    def _check_read(self, number: int, transaction_id: int, data: bytes) -> None:
+        """Note a transaction that was read; check its id, and the order of this run's appends."""
         partition = self.partitions[number]
         expected = partition.first + len(partition.read)
         if transaction_id != expected:
@@ -116,6 +123,7 @@ class Witness:
         partition.read.append((transaction_id, data))
         run, _, count = data.decode().partition(" ")
         if run != self.run:
+            # Another client has appended it, so its data are not known here.
             return
         if int(count) != len(partition.ids_read):
             self._report_violation(
@@ -150,18 +158,19 @@ class Witness:
 
     def _write_progress(self, appends: ContinuousAppends) -> None:
         """Write the file ``progress``; create ``started`` if every partition was read."""
-        every = self.partitions.values()
+        partitions = self.partitions.values()
         pauses = [appends.longest_pause(number, self.started) for number in self.partitions]
         progress = {
-            "appended": [each.appended for each in every],
-            "read": [len(each.read) for each in every],
+            "appended": [each.appended for each in partitions],
+            "read": [len(each.read) for each in partitions],
             "longest_pauses": [round(pause, 2) for pause in pauses],
             "violations": self.violations[:10],
         }
+        # Written elsewhere and renamed, so that a reader never sees half of the file.
         part = self.folder / "progress.part"
         part.write_text(json.dumps(progress))
         part.rename(self.folder / "progress")
-        if all(each.read for each in every):
+        if all(each.read for each in partitions):
             (self.folder / "started").touch()
 
 
@@ -172,11 +181,16 @@ def connect() -> waltz.client.opening.Opening[waltz.Client]:
     has the certificates. ACCESS is ``outside`` for a client outside of Kubernetes.
     """
     tls = waltz.PLAINTEXT
-    if (name := os.environ.get("TLS_NAME")) is not None:
-        files = (Path(os.environ["TLS"]) / part for part in ("tls.crt", "tls.key", "ca.crt"))
-        certificate, key, ca = files
-        # With an empty name, the host of each connection is verified.
-        tls = TlsConfig(certificate=certificate, key=key, ca=ca, server_name=name or None)
+    name = os.environ.get("TLS_NAME")
+    if name is not None:
+        files = Path(os.environ["TLS"])
+        tls = TlsConfig(
+            certificate=files / "tls.crt",
+            key=files / "tls.key",
+            ca=files / "ca.crt",
+            # With an empty name, the host of each connection is verified.
+            server_name=name or None,
+        )
     # On a busy machine, pods that were killed all at once take longer than the default timeout.
     return waltz.connect(
         os.environ["ZOOKEEPER"],

@@ -60,7 +60,8 @@ class Witness:
         )
         if node:
             pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
-        # A probe of the start ends with its success: each one costs CPU time that tests need.
+        # A probe of the start ends with its first success. A probe of readiness would go on, and
+        # cost CPU time that the tests need.
         pod["spec"]["containers"][0]["startupProbe"] = {
             "exec": {"command": ["test", "-e", "/work/started"]},
             "periodSeconds": 1,
@@ -74,7 +75,10 @@ class Witness:
         return self.kubectl("exec", _POD, "--", "python3", "-m", "waltz.cli", *arguments)
 
     def progress(self) -> Progress:
-        """Return the progress of the witness; fails if the witness has found a violation."""
+        """Return the progress of the witness.
+
+        Raises AssertionError if the witness has found a violation or has ended.
+        """
         try:
             text = self.kubectl("exec", _POD, "--", "cat", "/work/progress")
         except CommandFailed as failed:
@@ -84,7 +88,10 @@ class Witness:
         return progress
 
     def await_progress(self, seconds: float, appends: int = 10) -> Progress:
-        """Return when the witness has appended and read ``appends`` more in every partition."""
+        """Return when the witness has appended and read ``appends`` more in every partition.
+
+        Raises AssertionError after ``seconds``, or after a violation.
+        """
         targets = [count + appends for count in self.progress().appended]
 
         def advanced() -> Progress | None:
@@ -99,7 +106,10 @@ class Witness:
         return until(advanced, seconds, "every partition takes appends", show=self.kubectl.describe)
 
     def finish(self) -> Progress:
-        """Stop the witness after a check of all transactions; fails if there is a violation."""
+        """Let the witness check all transactions and end; return its last progress.
+
+        Raises AssertionError if there is a violation.
+        """
         self.kubectl("exec", _POD, "--", "touch", "/work/stop")
         phase = until(self._final_phase, 150, "the witness has ended", show=self.kubectl.describe)
         log = self.kubectl("logs", _POD)

@@ -1,8 +1,9 @@
 """Decide under a lock: take the next invoice number while other programs do the same.
 
-``decide`` counts the invoices in the log up to ``attempt.mark``. If another transaction has taken
-the lock after that mark, the server refuses the append, and the client calls ``decide`` again. Run
-this program several times, also at the same time:
+``decide`` counts the invoices in the log up to ``attempt.mark``, the id of the last transaction
+that its decision takes into account. If a later transaction has taken the lock, the server refuses
+the append, and the client calls ``decide`` again. Run this program several times, also at the same
+time:
 
     python examples/02_locks.py HOST:PORT
 """
@@ -13,6 +14,7 @@ import sys
 import waltz
 
 INVOICES = waltz.Lock("invoices", 1)
+"""A lock is a name and a number. All programs that take invoice numbers take this lock."""
 
 
 async def main(zookeeper: str) -> None:

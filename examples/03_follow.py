@@ -15,6 +15,7 @@ import waltz.sync
 
 def main(zookeeper: str, mark_file: Path) -> None:
     """Append a line to partition 0, then print all lines since the last run."""
+    # Ids begin with 0, so the mark -1 means that nothing was printed.
     mark = int(mark_file.read_text()) if mark_file.exists() else -1
     with waltz.sync.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
         client.append(0, b"one more line")

@@ -20,7 +20,7 @@ class Words(callbacks.Application[str]):
         self.taken: list[str] = []
 
     def get_client_high_water_mark(self, partition: int) -> int:
-        """Return -1, so that every transaction is applied, because no state is stored."""
+        """Return -1: no state is stored, so every transaction from the id 0 on is applied."""
         return -1
 
     def apply_transaction(self, transaction: waltz.Transaction[str]) -> None:
@@ -66,6 +66,7 @@ def main(zookeeper: str, words: list[str]) -> None:
         serializer=waltz.TextSerializer(),
         auto_mount=False,
     ) as client:
+        # The client applies the transactions of this partition only.
         client.set_partitions([client.log.num_partitions - 1])
         for word in words:
             client.submit(Take(application, word))

@@ -39,7 +39,8 @@ async def no_seat_is_booked_twice() -> None:
         cluster.connect() as one,
         cluster.connect() as two,
     ):
-        seats = await asyncio.gather(*(book(c, b"guest") for c in (one, two) for _ in range(5)))
+        clients = [one, two] * 5
+        seats = await asyncio.gather(*(book(client, b"guest") for client in clients))
     booked = sorted(seat for seat in seats if seat is not None)
     print(f"booked: {booked}")
     assert booked == list(range(SEATS))

@@ -1,4 +1,4 @@
-"""A job queue: each job has one result in the log, whichever workers take it or die with it.
+"""A job queue: each job has one result in the log, even if workers that took the job have died.
 
 A worker takes the first open job under the lock of the job. If the worker has not reported the
 result some time later, another worker takes the job. A result is accepted only from the last worker
@@ -27,8 +27,10 @@ Do = Callable[[str], Awaitable[str]]
 class Jobs:
     """The state: the texts and the results of jobs, and when each job was last taken.
 
-    A job is named by the transaction that added it. ``takes`` has the transaction of each job's
-    last take, and the time at which this program saw it: programs need not agree about the time.
+    The number of a job is the id of the transaction that added it. A *take* is a transaction by
+    which a worker takes a job. ``takes`` has the id of each job's last take, and when this program
+    read it: the clocks of two programs are never compared. ``applied`` is the id of the last
+    transaction that the state contains.
     """
 
     texts: dict[int, str] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class Jobs:
     applied: int = -1
 
     async def mark(self, partition: int) -> int:
-        """Return the last transaction that the state contains."""
+        """Return the id of the last transaction that the state contains."""
         return self.applied
 
     async def apply(self, transaction: waltz.Transaction[Event]) -> None:
@@ -52,7 +54,7 @@ class Jobs:
         self.applied = transaction.id
 
     def next_job(self, patience_seconds: float) -> int | None:
-        """Return the first job that is open: not done, and not taken a short time ago."""
+        """Return the first open job: it has no result, and no take within ``patience_seconds``."""
         now = time.monotonic()
         for job in self.texts:
             _, taken_at = self.takes.get(job, (-1, float("-inf")))
@@ -66,7 +68,10 @@ class Jobs:
 
 
 class Worker:
-    """Takes jobs and reports their results, one after the other."""
+    """Takes jobs and reports their results, one after the other.
+
+    A job that another worker took more than ``patience_seconds`` ago is open again.
+    """
 
     def __init__(
         self,
@@ -81,7 +86,7 @@ class Worker:
         self.patience_seconds = patience_seconds
 
     async def take(self) -> tuple[int, int] | None:
-        """Take a job; return it and the take's transaction, None if no job is open."""
+        """Take a job; return the job and the id of the take, None if no job is open."""
         chosen: int | None = None
 
         def decide(attempt: waltz.Attempt) -> waltz.Draft[Event] | None:
@@ -96,7 +101,10 @@ class Worker:
         return None if take is None or chosen is None else (chosen, take)
 
     async def report(self, job: int, take: int, result: str) -> bool:
-        """Report a result; return False if another worker has taken the job since ``take``."""
+        """Report a result; return whether it is the job's result.
+
+        Nothing is reported if another worker has taken the job since ``take``.
+        """
 
         def decide(attempt: waltz.Attempt) -> waltz.Draft[Event] | None:
             last_take, _ = self.jobs.takes[job]
@@ -111,11 +119,13 @@ class Worker:
         """Do jobs until none is open; return how many results of this worker were accepted."""
         accepted = 0
         await self.follower.caught_up()
-        while (taken := await self.take()) is not None:
+        taken = await self.take()
+        while taken is not None:
             job, take = taken
             result = await do(self.jobs.texts[job])
             if await self.report(job, take, result):
                 accepted += 1
+            taken = await self.take()
         return accepted
 
 

@@ -1,9 +1,9 @@
 """An outbox: each order in the log causes one message to another system, also after a crash.
 
 The relay follows partition 0. It sends the message of an order, and then reports in the log that
-the order was sent. After a crash it sends each order again that the log does not report as sent.
-Such a message may arrive twice, always with the same id, by which the receiver drops the second
-one. Several relays may run: the lock of an order lets only one of them report the order.
+the order was sent. After a crash it sends each order again that the log does not report as sent. So
+a message may arrive twice, but both times with the same id, and the receiver drops the second one.
+Several relays may run: the lock of an order lets only one of them report the order.
 
     python examples/outbox.py HOST:PORT [NEW-ORDER...]
 """
@@ -23,13 +23,16 @@ Send = Callable[[str, str], Awaitable[None]]
 
 @dataclass
 class Outbox:
-    """The orders that are not reported as sent, by their transaction."""
+    """The state: the orders that are not reported as sent, by the ids of their transactions.
+
+    ``applied`` is the id of the last transaction that the state contains.
+    """
 
     unsent: dict[int, str] = field(default_factory=dict)
     applied: int = -1
 
     async def mark(self, partition: int) -> int:
-        """Return the last transaction that the state contains."""
+        """Return the id of the last transaction that the state contains."""
         return self.applied
 
     async def apply(self, transaction: waltz.Transaction[dict[str, Any]]) -> None:
@@ -43,7 +46,7 @@ class Outbox:
 
 
 async def relay(follower: waltz.StateFollower[dict[str, Any]], outbox: Outbox, send: Send) -> int:
-    """Send what is unsent in the order of the log; return how many orders this relay reported."""
+    """Send the unsent orders, oldest first; return how many of them this relay has reported."""
     reported = 0
     await follower.caught_up()
     for order, text in sorted(outbox.unsent.items()):

@@ -18,13 +18,16 @@ PARTITION = 0
 
 @dataclass
 class Names:
-    """The owner of each name."""
+    """The owner of each name.
+
+    ``applied`` is the id of the last transaction that the map contains.
+    """
 
     owners: dict[str, str] = field(default_factory=dict)
     applied: int = -1
 
     async def mark(self, partition: int) -> int:
-        """Return the last transaction that the map contains."""
+        """Return the id of the last transaction that the map contains."""
         return self.applied
 
     async def apply(self, transaction: waltz.Transaction[dict[str, str]]) -> None:

@@ -1,6 +1,7 @@
-"""``python -m release``: build wheel, sdist, images and chart of one version into ``dist/``.
+"""``python -m release``: build wheel, sdist, images and chart of one version.
 
-Runs the programs `build` and `images`, and Helm. Images stay in ``build/images``.
+Runs the Python modules `build` and `images`, and Helm. The images are written to ``build/images``,
+everything else to ``dist``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def main(
     images: Annotated[bool, typer.Option(help="Build the images, too.")] = True,
 ) -> None:
     """Build every artifact of one version; build nothing if a check fails."""
+    # This command only builds. Pushing the tag releases the artifacts.
     version = project_version()
     problems = [f"{place} names version {other}" for place, other in differing_versions()]
     if tag and tag != f"v{version}":
@@ -51,10 +53,12 @@ def main(
 
 
 def _run(*command: str) -> None:
+    """Run a command in the repository. Raises CalledProcessError if it fails."""
     subprocess.run(command, cwd=ROOT, check=True)
 
 
 def _kilobytes(path: Path) -> int:
+    """Return the size of a file in units of 1,000 bytes, rounded up."""
     return (path.stat().st_size + 999) // 1000
 
 

@@ -1,10 +1,11 @@
 """``python -m release.extras [EXTRA ...]``: try each extra of the wheel in a fresh environment.
 
-Builds the wheel, and installs it with pip into one new environment per extra, with the versions
-of ``requirements.lock``. The environment ``local`` runs a cluster; the programs of the other
-environments use the cluster as their users would. Fails if a program fails, if a command whose
-extra is missing does not name the extra, or if an environment has a library that its extra must not
-bring.
+An *extra* is an optional set of dependencies, such as ``waltz-log[cli]``. The program builds the
+wheel, and installs it with pip into one new virtual environment per extra, with the versions of
+``requirements.lock``. The environment ``local`` runs a cluster. The programs of the other
+environments use this cluster as their users would. The program fails if one of these programs
+fails, if a command whose extra is missing does not name the extra, or if an environment has a
+library that its extra must not bring.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 
 from release.versions import ROOT
 
+# The programs of the trials (`TRIALS`). Each runs in the Python of its environment, and ends with
+# an error if something does not work.
 _CLIENT = """
 import json, os, sys, waltz, waltz.sync
 described = json.load(open("waltz-local/cluster.json"))
@@ -120,13 +123,14 @@ def started(program, settings, line):
         limit.start()
         try:
             shown = []
-            for text in process.stderr:
+            found = None
+            while found is None:
+                text = process.stderr.readline()
+                if not text:
+                    raise AssertionError(f"{program} ended: {shown}")
                 shown.append(text)
-                if found := re.search(line, text):
-                    limit.cancel()
-                    break
-            else:
-                raise AssertionError(f"{program} ended: {shown}")
+                found = re.search(line, text)
+            limit.cancel()
             yield found
         finally:
             process.terminate()
@@ -172,12 +176,12 @@ with started("waltz-storage", settings, "storage ready: port=([0-9]+) admin=([0-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one environment is tried with.
+    """What is installed into one environment, and what must then work there.
 
-    ``extras`` are installed. ``program`` is Python, ``commands`` are command lines; both must
-    succeed. ``refused`` has command lines, each with the extra that it needs and that is not
-    installed: it must fail with one line that names this extra. ``absent`` are distributions that
-    must not be installed.
+    ``extras`` are the installed extras. ``program`` is a program in Python, ``commands`` are
+    command lines; all of these must succeed. ``refused`` has command lines, each with the extra
+    that it needs and that is not installed. Such a command must fail, and print one line that names
+    the extra. ``absent`` are distributions that must not be installed.
 
     All commands run in a directory in which ``waltz local up`` has started a cluster.
     """
@@ -292,7 +296,7 @@ class Environment:
         return (self.path / "bin" / program).exists()
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command line of this environment to its end."""
+        """Run a command line of this environment to its end, even if it fails."""
         return self._run_to_end(*self._argv(command))
 
     def _pip(self, verb: str) -> tuple[str, ...]:
@@ -314,7 +318,8 @@ class Environment:
             sys.exit(f"{self.name}: {command} does not answer with one line: {ended}")
 
     def _run_to_end(self, *command: str) -> subprocess.CompletedProcess[str]:
-        # Without variables that would lead to the modules or the settings of this checkout.
+        """Run a command in ``directory`` to its end, for at most five minutes."""
+        # Variables that would lead to the modules or the settings of this checkout are left out.
         variables = {
             name: value
             for name, value in os.environ.items()
@@ -331,7 +336,10 @@ class Environment:
         )
 
     def _other_spark(self) -> dict[str, str]:
-        """Return the variables with which the connector finds the Spark of another environment."""
+        """Return the variables by which the connector finds the Spark of another environment.
+
+        The extra ``spark-connector`` brings no Spark, as on a cluster of Spark.
+        """
         if self.name != "spark-connector":
             return {}
         [home] = (self.directory / "environment-local").glob("lib/*/site-packages/pyspark")
@@ -340,13 +348,14 @@ class Environment:
 
 
 def _build_wheel(folder: Path) -> Path:
+    """Build the wheel of this checkout into ``folder``; return its path."""
     _run(sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT))
     [wheel] = folder.glob("*.whl")
     return wheel
 
 
 def _run(*command: str) -> str:
-    """Run a command that prepares an environment, and return its output."""
+    """Run a command that prepares an environment; return its output. Raises SystemExit."""
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode != 0:
         sys.exit(f"{' '.join(command)} failed\n{ended.stdout}")

@@ -12,6 +12,8 @@ import yaml
 ROOT = Path(__file__).parents[1]
 
 _IMAGE_TAG = re.compile(r"\bwaltz-(?:server|storage|operator|zookeeper|spark):([\w.+-]*\w)")
+"""The name of an image with its tag; the group is the tag, which is a version."""
+
 _WITH_IMAGES = (
     "Dockerfile.*",
     "charts/waltz/values.yaml",

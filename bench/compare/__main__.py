@@ -66,8 +66,8 @@ async def _compare(
     runs: dict[str, list[dict[str, Run]]] = {"base": [], "new": []}
     async with _tree_of(base) as base_tree:
         for number in range(pairs):
-            # The tree that is first in one pair is second in the next one: a machine that gets
-            # slower favours neither.
+            # The order changes from pair to pair, so that a machine that gets slower favours
+            # neither tree.
             turns = [("base", base_tree), ("new", _ROOT)]
             if number % 2 == 0:
                 turns.reverse()
@@ -81,6 +81,7 @@ async def _compare(
 
 
 def _table(comparisons: list[Comparison]) -> Table:
+    """Return a table with one row per shape; ``µs`` are those of CPU time per record."""
     table = Table(title="new commit to base, with 95 % confidence intervals")
     for name in ("clients x open", "base tx/s", "new tx/s", "rate", "base µs", "new µs", "CPU"):
         table.add_column(name, justify="right")
@@ -127,7 +128,8 @@ def _command(
     """
     shapes = shape or ["8x5", "4x100"]
     known = {f"{clients}x{window}" for clients, window in RECORDS}
-    if unknown := set(shapes) - known:
+    unknown = set(shapes) - known
+    if unknown:
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: the shapes are {', '.join(known)}")
     base = base or last_commit(_HISTORY.read_text())
     try:

@@ -17,6 +17,7 @@ from bench.peers.waltz_cluster import Waltz
 
 
 async def _main(size: int, scale: float, shapes: list[str]) -> dict[str, Run]:
+    """Measure each shape once; ``scale`` multiplies the usual number of records."""
     runs: dict[str, Run] = {}
     async with Waltz().start() as cluster:
         for shape in shapes:

@@ -10,13 +10,18 @@ from random import Random
 from typing import Any
 
 _RESAMPLES = 2_000
+"""How many ratios are computed from randomly chosen runs (`ratio`)."""
 _SEED = 1
-"""The resampling is random, and yet the same runs give the same interval."""
+"""The choice of runs is random. With a fixed seed, the same runs give the same interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a shape: records per second, CPU per record of all processes, median latency."""
+    """One run of a shape, or the medians of several.
+
+    ``rate`` is in records per second. ``cpu_us`` is the CPU time of all processes for one record,
+    in microseconds. ``p50_ms`` is the median latency in milliseconds.
+    """
 
     rate: float
     cpu_us: float
@@ -67,14 +72,18 @@ def compare(shape: str, base: Sequence[Run], new: Sequence[Run]) -> Comparison:
 
 
 def ratio(base: Sequence[float], new: Sequence[float]) -> Ratio:
-    """Return the ratio of the medians, with an interval by resampling the runs."""
+    """Return the ratio of the medians, with a confidence interval by the bootstrap method.
+
+    Each of `_RESAMPLES` ratios is that of runs chosen at random, with repetition, from ``base`` and
+    from ``new``. The interval leaves out 2.5 % of these ratios at each end.
+    """
     random = Random(_SEED)
     resampled = sorted(
         statistics.median(random.choices(new, k=len(new)))
         / statistics.median(random.choices(base, k=len(base)))
         for _ in range(_RESAMPLES)
     )
-    tail = _RESAMPLES // 40  # 2.5 % of the ratios are below the interval, and 2.5 % above.
+    tail = _RESAMPLES // 40  # 2.5 %
     value = statistics.median(new) / statistics.median(base)
     return Ratio(value, resampled[tail], resampled[-tail - 1])
 
@@ -91,6 +100,8 @@ def last_commit(history: str) -> str:
 
 
 def _medians(runs: Sequence[Run]) -> Run:
+    """Return the median of each figure."""
+
     def median(figure: Callable[[Run], float]) -> float:
         return statistics.median(map(figure, runs))
 

@@ -75,7 +75,7 @@ class _RunningEtcd(RunningPeer):
 
 async def _start_members(servers: Servers, home: Path) -> str:
     """Start the members, and return their addresses for clients."""
-    # All at once: two calls could return the same port.
+    # One call for all ports: two calls could return the same port.
     all_ports = free_ports(2 * _MEMBERS)
     ports, peer_ports = all_ports[:_MEMBERS], all_ports[_MEMBERS:]
     members = [f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peer_ports)]
@@ -93,7 +93,8 @@ async def _start_members(servers: Servers, home: Path) -> str:
             f"--quota-backend-bytes={_QUOTA_BYTES}",
             "--log-level=warn",
         ]
-        # A member serves clients only when a majority runs: wait for the port of the members.
+        # A member opens its port for clients only when a majority runs. So the start waits for its
+        # port for other members.
         await servers.start(command, peer_port, home / f"m{number}.log")
     return ",".join(f"http://127.0.0.1:{port}" for port in ports)
 

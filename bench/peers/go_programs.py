@@ -34,7 +34,9 @@ async def go_program(name: str, source: Path, package: str = ".") -> Path:
     except CommandFailed as failure:
         print(failure)
         raise PeerMissing("Go could not build its programs") from failure
-    built.touch()  # Go leaves a program alone that would not change.
+    # Go does not write the file if the program would stay the same. Without a new time, it would
+    # seem to be older than its source.
+    built.touch()
     return built
 
 
@@ -46,5 +48,5 @@ def _is_current(built: Path, source: Path) -> bool:
 
 async def go_server(name: str, source: Path, package: str) -> Path:
     """Return the path of a server: the one on the PATH, otherwise `go_program`."""
-    found = shutil.which(name)
-    return Path(found) if found else await go_program(name, source, package)
+    installed = shutil.which(name)
+    return Path(installed) if installed else await go_program(name, source, package)

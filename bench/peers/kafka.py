@@ -32,7 +32,9 @@ _BROKERS = 3
 _CLUSTER_ID = "d2FsdHotYmVuY2gtcGVlcg"
 """Any 16 bytes, in base64."""
 _FLUSH_EACH = 1
+"""The value of ``flush.messages`` with which each record is flushed."""
 _FLUSH_BY_DEFAULT = 0
+"""Tells the load generator to leave ``flush.messages`` at its default."""
 _WARM_UP_SHAPES = ((8, 5), (4, 100))
 _MANY = 1 << 40
 """More records than any run appends: the time ends the run."""
@@ -95,14 +97,15 @@ class _RunningKafka(RunningPeer):
         filled = await self._program.command("append", records, _FILL_SECONDS)
         assert filled["records"] == records, f"only {filled['records']} of {records} appended"
         await self._program.command("close")
-        await self._program.command("read", topic, records)  # The code is compiled after this.
+        # This first read lets Java compile its code.
+        await self._program.command("read", topic, records)
         before = self._servers.cpu_seconds()
         result = await self._program.command("read", topic, records)
         used = self._servers.cpu_seconds() - before
         return {"consumer, in Java": ReadRun(**result, server_seconds=used)}
 
     async def _create(self, flush_messages: int) -> str:
-        """Create a topic and return its name; 0 is the default of ``flush.messages``."""
+        """Create a topic with `_FLUSH_EACH` or `_FLUSH_BY_DEFAULT`; return its name."""
         topic = f"log{next(self._topics)}"
         await self._program.command("create", topic, flush_messages)
         return topic
@@ -130,7 +133,7 @@ def broker_settings(number: int, ports: Sequence[int], voter_ports: Sequence[int
 
 async def _start_brokers(servers: Servers, home: Path, jars: Path) -> str:
     """Start the brokers, and return their addresses for clients."""
-    # All at once: two calls could return the same port.
+    # One call for all ports: two calls could return the same port.
     all_ports = free_ports(2 * _BROKERS)
     ports, voter_ports = all_ports[:_BROKERS], all_ports[_BROKERS:]
     configs = []

@@ -21,16 +21,17 @@ _JAR = re.compile(r"kafka_2\.\d+-(\d[\d.]*)\.jar")
 
 
 def kafka_version(names: Iterable[str]) -> str | None:
-    """Return the version of the broker among the names of jars; None: there is no broker."""
+    """Return the version of the broker among jars with these ``names``, None without a broker."""
     for name in names:
-        if found := _JAR.fullmatch(name):
-            return found[1]
+        match = _JAR.fullmatch(name)
+        if match is not None:
+            return match[1]
     return None
 
 
 async def kafka_jars() -> tuple[Path, str]:
     """Return the folder of the jars, and the version of Kafka. Raises PeerMissing."""
-    # The load generator is compiled when it starts, which a Java without its compiler cannot do.
+    # The load generator is compiled when it starts. This needs javac.
     if not shutil.which("java") or not shutil.which("javac"):
         raise PeerMissing("it needs a Java development kit: install Java 17 or later")
     folder = await _find_jars()
@@ -47,10 +48,12 @@ def _installed_jars() -> Path | None:
 
 
 async def _find_jars() -> Path:
-    if installed := _installed_jars():
+    """Return the folder of the installed jars, or let Maven fetch them. Raises PeerMissing."""
+    installed = _installed_jars()
+    if installed is not None:
         return installed
     folder, pom = BUILT / "kafka", SOURCE / "pom.xml"
-    # Maven copies the jars one after the other: the file says that all are there.
+    # Maven copies the jars one after the other. This file says that all are there.
     complete = folder / "complete"
     if complete.exists() and complete.stat().st_mtime >= pom.stat().st_mtime:
         return folder

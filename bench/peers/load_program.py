@@ -30,7 +30,8 @@ class LoadProgram:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         line = " ".join(map(str, words))
-        # A program that has ended closes its input; what it printed last says why.
+        # A program that has ended has closed its input. Then there is no answer, and the error
+        # below shows what the program has printed last.
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(f"{line}\n".encode())
             await self._process.stdin.drain()
@@ -55,7 +56,7 @@ class LoadProgram:
 
 @contextlib.asynccontextmanager
 async def load_program(*command: str | Path, log: Path) -> AsyncIterator[LoadProgram]:
-    """Start a load generator; the end of the context ends it."""
+    """Start a load generator; kill it at the end of the context."""
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *map(str, command), stdin=PIPE, stdout=PIPE, stderr=errors
@@ -63,7 +64,7 @@ async def load_program(*command: str | Path, log: Path) -> AsyncIterator[LoadPro
     try:
         yield LoadProgram(process, log)
     finally:
-        # The program may wait for its peer for ever, so it does not get the time to end by itself.
+        # It is killed without a delay, because it may wait for its peer for ever.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()

@@ -24,14 +24,14 @@ A peer with a tenth of the rate of the others would otherwise take most of the t
 READ_RECORDS = 300_000
 """The number of records of the log that is read."""
 WARM_UP_SECONDS = 60.0
-"""How long a peer in Java gets load before its first run, because its code is compiled by then."""
+"""How long a peer in Java gets load before its first run, so that its code is compiled by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLoad:
     """One run: ``records`` of ``size`` bytes, from ``clients`` that keep ``window`` appends open.
 
-    ``locks``: each append is refused if a conflicting record, which its writer has not seen, was
+    With ``locks``, each append is refused if its writer has not seen a conflicting record that was
     appended before (`Description.lock`).
     """
 
@@ -98,7 +98,7 @@ class Description:
     version: str
     durability: str
     lock: str | None
-    """What refuses an append of a run with locks; None: nothing can, so no run has locks."""
+    """What refuses an append of a run with locks; None if the peer cannot refuse appends."""
 
 
 class RunningPeer(abc.ABC):
@@ -111,8 +111,8 @@ class RunningPeer(abc.ABC):
     async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
         """Fill a log with ``records`` records of ``size`` bytes, and read it.
 
-        Return a run for each way of reading, by its name; none if the peer is not measured so.
-        Raises CommandFailed.
+        Returns a run for each way of reading, by its name. The result is empty for a peer whose
+        reads are not measured. Raises CommandFailed.
         """
         del size, records
         return {}

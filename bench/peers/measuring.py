@@ -28,7 +28,7 @@ console = Console(width=120)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured: the rounds, the bytes of a record, and a factor of all numbers."""
+    """How much is measured: the rounds, the bytes of a record, and a factor of all counts."""
 
     rounds: int
     size: int
@@ -50,9 +50,10 @@ class _Results:
 async def measure_peers(
     peers: Mapping[str, Peer], extent: Extent, *, appends: bool, reads: bool, followers: bool
 ) -> Report:
-    """Measure all peers in turns, as far as they can be had on this machine.
+    """Measure all peers in turns, except those that cannot be had on this machine.
 
-    ``followers``: also those of Waltz, at the end.
+    ``appends``, ``reads`` and ``followers`` are whether these parts are measured. The followers are
+    those of Waltz, and come last. A peer that fails is left out of the report, with the reason.
     """
     described: dict[str, Description] = {}
     missing: dict[str, str] = {}
@@ -76,7 +77,7 @@ async def measure_peers(
                     if reads:
                         await _read(running, extent, results[key])
             except CommandFailed as failure:
-                # One system that does not work here must not cost the results of the others.
+                # A system that does not work here must not end the measurement of the others.
                 console.print(failure, markup=False)
                 missing[key] = f"it failed in round {number + 1}"
                 del described[key], results[key]
@@ -109,7 +110,7 @@ def _series(described: Mapping[str, Description], results: Mapping[str, _Results
 async def _append(
     running: RunningPeer, extent: Extent, results: _Results, *, with_locks: bool
 ) -> None:
-    """Measure all shapes, first without locks."""
+    """Measure all shapes without locks, and then with locks if ``with_locks`` is set."""
     for locks in (False, True) if with_locks else (False,):
         for (clients, window), count in RECORDS.items():
             records = max(clients * window, extent.scaled(count))

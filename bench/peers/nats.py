@@ -74,7 +74,8 @@ class _RunningNats(RunningPeer):
     async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
         stream = f"s{next(self._streams)}"
         await self._run("fill", stream, size, records)
-        await self._run("read", stream, size, records)  # The run that counts finds a warm server.
+        # The server is warm after this first read.
+        await self._run("read", stream, size, records)
         before = self._servers.cpu_seconds()
         result = await self._run("read", stream, size, records)
         used = self._servers.cpu_seconds() - before
@@ -99,7 +100,8 @@ class _RunningNats(RunningPeer):
 
 async def _start_servers(servers: Servers, home: Path) -> list[str]:
     """Start the servers n0, n1, …; return their addresses in this order."""
-    all_ports = free_ports(2 * _REPLICAS)  # Two calls could return the same port.
+    # One call for all ports: two calls could return the same port.
+    all_ports = free_ports(2 * _REPLICAS)
     ports, route_ports = all_ports[:_REPLICAS], all_ports[_REPLICAS:]
     routes = ", ".join(f"nats://127.0.0.1:{port}" for port in route_ports)
     for number, (port, route_port) in enumerate(zip(ports, route_ports, strict=True)):

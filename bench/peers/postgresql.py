@@ -89,7 +89,7 @@ class _RunningPostgreSql(RunningPeer):
         self._ports = free_ports(1 + len(_STANDBYS))
 
     async def begin(self) -> None:
-        """Create the primary and copy it to the standbys; start all."""
+        """Create and start the primary, then a copy of it for each standby."""
         primary = self._home / "primary"
         await self._run("initdb", "-D", primary, "-A", "trust", "-U", "postgres")
         with (primary / "postgresql.conf").open("a") as file:
@@ -113,7 +113,7 @@ class _RunningPostgreSql(RunningPeer):
     @override
     async def append(self, load: PeerLoad) -> Measured:
         logs = self._home / "latencies"
-        # Twice: the first run warms up, and the values of the second one are used below.
+        # The first run warms up. The code after the loop uses the values of the second one.
         for records in (load.records // 10, load.records):
             await self._create_tables()
             shutil.rmtree(logs, ignore_errors=True)
@@ -151,7 +151,8 @@ class _RunningPostgreSql(RunningPeer):
             "VACUUM ANALYZE log",
         )
         copy = "COPY (SELECT id, data FROM log ORDER BY id) TO STDOUT (FORMAT binary)"
-        await self._sql_to_nowhere(copy)  # The run that counts finds its pages in memory.
+        # After this first read, the pages are in memory.
+        await self._sql_to_nowhere(copy)
         before, client_before = self._servers.cpu_seconds(), _children_seconds()
         begun = time.perf_counter()
         await self._sql_to_nowhere(copy)
@@ -221,7 +222,10 @@ class _RunningPostgreSql(RunningPeer):
 
 
 def _make_home(directory: Path) -> tuple[Path, str | None]:
-    """Make the folder of the servers; return it, and the user whom they run as (None: this one)."""
+    """Make the folder of the servers; return it, and the user that must run them.
+
+    The user is None if it is the user of this process.
+    """
     home = directory / "postgresql"
     home.mkdir()
     if os.getuid() != 0:

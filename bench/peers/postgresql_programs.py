@@ -12,11 +12,12 @@ _DEBIAN = Path("/usr/lib/postgresql")
 def find_program(name: str) -> Path | None:
     """Return the path of a program, None if it is not installed.
 
-    A program on the PATH comes first: the wrappers of Debian for pgbench and psql start the right
-    version.
+    A program on the PATH comes first. There, Debian has wrappers for pgbench and psql, which start
+    the right version. Other programs are looked for in Debian's folders: the newest version counts.
     """
-    if found := shutil.which(name):
-        return Path(found)
+    on_path = shutil.which(name)
+    if on_path is not None:
+        return Path(on_path)
     # For example: /usr/lib/postgresql/15/bin/postgres
     versions = {int(path.parts[-3].split(".")[0]): path for path in _DEBIAN.glob(f"*/bin/{name}")}
     return versions[max(versions)] if versions else None

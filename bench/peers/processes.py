@@ -16,6 +16,7 @@ from bench.cpu_times import cpu_time
 _START_SECONDS = 180.0
 """How long a server may take to listen: three brokers in Java need a minute on a busy machine."""
 _END_SECONDS = 20.0
+"""How long a server may take to end after its signal, until it is killed."""
 
 
 class CommandFailed(Exception):
@@ -97,7 +98,7 @@ class Servers:
         return total
 
     async def stop(self, stop_signal: signal.Signals = signal.SIGTERM) -> None:
-        """Stop all servers: first each gets the signal, then they are awaited."""
+        """Send the signal to all servers, then wait until each has ended."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(stop_signal)
@@ -119,7 +120,7 @@ def end_of(log: Path) -> str:
 async def running_servers(
     stop_signal: signal.Signals = signal.SIGTERM,
 ) -> AsyncIterator[Servers]:
-    """Yield an empty `Servers`; at the end, stop by ``stop_signal`` what was started with it."""
+    """Yield a `Servers` to start servers with; at the end, stop these by ``stop_signal``."""
     servers = Servers()
     try:
         yield servers

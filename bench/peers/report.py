@@ -1,4 +1,4 @@
-"""Make `bench/RESULTS.md` of the measurements of a run of `bench.peers`. Pure."""
+"""Write the text of `bench/RESULTS.md` from the measurements of `bench.peers`. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = "Waltz"
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where and how the peers were measured."""
+    """Where and how the peers were measured; ``size`` is the bytes of a record."""
 
     machine: str
     date: str
@@ -77,7 +77,7 @@ class Report:
 
 
 def result_page(environment: Environment, report: Report) -> str:
-    """Return the page."""
+    """Return the text of the page, in Markdown."""
     parts = [
         "# Waltz beside its alternatives",
         f"Written by `{environment.command()}` on {environment.date}, at commit "
@@ -143,9 +143,10 @@ def _reads_section(environment: Environment, reads: Sequence[Reads]) -> list[str
 
 
 def reading_verdict(reads: Sequence[Reads]) -> list[str]:
-    """Return one paragraph: our best reader compared with each reader of the other systems.
+    """Return a paragraph that compares our best reader with each reader of the other systems.
 
-    Return an empty list if there is no reader of ours, or none of another system.
+    The list has this paragraph alone. It is empty if there is no reader of ours, or none of another
+    system.
     """
     rates = {(each.peer, each.reader): each.median(lambda r: r.rate) for each in reads}
     ours = {reader: rate for (peer, reader), rate in rates.items() if peer == OURS}
@@ -194,7 +195,10 @@ def _followers_section(followers: Sequence[Sequence[FollowerRun]]) -> list[str]:
 
 
 def verdict(results: Results) -> str:
-    """Return a sentence for each shape: how our rate compares with the best other peer."""
+    """Return a line for each shape: how our rate compares with that of the best other peer.
+
+    A shape that only we have, or that we lack, has no line.
+    """
     lines = []
     for shape in _shapes(results):
         rates = {s.peer: s.median(lambda m: m.rate) for s in results if s.shape == shape}

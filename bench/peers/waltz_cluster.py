@@ -54,7 +54,8 @@ class _RunningWaltz(RunningPeer):
 
     @override
     async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
-        # The log may have records from other runs, of the same size: the first ones are read.
+        # The log may begin with records of earlier runs. They have the same size, so it does not
+        # matter that these are read.
         await self._cluster.put_load(4, 100, size, records, locks=False)
         runs = {}
         for read in await measure_reads(self._cluster, records):

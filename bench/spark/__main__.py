@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench.spark.fill import fill
 from bench.spark.following import follow
-from bench.spark.reading import Pass, read, session
+from bench.spark.reading import Pass, read, start_session
 from bench.spark.yardstick import latency as yardstick_latency
 from bench.spark.yardstick import rates as yardstick_rates
 from waltz.local import LocalCluster, Shape
@@ -79,11 +79,12 @@ def main(
         theirs: Rates = {}
         for turn in range(turns):
             with ExitStack() as reading:
-                spark = session(scratch / f"spark-{turn}")
+                spark = start_session(scratch / f"spark-{turn}")
                 reading.callback(spark.stop)
                 spark.sparkContext.setLogLevel("ERROR")
                 _add(ours, _read_all(spark, cluster, records, passes))
-                if seconds and turn == turns - 1:  # Follow once, after all reading of Waltz.
+                # Following is measured only once, after all reading of Waltz.
+                if seconds and turn == turns - 1:
                     checkpoint = scratch / "checkpoint"
                     latencies = follow(spark, cluster, checkpoint, rate=rate, seconds=seconds)
                     _print_latencies(latencies, rate)

@@ -23,7 +23,7 @@ def connect_to(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Clie
 
 
 async def fill(cluster: LocalCluster, rows: dict[int, int], size: int) -> None:
-    """Append records of ``size`` random bytes; ``rows`` is their number by partition."""
+    """Append records of ``size`` random bytes; ``rows`` is the number of records by partition."""
     payloads = [os.urandom(size) for _ in range(_PAYLOADS)]
 
     async def fill_one(client: waltz.Client[bytes], partition: int, count: int) -> None:

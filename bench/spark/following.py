@@ -22,11 +22,12 @@ from bench.spark.fill import connect_to
 from waltz.local import LocalCluster
 
 _TIME = struct.Struct(">d")
+"""The beginning of a record: when it was passed to the client, in seconds since the epoch."""
 _RECORD_BYTES = 512
 _TICK_SECONDS = 0.02
 """The pause between two batches of appends."""
 _WARM_UP = 1 / 3
-"""The first part of the measured run, as a share of its time, whose latencies are omitted."""
+"""The share of the time at the beginning of a run whose latencies are omitted."""
 
 
 def follow(
@@ -65,11 +66,12 @@ async def _append(cluster: LocalCluster, *, rate: int, seconds: float) -> None:
     """Append ``rate`` transactions per second for ``seconds``, each with the time of its append."""
     filling = os.urandom(_RECORD_BYTES - _TIME.size)
     async with connect_to(cluster) as client, asyncio.TaskGroup() as group:
-        began, sent = time.monotonic(), 0
-        while (elapsed := time.monotonic() - began) < seconds:
+        began, elapsed, sent = time.monotonic(), 0.0, 0
+        while elapsed < seconds:
             missing = int(elapsed * rate) - sent
             if missing:
                 drafts = [waltz.Draft(_TIME.pack(time.time()) + filling) for _ in range(missing)]
                 group.create_task(client.bulk.append(0, drafts))
                 sent += missing
             await asyncio.sleep(_TICK_SECONDS)
+            elapsed = time.monotonic() - began

@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 _WARM_UP = 1 / 3
-"""The first part of the measured run, as a share of its time, whose latencies are omitted."""
+"""The share of the time at the beginning of the measured run whose latencies are omitted."""
 
 
 def main() -> None:
@@ -50,9 +50,9 @@ def main() -> None:
         query.stop()
         spark.stop()
     latencies = [end - at for end, times in batches for at in times if at > warm_since]
-    cuts = statistics.quantiles(latencies, n=100)  # The first is the 1st percentile.
-    figures = {"p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000, "records": len(latencies)}
-    print(json.dumps(figures))
+    percentiles = statistics.quantiles(latencies, n=100)  # The first is the 1st percentile.
+    p50_ms, p99_ms = percentiles[49] * 1000, percentiles[98] * 1000
+    print(json.dumps({"p50_ms": p50_ms, "p99_ms": p99_ms, "records": len(latencies)}))
 
 
 def _arguments() -> argparse.Namespace:

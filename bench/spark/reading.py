@@ -15,7 +15,7 @@ import waltz.spark
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The result of one pass over the log; ``size`` is the sum of the lengths in bytes."""
+    """The result of one pass over the log; ``size`` is the length of all data in bytes."""
 
     rows: int
     size: int
@@ -27,8 +27,8 @@ class Pass:
         return self.rows / self.seconds
 
 
-def session(scratch: Path) -> SparkSession:
-    """Return a session of two cores that writes only below ``scratch``."""
+def start_session(scratch: Path) -> SparkSession:
+    """Start a session of Spark on two cores that writes only below ``scratch``."""
     return waltz.spark.session(
         "bench",
         master="local[2]",

@@ -1,4 +1,4 @@
-"""Run a yardstick: another program that reads as many records as Waltz, or follows a log.
+"""Run a yardstick: another program that reads as many records as Spark does, or follows a log.
 
 The yardstick prints lines of JSON. A program that reads prints objects with ``reader``, which names
 the kind of reading, and ``records_per_s``, which is one number or a list of numbers. A program that

@@ -1,7 +1,7 @@
-"""Test that a drained node takes one copy away, and that a dead node loses no append.
+"""Test that a drained node takes only one copy away, and that a dead node loses no append.
 
-The witness runs on a node that stays. It appends and reads all the time, and checks the whole log
-at the end.
+The witness (`e2e.witness`) runs on a node that is neither drained nor stopped. It appends and reads
+all the time, and checks the whole log at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from e2e.witnessing import Witness
 _DRAIN_SECONDS = 300
 _REFUSED_SECONDS = 20
 _PAUSE_SECONDS = 120.0
-"""A dead node closes no connection: sessions and requests must time out first."""
+"""How long appends may pause.
+
+A dead node closes no connection. So sessions and requests must time out first.
+"""
 _NOTICED_SECONDS = 120.0
 _HEALTHY_SECONDS = 300.0
 
@@ -46,11 +49,10 @@ def storage_nodes(log: Kubectl) -> dict[str, str]:
 
 def condition(log: Kubectl, kind: str, name: str, condition_type: str) -> str:
     """Return the status of a condition of an object: True, False or Unknown."""
-    found = log.get(kind, name)
-    assert found is not None, f"{kind} {name} does not exist"
-    return {each["type"]: str(each["status"]) for each in found["status"]["conditions"]}[
-        condition_type
-    ]
+    live = log.get(kind, name)
+    assert live is not None, f"{kind} {name} does not exist"
+    statuses = {each["type"]: str(each["status"]) for each in live["status"]["conditions"]}
+    return statuses[condition_type]
 
 
 def drain(node: str, seconds: float) -> None:
@@ -61,6 +63,7 @@ def drain(node: str, seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def nodes(log: Kubectl) -> Nodes:
+    """The nodes of the tests, once the cluster is Healthy; each must have a storage."""
     log.await_condition("waltzcluster/log", "Healthy", _HEALTHY_SECONDS)
     home, used = staying_node(), set(storage_nodes(log).values())
     assert home in used, f"no storage is on {home}: {storage_nodes(log)}"

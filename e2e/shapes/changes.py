@@ -1,7 +1,8 @@
-"""The changes of a cluster's shape that tests make, here and in `e2e.test_shape`. Starts programs.
+"""Change the shape of a cluster: which pools it has, and how many storages. Starts programs.
 
-A `ShapeChange` leads from one `Shape` over others to the last one. There are the pools ``v`` to
-``z``, of which each shape uses some; a storage that a change removes keeps its volume.
+`e2e.shapes.test_changes` and `e2e.test_shape` use this module. A `ShapeChange` leads from one
+`Shape` over others to the last one. There are the pools ``v`` to ``z``, of which each shape uses
+some. A storage that a change removes keeps its volume.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _CLUSTER = "log"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The pools of a cluster, and how many storages the first of them has; the others have one."""
+    """The pools of a cluster, one letter each, and how many storages the first of them has.
+
+    The other pools have one storage each.
+    """
 
     pools: str
     storages_of_first: int = 1
@@ -63,13 +67,16 @@ def create(namespace: Kubectl, shape: Shape) -> None:
 
 
 def request(namespace: Kubectl, shape: Shape) -> None:
-    """Request ``shape``."""
+    """Write ``shape`` into the specs; return before the cluster has it."""
     namespace.patch("storagepool", shape.pools[0], {"spec": {"storages": shape.storages_of_first}})
     namespace.patch("waltzcluster", _CLUSTER, {"spec": {"pools": list(shape.pools)}})
 
 
 def await_begun(namespace: Kubectl, text: str = "partition") -> None:
-    """Return when the status of the change has ``text``, with which a change of replicas begins."""
+    """Return when the cluster's status says that the change moves replicas.
+
+    ``text`` is a part of the status, which names a partition while its replicas are moved.
+    """
 
     def begun() -> bool:
         cluster = namespace.get("waltzcluster", _CLUSTER)
@@ -104,11 +111,11 @@ def await_shape(namespace: Kubectl, shape: Shape) -> None:
 
 def replicas_by_set(namespace: Kubectl) -> dict[str, int]:
     """Return the number of pods of each StatefulSet of storages."""
-    found = namespace.find("statefulset", "waltz.dev/component=storage")
-    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
+    listed = namespace.find("statefulset", "waltz.dev/component=storage")
+    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in listed}
 
 
 def pods(namespace: Kubectl, component: str) -> list[str]:
     """Return the names of the running pods of a component: ``storage`` or ``server``."""
-    found = namespace.find("pod", f"waltz.dev/component={component}")
-    return [each["metadata"]["name"] for each in found if each["status"]["phase"] == "Running"]
+    listed = namespace.find("pod", f"waltz.dev/component={component}")
+    return [each["metadata"]["name"] for each in listed if each["status"]["phase"] == "Running"]

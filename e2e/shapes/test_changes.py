@@ -1,4 +1,8 @@
-"""Test that a cluster changes its shape while clients append and read, also when disturbed."""
+"""Test that a cluster changes its shape while a witness (`e2e.witness`) appends and reads.
+
+The changes are those of `e2e.shapes.changes`. Some are reverted, and some are disturbed: a pod is
+killed meanwhile.
+"""
 
 from __future__ import annotations
 

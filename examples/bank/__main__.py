@@ -21,27 +21,27 @@ from waltz.testing import Faults, SyncCluster
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program; ``arguments`` default to those of the command line."""
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
-        database = given.database or f"sqlite:///{Path(directory) / 'bank.db'}"
+        database = options.database or f"sqlite:///{Path(directory) / 'bank.db'}"
         engine = create_engine(database)
         try:
             with (
-                _opener(given.zookeeper, given.root, tls=given.tls) as open_log,
+                _opener(options.zookeeper, options.root, tls=options.tls) as open_log,
                 Office(
-                    Bank(engine), open_log(), tellers=given.tellers, pause=given.pause
+                    Bank(engine), open_log(), tellers=options.tellers, pause=options.pause
                 ) as office,
                 open_log() as log,
             ):
-                office.open_accounts(given.accounts)
-                office.work(given.accounts, given.transfers, given.seed)
+                office.open_accounts(options.accounts)
+                office.work(options.accounts, options.transfers, options.seed)
                 office.catch_up()
                 tally, money = office.tally, audit(log, office.bank)
         finally:
             engine.dispose()
     print(f"{tally.done} bookings, {tally.refused} refused, {tally.unknown} in doubt")
     print(f"{tally.conflicts} lock failures, after which the order was decided again")
-    print(f"{money} in {given.accounts} accounts of each branch, which is the amount paid in")
+    print(f"{money} in {options.accounts} accounts of each branch, which is the amount paid in")
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def _opener(
 ) -> Iterator[Callable[[], SyncClient[bytes]]]:
     """Yield a function that connects to the log of a cluster.
 
-    Without ``zookeeper`` it is a cluster in this process, with faults.
+    Without ``zookeeper``, the cluster runs in this process, with faults.
     """
     if zookeeper is not None:
         config = waltz.TlsConfig() if tls else waltz.PLAINTEXT

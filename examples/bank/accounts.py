@@ -44,7 +44,10 @@ class Account(Base):
 
 
 class Bank(StateStore[bytes]):
-    """All balances, and the marks up to which they reflect the log."""
+    """All balances, and for each branch the mark: the last transaction that the balances reflect.
+
+    ``table`` of the `StateStore` is the table of the marks.
+    """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine, table="bank_marks")

@@ -17,6 +17,7 @@ from waltz.sync.callbacks import CallbackClient, TimedOut
 OPENING_BALANCE = 1000
 LARGEST_TRANSFER = 400
 _OPEN_ORDERS_PER_TELLER = 4
+"""How many orders of one teller, on average, may wait for their outcomes at a time."""
 
 
 class Office:
@@ -32,8 +33,8 @@ class Office:
         self.tally = Tally()
         self._tellers = tellers
         self._pause = pause
-        most = _OPEN_ORDERS_PER_TELLER * tellers
-        self._client = CallbackClient(log, bank, max_in_flight=most, retry_threads=2)
+        open_orders = _OPEN_ORDERS_PER_TELLER * tellers
+        self._client = CallbackClient(log, bank, max_in_flight=open_orders, retry_threads=2)
         self._branches = log.num_partitions
 
     def __enter__(self) -> Self:
@@ -51,6 +52,7 @@ class Office:
 
     def work(self, accounts: int, transfers: int, seed: int = 0) -> None:
         """Submit a number of random transfers between the accounts, and wait for their end."""
+        # How many transfers each teller still has to submit, by the teller's number.
         remaining = [transfers // self._tellers] * self._tellers
         remaining[0] += transfers % self._tellers
 
@@ -70,12 +72,19 @@ class Office:
             end = self._client.log.high_water_mark(branch, timeout=seconds)
             self._client.wait_applied(branch, end, seconds)
 
-    def _run_tellers(self, accounts: int, seed: int, goes_on: Callable[[int], bool]) -> None:
-        """Run all tellers; each one submits transfers while ``goes_on(its number)`` is true."""
+    def _run_tellers(self, accounts: int, seed: int, may_continue: Callable[[int], bool]) -> None:
+        """Run all tellers, and wait for the end of their transfers.
+
+        Each teller submits transfers while ``may_continue`` returns True for its number.
+        """
         with ThreadPoolExecutor(self._tellers, "teller") as pool:
             tellers = [
                 pool.submit(
-                    self._teller, accounts, random.Random(f"{seed}/{number}"), goes_on, number
+                    self._run_teller,
+                    accounts,
+                    random.Random(f"{seed}/{number}"),
+                    may_continue,
+                    number,
                 )
                 for number in range(self._tellers)
             ]
@@ -83,19 +92,19 @@ class Office:
                 teller.result()
         self._client.flush()
 
-    def _teller(
+    def _run_teller(
         self,
         accounts: int,
-        chance: random.Random,
-        goes_on: Callable[[int], bool],
+        randomness: random.Random,
+        may_continue: Callable[[int], bool],
         number: int,
     ) -> None:
-        """Submit random transfers, as the teller ``number``, while ``goes_on(number)`` is true."""
-        while goes_on(number):
+        """Submit random transfers, as the teller ``number``, while ``may_continue(number)``."""
+        while may_continue(number):
             time.sleep(self._pause)
-            branch = chance.randrange(self._branches)
-            source, target = chance.sample(range(1, accounts + 1), 2)
-            amount = chance.randint(1, LARGEST_TRANSFER)
+            branch = randomness.randrange(self._branches)
+            source, target = randomness.sample(range(1, accounts + 1), 2)
+            amount = randomness.randint(1, LARGEST_TRANSFER)
             try:
                 self._client.submit(Transfer(self.bank, self.tally, branch, source, target, amount))
             except TimedOut:

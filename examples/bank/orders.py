@@ -1,4 +1,8 @@
-"""Define the orders. Each order decides by the balances, under the locks of its accounts."""
+"""Define the orders of a bank's customers. Each order decides by the balances in the database.
+
+The transaction of an order takes the locks of its accounts. If another transaction has taken one of
+these locks since the decision, the log refuses the transaction, and the order is decided again.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,10 @@ class Order(TransactionContext[bytes]):
         return self._branch
 
     def execute(self, builder: TransactionBuilder[bytes]) -> bool:
-        """Build the transaction of `booking`, with locks on its accounts; False to refuse it."""
+        """Build the transaction of `booking`, with locks on its accounts.
+
+        Returns False if the order is refused; then nothing is appended.
+        """
         booking = self.booking()
         if booking is None:
             return False

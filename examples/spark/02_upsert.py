@@ -31,15 +31,21 @@ class Table:
         directory.mkdir(parents=True, exist_ok=True)
 
     def read(self, spark: Any, before: int | None = None) -> Any | None:
-        """Return the current version; with ``before``, the newest older one, None without one."""
-        if before is not None:
-            found = [int(path.name) for path in self._directory.iterdir() if path.name.isdigit()]
-            older = [version for version in found if version < before]
-            return spark.read.parquet(str(self._directory / str(max(older)))) if older else None
-        return spark.read.parquet(str(self._directory / self._current.read_text()))
+        """Return the current version.
+
+        With ``before``, return the newest version with a smaller number; None if there is none.
+        """
+        if before is None:
+            return spark.read.parquet(str(self._directory / self._current.read_text()))
+        versions = [int(path.name) for path in self._directory.iterdir() if path.name.isdigit()]
+        older = [version for version in versions if version < before]
+        return spark.read.parquet(str(self._directory / str(max(older)))) if older else None
 
     def upsert(self, batch: Any, version: int) -> None:
-        """Write a version: the previous version and ``batch``, with the newest row per aircraft."""
+        """Write a version, and make it the current one.
+
+        It has the newest row of each aircraft, from the previous version and from ``batch``.
+        """
         previous = self.read(batch.sparkSession, before=version)
         rows = batch if previous is None else previous.unionByName(batch)
         newest = Window.partitionBy("tailnum").orderBy(sf.desc("transaction_id"))

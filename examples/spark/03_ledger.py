@@ -35,7 +35,7 @@ class Teller:
 
     def __init__(self, client: waltz.Client[bytes], seed: int) -> None:
         self._client = client
-        self._chance = random.Random(seed)
+        self._random = random.Random(seed)
         self.balances: Counter[int] = Counter()
         self.position = -1
 
@@ -51,14 +51,15 @@ class Teller:
     async def work(self) -> None:
         """Submit random transfers. A transfer that the balance does not cover is not appended."""
         for _ in range(TRANSFERS):
-            giver, taker = self._chance.sample(range(ACCOUNTS), 2)
-            amount = self._chance.randint(1, OPENING)
+            giver, taker = self._random.sample(range(ACCOUNTS), 2)
+            amount = self._random.randint(1, OPENING)
 
             # The default values bind this transfer: the next round changes the variables.
             async def decide(
                 attempt: waltz.Attempt, giver: int = giver, taker: int = taker, amount: int = amount
             ) -> waltz.Draft[bytes] | None:
-                # Another teller's transfer may have made the last attempt fail: read it first.
+                # If another teller's transfer has made the last attempt fail, it is
+                # ``attempt.conflict``. It may be after the mark, so the decision must include it.
                 conflict = -1 if attempt.conflict is None else attempt.conflict
                 await self.catch_up(max(attempt.mark, conflict))
                 if self.balances[giver] < amount:
@@ -76,15 +77,16 @@ def postings(amounts: dict[int, int]) -> bytes:
     return json.dumps({"postings": lines}).encode()
 
 
-async def transfers(described: dict[str, Any]) -> dict[int, int]:
+async def run_tellers(description: dict[str, Any]) -> dict[int, int]:
     """Open accounts, run two tellers, and return the final balances of the first teller.
 
-    ``described`` is the content of the cluster's description, ``cluster.json``.
+    ``description`` is the content of ``cluster.json``, which describes the cluster.
     """
-    tls = waltz.TlsConfig(enabled=described["tls"])
+    zookeeper, root = description["zookeeper"], description["root"]
+    tls = waltz.TlsConfig(enabled=description["tls"])
     async with (
-        waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as one,
-        waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as two,
+        waltz.connect(zookeeper, root=root, tls=tls) as one,
+        waltz.connect(zookeeper, root=root, tls=tls) as two,
     ):
         opening = postings(dict.fromkeys(range(ACCOUNTS), OPENING))
         await one.append(PARTITION, opening)
@@ -96,7 +98,7 @@ async def transfers(described: dict[str, Any]) -> dict[int, int]:
 
 def main(cluster: str = "waltz-local/cluster.json") -> None:
     """Run the transfers, then compute the balances from the log with Spark, and compare them."""
-    known = asyncio.run(transfers(json.loads(Path(cluster).read_text())))
+    tellers_balances = asyncio.run(run_tellers(json.loads(Path(cluster).read_text())))
     spark = waltz.spark.session("ledger")
     columns = "transaction_id BIGINT, postings ARRAY<STRUCT<account: BIGINT, amount: BIGINT>>"
     reader = spark.read.format("waltz").schema(columns).option("cluster", cluster)
@@ -105,15 +107,15 @@ def main(cluster: str = "waltz-local/cluster.json") -> None:
     totals = lines.groupBy("account").agg(sf.sum("amount").alias("balance")).orderBy("account")
     totals.show()
     balances = {row["account"]: row["balance"] for row in totals.collect()}
-    assert balances == known, (balances, known)
+    assert balances == tellers_balances, (balances, tellers_balances)
     assert min(balances.values()) >= 0
     # Each run pays into all accounts by one transaction. A transfer changes only two accounts.
     changes = lines.groupBy("transaction_id").agg(
         sf.count("*").alias("accounts"), sf.sum("amount").alias("amount")
     )
-    [(opened,)] = changes.where(sf.col("accounts") == ACCOUNTS).agg(sf.sum("amount")).collect()
-    assert sum(balances.values()) == opened, (balances, opened)
-    print(f"{sum(balances.values())} in all accounts together; {opened} were paid in")
+    [(paid_in,)] = changes.where(sf.col("accounts") == ACCOUNTS).agg(sf.sum("amount")).collect()
+    assert sum(balances.values()) == paid_in, (balances, paid_in)
+    print(f"{sum(balances.values())} in all accounts together; {paid_in} were paid in")
 
 
 if __name__ == "__main__":

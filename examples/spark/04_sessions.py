@@ -3,8 +3,8 @@
     python examples/spark/04_sessions.py [waltz-local/cluster.json [spark-out]]
 
 Flights of an aircraft that are less than eight hours apart belong to one session. Spark keeps open
-sessions as its state, and writes a session when the watermark has passed its end. Run 00_flights.py
-first.
+sessions as its state. It writes a session when the watermark, one day before the newest flight, has
+passed the session's end. Run 00_flights.py first.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> N
     writer = sessions.writeStream.format("parquet").outputMode("append")
     writer = writer.option("checkpointLocation", str(Path(out) / "sessions-checkpoint"))
     writer.trigger(availableNow=True).start(str(files)).awaitTermination()
-    found = spark.read.parquet(str(files)).groupBy("flights").count().orderBy("flights").collect()
-    print(f"{sum(row['count'] for row in found):,} sessions")
-    draw({row["flights"]: row["count"] for row in found}, Path(out) / "sessions.png")
+    rows = spark.read.parquet(str(files)).groupBy("flights").count().orderBy("flights").collect()
+    print(f"{sum(row['count'] for row in rows):,} sessions")
+    draw({row["flights"]: row["count"] for row in rows}, Path(out) / "sessions.png")
 
 
 def draw(sessions: dict[int, int], file: Path) -> None:
-    """Draw the number of sessions by their number of flights."""
+    """Draw ``sessions``: for each number of flights, how many sessions have so many."""
     mpl.use("Agg")
     from matplotlib import pyplot
 

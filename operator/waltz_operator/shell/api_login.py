@@ -1,7 +1,7 @@
-"""The address of the API server and this process's credentials for it.
+"""Find the address of the API server and this process's credentials for it.
 
 Reads the environment, the files of a pod's service account, or a kubeconfig. The same login serves
-the operator's own client, `kube_api`, and kopf.
+the operator's own client (`kube_api`) and the library kopf, which watches resources.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in which every pod finds its token and the API server's authority."""
 
 _TOKEN_SECONDS = 60.0
-"""The age of a token at which it is read again; the kubelet replaces the file before it expires."""
+"""The age of a token at which its file is read again.
+
+The kubelet replaces the file long before the token expires.
+"""
 
 
 class NoKubeConfig(Exception):
@@ -38,21 +41,23 @@ def runs_in_pod() -> bool:
 
 
 def pod_max_age() -> float | None:
-    """Return the maximum age of this process's credentials in seconds, None if they have none."""
+    """Return the age in seconds at which the credentials are read again; None outside of a pod."""
     return _TOKEN_SECONDS if runs_in_pod() else None
 
 
 def log_in(folder: Path = _SERVICE_ACCOUNT) -> kopf.ConnectionInfo:
-    """Return the address and the credentials, in a pod those of its service account.
+    """Return the address of the API server and the credentials for it.
 
-    Outside of a pod they are those of the kubeconfig. ``folder`` has the files of the service
-    account. Can start a program that the kubeconfig names, so it blocks. Raises NoKubeConfig.
+    In a pod they are those of its service account, whose files are in ``folder``. Outside of a pod
+    they are those of the kubeconfig. This function blocks: it reads files, and it may start a
+    program that the kubeconfig names. Raises NoKubeConfig.
     """
     try:
         return _service_account(folder) if runs_in_pod() else _kubeconfig()
     except NoKubeConfig:
         raise
     except Exception as problem:
+        # For a malformed file the libraries raise errors of their own and many built-in errors.
         raise _unusable(_reason(problem)) from problem
 
 
@@ -65,10 +70,7 @@ def ssl_context_of(info: kopf.ConnectionInfo) -> ssl.SSLContext:
 
 
 def _reason(problem: Exception) -> str:
-    """Return the text of an error, on one line.
-
-    For a malformed file the libraries raise errors of their own or many built-in errors.
-    """
+    """Return the text of an error on one line; the name of its class if it has no text."""
     text = str(problem)
     if isinstance(problem, OSError) and problem.filename is not None:
         text = f"cannot read {problem.filename}: {problem.strerror}"
@@ -76,10 +78,10 @@ def _reason(problem: Exception) -> str:
 
 
 def _service_account(folder: Path) -> kopf.ConnectionInfo:
-    """Return the login of a pod.
+    """Return the address and the credentials of a pod. Raises OSError, KeyError, ValueError.
 
-    The address comes from the environment, so that the operator needs no DNS: it must also work
-    while the pods of the DNS are away.
+    The address comes from the environment, because the operator must also work while the pods of
+    the DNS do not run.
     """
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return kopf.ConnectionInfo(
@@ -91,23 +93,27 @@ def _service_account(folder: Path) -> kopf.ConnectionInfo:
 
 
 def _kubeconfig() -> kopf.ConnectionInfo:
-    """Return the login of the kubeconfig's current context. Raises NoKubeConfig, and others."""
+    """Return the address and the credentials of the kubeconfig's current context.
+
+    Raises NoKubeConfig, and the errors of the libraries for a malformed kubeconfig.
+    """
     settings = kopf.OperatorSettings()
     if has_kubernetes_client():
-        # Only the package kubernetes starts the programs that print a cloud's credentials.
-        found = kopf.login_via_client(logger=log, settings=settings)
+        # A kubeconfig can name a program that prints a cloud's credentials. Only the package
+        # kubernetes starts such programs.
+        info = kopf.login_via_client(logger=log, settings=settings)
     else:
-        found = kopf.login_with_kubeconfig(settings=settings)
-    if found is None or not found.server:
+        info = kopf.login_with_kubeconfig(settings=settings)
+    if info is None or not info.server:
         raise _unusable("no kubeconfig names a server")
-    has_certificate = found.certificate_path or found.certificate_data
-    has_credentials = found.token or found.username or has_certificate
-    if found.server.startswith("https:") and not has_credentials:
+    has_certificate = info.certificate_path or info.certificate_data
+    has_credentials = info.token or info.username or has_certificate
+    if info.server.startswith("https:") and not has_credentials:
         raise _unusable(
             "the kubeconfig has no token, certificate or password; if it names a program that "
             "prints them, install waltz-log[kubeconfig]"
         )
-    return found
+    return info
 
 
 def has_kubernetes_client() -> bool:
@@ -133,10 +139,10 @@ class Credentials:
         max_age: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``info`` is the result of the first ``login``.
+        """``login`` is called in a thread, because it blocks; ``info`` is its first result.
 
-        Credentials older than ``max_age`` seconds are read again; those without a maximum age are
-        read again only after the API server has rejected them.
+        Credentials older than ``max_age`` seconds are read again. If ``max_age`` is None, they are
+        read again only after the API server has rejected them (`renew`).
         """
         self._login = login
         self._info = info
@@ -156,6 +162,6 @@ class Credentials:
         return self._info.as_http_headers()
 
     async def renew(self) -> None:
-        """Read the credentials again. Raises NoKubeConfig."""
+        """Read the credentials again, whatever their age. Raises NoKubeConfig."""
         self._info = await asyncio.to_thread(self._login)
         self._read_at = self._clock()

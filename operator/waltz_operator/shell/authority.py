@@ -1,8 +1,10 @@
 """Decode and form the secrets of the cluster's own certificate authority. Touches random numbers.
 
-The phases of a rotation: TRUST (all processes trust the old and the new authority), SIGN (all get
-certificates of the new one), RETIRE (all trust the new one alone), and SETTLED without a rotation.
-`core.authority` has the parts of the authority's secret in each phase.
+A *part* of a secret is an entry of its data, such as `tls.crt`. A rotation replaces the old
+authority by a new one in three phases. In TRUST, all processes come to trust both authorities. In
+SIGN, all get certificates of the new one. In RETIRE, all come to trust the new one alone. Without a
+rotation, the phase is SETTLED. `core.authority` lists the parts of the authority's secret in each
+phase.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ _OTHER_PARTS = {
     RotationPhase.TRUST: "next.crt",
     RotationPhase.SIGN: "previous.crt",
 }
-"""The part with the second trusted authority: the new one before SIGN, then the old one.
+"""The part with the second trusted authority: the new one in TRUST, the old one in SIGN.
 
-In RETIRE, no process gets `previous.crt`, and the next phase removes it. So that rotation ends also
-if it cannot be decoded."""
+RETIRE is absent, although its secret has `previous.crt`: no process gets this part any more, and
+the next phase removes it. So the rotation ends even if the part cannot be decoded."""
 
 
 class AuthorityUnusable(ValueError):
@@ -61,13 +63,14 @@ def read_authority(
         return None
     parts = _parts(authority_secret)
     phase = phase_of(parts)
-    signing, *others = authorities = [parts[part] for part in _trusted_parts(phase)]
+    authorities = [parts[part] for part in _trusted_parts(phase)]
+    signing, *others = authorities
     metadata = authority_secret["metadata"]
     return ObservedAuthority(
         phase,
         version=metadata.get("resourceVersion") or "",
         signing=fingerprint(signing),
-        other=next(map(fingerprint, others), None),
+        other=fingerprint(others[0]) if others else None,
         days=days_left(signing, now),
         rotated_for=(metadata.get("annotations") or {}).get(ROTATE_CA_ANNOTATION, ""),
         issued=_issued(process_secret, authorities, now),
@@ -76,9 +79,10 @@ def read_authority(
 
 
 def authority_problem(authority_secret: LiveObject | None) -> str:
-    """Return which certificate of the authority's secret cannot be used, empty if all can.
+    """Return which certificate of the authority's secret cannot be used, and why.
 
-    Without the secret there is no problem: see `core.planning.certificates`.
+    The text is empty if all can be used. It is also empty without the secret: the next plan creates
+    or reports a missing secret (`core.planning.certificates`).
     """
     if authority_secret is None:
         return ""
@@ -101,10 +105,10 @@ def _trusted_parts(phase: RotationPhase) -> tuple[str, ...]:
 def _issued(
     secret: LiveObject | None, authorities: list[bytes], now: datetime.datetime
 ) -> IssuedCertificates | None:
-    """Return what the secret of processes or clients says.
+    """Return what the secret of processes or clients says about its certificate.
 
-    None if the secret does not exist or cannot be decoded.
-    ``authorities`` are those that may have signed the certificate.
+    The result is None if the secret does not exist or cannot be decoded. ``authorities`` are those
+    that may have signed the certificate, in PEM.
     """
     if secret is None:
         return None
@@ -134,16 +138,18 @@ def serial_of_processes(process_secret: LiveObject | None) -> int | None:
 
 
 def issued_parts(
-    authority: LiveObject, name: str, holder: Holder, also: Iterable[str] = ()
+    authority: LiveObject, name: str, holder: Holder, other_hosts: Iterable[str] = ()
 ) -> dict[str, bytes]:
     """Return the parts of the secret of ``holder`` for the phase of ``authority``.
 
-    The certificate is new and contains ``name`` and the names ``also``. Raises AuthorityUnusable.
+    The certificate is new. It contains ``name`` and the names and IP addresses ``other_hosts``.
+    Raises AuthorityUnusable.
     """
     parts = _parts(authority)
     phase = phase_of(parts)
     try:
-        issued = issue(KeyPair(parts["tls.crt"], parts["tls.key"]), name, holder, also=also)
+        signing_pair = KeyPair(parts["tls.crt"], parts["tls.key"])
+        issued = issue(signing_pair, name, holder, other_hosts=other_hosts)
         trusted = parts["tls.crt"]
         if phase in (RotationPhase.TRUST, RotationPhase.SIGN):
             other = parts[_OTHER_PARTS[phase]]
@@ -160,8 +166,8 @@ def issued_parts(
 def change_of_phase(authority: LiveObject, to: RotationPhase, name: str) -> dict[str, str | None]:
     """Return the changes of the secret's data that begin the phase ``to``; None removes a part.
 
-    ``name`` is part of the name of a new authority. Raises AuthorityUnusable if the secret is in
-    another phase than the one before ``to``, or lacks a part.
+    ``name`` is part of the name of a new authority. Raises AuthorityUnusable if ``to`` does not
+    follow the phase of the secret, or if the secret lacks a part.
     """
     data = authority.get("data") or {}
     phase = phase_of(data)

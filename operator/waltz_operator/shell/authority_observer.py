@@ -1,11 +1,12 @@
 """Observe the cluster's own certificate authority. Touches the network during a rotation.
 
-During a rotation the observer connects to every pod of servers and storages, to see whether it
-presents the certificate in the secret of the processes. From this follows which authorities the
-process trusts: Kubernetes replaces the files of a mounted secret together, and a process reads
-them again as soon as one of them has changed, first its certificate and key, last the authorities.
-So it trusts the authorities of the version of the secret that its certificate is from, or of a
-later version.
+During a rotation the observer connects to every pod of servers and storages. It sees whether the
+process there presents the certificate that is now in the secret of the processes.
+
+The certificate shows which authorities the process trusts. Kubernetes replaces all files of a
+mounted secret together. A process reads the files again as soon as one of them has changed: first
+its certificate and key, last the authorities. So the authorities that a process trusts come from
+the same version of the secret as its certificate, or from a later version.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ async def observe_authority(
     presented_serials = await asyncio.gather(
         *(_presented_serial(desired, environment, process) for process in processes)
     )
-    # The serial number that a process presents is None if the process does not answer. Such a
-    # process has not loaded the certificate, even if ``wanted_serial`` is None, too.
+    # A process that does not answer presents no serial number (None). It counts as a process that
+    # has not loaded the certificate, even if ``wanted_serial`` is None, too.
     not_loaded = tuple(
         process.pod
         for process, serial in zip(processes, presented_serials, strict=True)
@@ -73,11 +74,14 @@ async def observe_authority(
 def observe_authority_problem(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
 ) -> str:
-    """Return `ObservedCluster.authority_problem`."""
+    """Return why the secret of the cluster's own authority cannot be used, for ObservedCluster.
+
+    The text is empty if the secret can be used, is not needed, or belongs to another owner.
+    """
     secret = objects.get(ObjectKey("Secret", names.authority_secret(desired.name)))
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR:
         return ""
-    # The secret of another owner has its own problem.
+    # The plan reports the secret of another owner as a problem of its own.
     return "" if secret is None or not is_ours(secret, desired.name) else authority_problem(secret)
 
 
@@ -86,7 +90,8 @@ async def _presented_serial(
 ) -> int | None:
     """Return the serial number of the certificate that a process presents.
 
-    None if the process does not answer, or its address is unknown. Raises KubeError.
+    The result is None if the process does not answer, or if its address is unknown. Raises
+    KubeError.
     """
     if not process.host:
         return None
@@ -98,7 +103,7 @@ async def _presented_serial(
 def _processes(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
 ) -> Iterator[_Process]:
-    """Yield the pods of servers and storages that have not ended, also those not started yet."""
+    """Yield the pods of servers and storages; pods that have ended are left out."""
     admin_ports = {pool.metadata.name: pool.spec.admin_port for pool in desired.own_pools}
     for key, live in sorted(objects.items(), key=lambda item: item[0]):
         labels = live["metadata"].get("labels") or {}
@@ -113,7 +118,7 @@ def _processes(
             yield _Process(key.name, Component.SERVER, host, desired.cluster.spec.servers.port)
         elif component == Component.STORAGE:
             port = admin_ports.get(labels.get(POOL_LABEL, ""))
-            # A storage may run although the operator does not see its pool. Then its port is
-            # unknown, and without a host it counts as a process that does not answer.
+            # A storage may run although its pool is not one of the cluster's. Then its port is
+            # unknown. Without a host it counts as a process that does not answer.
             known_host = "" if port is None else host
             yield _Process(key.name, Component.STORAGE, known_host, port or 0)

@@ -1,7 +1,7 @@
 """Perform the steps about the cluster's own certificates. Touches the API server.
 
-Every write is conditional, so that a late one cannot bring back the certificates of an earlier
-phase of a rotation (`core.authority`).
+Every write is conditional. Otherwise a write that arrives late could bring back the certificates of
+an earlier phase of a rotation of the authority (`core.authority`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from waltz_operator.shell.kube_api import Kube, KubeError
 
 
 async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCertificates) -> None:
-    """Issue a new certificate for ``step.holder``, by the existing authority or by a new one.
+    """Issue a new certificate for ``step.holder``, signed by the existing authority or a new one.
 
     Raises KubeError, also if the authority's secret cannot be used, or is lost while certificates
     of the processes are in use.
     """
     namespace, name = desired.namespace, desired.name
-    # Both secrets are read before the authority. In the other order, another operator could begin a
-    # phase and issue its certificates between the two reads. The write below would then find the
-    # version of the secret that was read, and replace these certificates by those of the old phase.
+    # Both secrets are read before the authority. Suppose the authority were read first. Then
+    # another operator could begin the next phase and issue its certificates before the secrets are
+    # read here. The write below would not notice that, because the secret still has the version
+    # that was read. It would replace the new certificates by those of the old phase.
     process_secret = await kube.get("Secret", namespace, names.tls_secret(name))
     client_secret = await kube.get("Secret", namespace, names.client_tls_secret(name))
     authority = await _read_or_create_authority(kube, desired, is_in_use=process_secret is not None)
@@ -45,6 +46,8 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
     # None if the authority's secret cannot be decoded. Then `issued_parts` raises an error.
     observed = read_authority(authority, process_secret, client_secret, now)
     if observed is not None and not observed.may_issue:
+        # The secret was replaced by that of another authority: processes with the present
+        # certificates and processes with new ones could not connect to each other.
         raise KubeError(
             f"the secret {names.authority_secret(name)} has changed since it was observed"
         )
@@ -72,9 +75,9 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
 
 
 async def rotate_authority(kube: Kube, desired: DesiredCluster, step: RotateAuthority) -> None:
-    """Begin a phase of the rotation of the authority, if its secret is as observed.
+    """Begin the phase ``step.to`` of a rotation, if the authority's secret is as observed.
 
-    Raises KubeError.
+    Raises KubeError, also if the secret has changed, is lost, or cannot be used.
     """
     name = names.authority_secret(desired.name)
     live = await kube.get("Secret", desired.namespace, name)
@@ -95,8 +98,8 @@ async def _read_or_create_authority(
 ) -> Mapping[str, Any]:
     """Return the secret of the authority; create the secret if it does not exist.
 
-    ``is_in_use`` is whether processes have certificates of an authority. Raises KubeError, also if
-    they have some and the secret of the authority does not exist.
+    ``is_in_use`` is whether processes have certificates of an authority. Then the secret is not
+    created: a missing one raises KubeError.
     """
     name, in_use_name = names.authority_secret(desired.name), names.tls_secret(desired.name)
     live = await kube.get("Secret", desired.namespace, name)
@@ -121,8 +124,8 @@ def _secret_body(
 ) -> Mapping[str, Any]:
     """Return the body of a secret that belongs to the cluster.
 
-    ``request`` is recorded in the secret of a new authority: a user's request for a rotation, which
-    begins no rotation then, because the authority is new.
+    ``request`` is a user's request for a rotation, empty if there is none. It is recorded in the
+    secret of a new authority, so that it counts as done: a new authority needs no rotation.
     """
     object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
     content: dict[str, Any] = {"type": "Opaque", "data": dict(data)}

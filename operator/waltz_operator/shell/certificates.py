@@ -29,14 +29,22 @@ _USAGES = {
     Holder.PROCESSES: (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
     Holder.CLIENTS: (ExtendedKeyUsageOID.CLIENT_AUTH,),
 }
-"""What a certificate is valid for. A program that dials accepts only a peer with SERVER_AUTH."""
+"""What the certificates of each holder may be used for.
+
+Clients lack SERVER_AUTH: a program that dials rejects a peer without it, so no client can pose as a
+server.
+"""
 
 _LONGEST_COMMON_NAME = 64
 """The most characters of a common name (RFC 5280, ub-common-name)."""
+
 _AUTHORITY_SUFFIX = " authority"
-"""The end of an authority's common name. It is never cut off and has a space, which no server name
-has: so the name of an authority differs from that of every certificate that it signs. A certificate
-whose issuer and subject are equal counts as self-signed (RFC 5280 section 6.1)."""
+"""The end of an authority's common name, which is never cut off.
+
+It makes the authority's name differ from the name of every certificate that the authority signs,
+because it has a space, and no server name has one. If the names were equal, the certificate would
+count as self-signed: its issuer and subject are equal (RFC 5280 section 6.1).
+"""
 
 _BACKDATING = datetime.timedelta(hours=1)
 """How long before its issue a certificate becomes valid, because the clocks of nodes differ."""
@@ -69,13 +77,14 @@ def issue(
     name: str,
     holder: Holder = Holder.PROCESSES,
     *,
-    also: Iterable[str] = (),
+    other_hosts: Iterable[str] = (),
     days: int = _CERTIFICATE_DAYS,
 ) -> KeyPair:
     """Return a certificate for ``name``, with the usages of ``holder``, signed by ``authority``.
 
-    The certificate is valid for the names and IP addresses ``also``, too. Raises ValueError if
-    ``authority`` cannot be decoded, or its key is not a key of an elliptic curve.
+    The certificate is also valid for the names and IP addresses ``other_hosts``. ``days`` is how
+    long it is valid. Raises ValueError if ``authority`` cannot be decoded, or if its key is not a
+    key of an elliptic curve.
     """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     try:
@@ -92,7 +101,7 @@ def issue(
         .add_extension(x509.ExtendedKeyUsage(_USAGES[holder]), critical=False)
         .add_extension(
             x509.SubjectAlternativeName(
-                [x509.DNSName(name), *(_alternative_name(each) for each in also)]
+                [x509.DNSName(name), *(_alternative_name(host) for host in other_hosts)]
             ),
             critical=False,
         )
@@ -110,8 +119,8 @@ def days_left(certificate: bytes, now: datetime.datetime | None = None) -> float
 
     ``now`` is by default the present time. Raises ValueError if the certificate cannot be decoded.
     """
-    ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-    return (ends - (now or datetime.datetime.now(datetime.UTC))) / datetime.timedelta(days=1)
+    end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return (end - (now or datetime.datetime.now(datetime.UTC))) / datetime.timedelta(days=1)
 
 
 def age_seconds(certificate: bytes, now: datetime.datetime) -> float:
@@ -119,23 +128,25 @@ def age_seconds(certificate: bytes, now: datetime.datetime) -> float:
 
     Raises ValueError if the certificate cannot be decoded.
     """
-    begins = x509.load_pem_x509_certificate(certificate).not_valid_before_utc
-    return (now - begins - _BACKDATING).total_seconds()
+    issued_at = x509.load_pem_x509_certificate(certificate).not_valid_before_utc + _BACKDATING
+    return (now - issued_at).total_seconds()
 
 
 def names_of(certificate: bytes) -> frozenset[str]:
     """Return the names and IP addresses that a certificate in PEM is valid for.
 
-    Raises ValueError if the certificate cannot be decoded.
+    The result is empty if the certificate lists none. Raises ValueError if the certificate cannot
+    be decoded.
     """
     try:
-        found = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        )
+        alternative_names = x509.load_pem_x509_certificate(
+            certificate
+        ).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, x509.DuplicateExtension):
         return frozenset()
-    addresses = map(str, found.value.get_values_for_type(x509.IPAddress))
-    return frozenset((*found.value.get_values_for_type(x509.DNSName), *addresses))
+    names = alternative_names.value.get_values_for_type(x509.DNSName)
+    addresses = map(str, alternative_names.value.get_values_for_type(x509.IPAddress))
+    return frozenset((*names, *addresses))
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -195,6 +206,7 @@ def _builder(
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """Return the usages of a key: signatures and, if ``signs_certificates``, an authority's."""
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -218,12 +230,13 @@ def _alternative_name(host: str) -> x509.GeneralName:
 
 def _name(name: str, suffix: str = "") -> x509.Name:
     """Return ``name`` and ``suffix`` as a common name; ``name`` is cut if it is too long."""
-    # The whole name is not needed: clients verify the subject alternative name.
+    # A cut name does no harm: clients verify the subject alternative name instead.
     common_name = name[: _LONGEST_COMMON_NAME - len(suffix)] + suffix
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _as_pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    """Return a certificate and its key in PEM; the key is not encrypted."""
     return KeyPair(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(

@@ -1,10 +1,11 @@
 """Decide when a cluster is reconciled: soon after every event, and periodically.
 
-An event only enqueues the cluster's name. Each reconcile reads the whole state, so a lost event
-delays a repair and has no other effect. The first event after a quiet time causes a reconcile at
-once, others at most one per `SHORTEST_PERIOD_SECONDS`. One task per cluster runs its reconciles, so
-two reconciles of one cluster never overlap, and an error of one cluster never stops the reconciles
-of another one.
+An *event* is the news that a resource or an object of a cluster has changed
+(`waltz_operator.shell.handlers`). It only enqueues the cluster's name. Each reconcile reads the
+whole state, so a lost event delays a repair and has no other effect. The first event after a quiet
+time causes a reconcile at once. Further events cause at most one reconcile per
+`SHORTEST_PERIOD_SECONDS`. Each cluster has one task for its reconciles: two reconciles of one
+cluster never overlap, and an error of one cluster never stops the reconciles of another one.
 Touches the event loop's clock and tasks, not the network.
 """
 
@@ -27,7 +28,7 @@ class ReconcileResult:
     """The result of one reconcile; ``requeue_seconds`` is the pause before the next one.
 
     ``ready`` is whether the cluster is Ready. ``state`` is a hash of the plan and of the versions
-    of the observed objects. While consecutive reconciles return the same hash, their pauses double
+    of the observed objects. While consecutive reconciles return the same hash, the pause doubles
     up to `LONGEST_PAUSE_SECONDS`. If ``state`` is None, the pause does not grow.
     """
 
@@ -42,22 +43,27 @@ Reconcile = Callable[[str, str], Awaitable[ReconcileResult | None]]
 The function returns None if the cluster no longer exists.
 """
 
+Check = Callable[[str, str], Awaitable[ReconcileResult | None]]
+"""A function that checks whether the cluster with this namespace and name still needs nothing.
+
+The check is cheaper than a reconcile. If the cluster needs nothing, the function returns the result
+of its last reconcile. If the cluster must be reconciled, the function returns None.
+"""
+
 
 class PersistentApiError(KubeError):
     """Errors of the API server have ended every reconcile of a cluster for a while.
 
-    Unlike another KubeError, it tells something about the cluster: its state is unknown.
+    Another KubeError leaves the last known readiness of the cluster as it is. After this error the
+    cluster is not Ready, because its state has been unknown for too long.
     """
 
 
-Check = Callable[[str, str], Awaitable[ReconcileResult | None]]
-"""A function that checks whether the cluster with this namespace and name still needs nothing.
-
-The check is cheaper than a reconcile. The function returns None if the cluster must be reconciled.
-"""
-
 LONGEST_PAUSE_SECONDS = 15.0
-"""The longest pause between two reconciles with the same `ReconcileResult.state`."""
+"""The bound of a pause that doubles while `ReconcileResult.state` stays the same.
+
+A `ReconcileResult.requeue_seconds` that is longer is kept, and does not grow.
+"""
 
 SHORTEST_PERIOD_SECONDS = 1.0
 """The least time from the beginning of one reconcile of a cluster to that of the next one.
@@ -74,7 +80,7 @@ _BACKOFF = Backoff(1.0, 30.0)
 class ReconcileMetrics:
     """Counts of the reconciles of all clusters, for metrics.
 
-    A check of a cluster at rest (`Check`) counts as a reconcile.
+    A `Check` counts as a reconcile.
     """
 
     reconciles: int = 0
@@ -98,7 +104,7 @@ class _Worker:
 
     result: ReconcileResult | None = None
     num_unchanged: int = 0
-    """How many reconciles in a row have returned the same `ReconcileResult.state` as before."""
+    """How many times in a row a reconcile has returned the same state as the one before it."""
 
     def keep_result(self, result: ReconcileResult | None) -> float | None:
         """Keep the result of a reconcile; return the seconds until the next reconcile.
@@ -106,11 +112,12 @@ class _Worker:
         ``result`` is None if the cluster no longer exists. Then None is returned: no reconcile
         follows.
         """
-        before, self.result = self.result, result
+        earlier, self.result = self.result, result
         if result is None:
             return None
-        same = before is not None and result.state is not None and result.state == before.state
-        self.num_unchanged = self.num_unchanged + 1 if same else 0
+        earlier_state = None if earlier is None else earlier.state
+        is_unchanged = result.state is not None and result.state == earlier_state
+        self.num_unchanged = self.num_unchanged + 1 if is_unchanged else 0
         longest = max(result.requeue_seconds, LONGEST_PAUSE_SECONDS)
         return Backoff(result.requeue_seconds, longest).delay(self.num_unchanged)
 
@@ -136,8 +143,9 @@ class Controller:
     def ready(self) -> dict[tuple[str, str], bool]:
         """Whether each cluster was Ready at its last reconcile, by namespace and name.
 
-        A reconcile that an error of the API server has ended does not count, unless such errors
-        persist (`PersistentApiError`): then the cluster is not Ready.
+        A cluster is absent until it has a result. A reconcile that ended with an error of the API
+        server does not count. But if these errors persist (`PersistentApiError`), the cluster is
+        not Ready.
         """
         return {
             cluster: worker.result.ready
@@ -180,8 +188,8 @@ class Controller:
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:
-            # Cleared before the state is read, so that an event during this reconcile causes
-            # another reconcile.
+            # `enqueued` is cleared before the state is read, so that an event during this reconcile
+            # causes another reconcile.
             has_event = worker.enqueued.is_set()
             worker.enqueued.clear()
             started = worker.progress_at = clock()
@@ -209,7 +217,7 @@ class Controller:
             self.metrics.seconds += clock() - started
             if requeue_seconds is not None:
                 await self._wait(worker, requeue_seconds)
-                # After a quiet time this is in the past, and an event waits for nothing.
+                # After a quiet time the shortest period is over, so an event is handled at once.
                 await asyncio.sleep(max(0.0, started + SHORTEST_PERIOD_SECONDS - clock()))
             elif not worker.enqueued.is_set():
                 # The cluster no longer exists, and no event has reported a new one of its name.

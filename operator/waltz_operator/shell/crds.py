@@ -26,8 +26,8 @@ _OMITTED = ("title", "additionalProperties", "$defs")
 
 def definitions() -> dict[str, str]:
     """Return the content of every YAML file, by the file's name."""
-    kinds = (_cluster_definition(), _pool_definition())
-    return {f"{each['metadata']['name']}.yaml": _HEADER + _as_yaml(each) for each in kinds}
+    crds = (_cluster_definition(), _pool_definition())
+    return {f"{crd['metadata']['name']}.yaml": _HEADER + _as_yaml(crd) for crd in crds}
 
 
 def structural_schema(model: type[Model]) -> dict[str, Any]:

@@ -27,7 +27,11 @@ class InvalidResource(Exception):
 
 
 async def read_desired(kube: Kube, live: LiveObject, operator_namespace: str) -> DesiredCluster:
-    """Return the desired state of the WaltzCluster ``live``. Raises KubeError, InvalidResource."""
+    """Return the desired state of the WaltzCluster ``live``.
+
+    ``operator_namespace`` is the namespace in which the operator runs. Raises KubeError and
+    InvalidResource.
+    """
     cluster = decode(WaltzCluster, live)
     namespace = cluster.metadata.namespace
     pools = await asyncio.gather(
@@ -35,8 +39,8 @@ async def read_desired(kube: Kube, live: LiveObject, operator_namespace: str) ->
     )
     existing = tuple(decode(StoragePool, pool) for pool in pools if pool is not None)
     leaving = await _leaving_pools(kube, cluster)
-    # The label of a pool names the cluster that has claimed it. Another cluster may have claimed a
-    # pool of this one, and may no longer exist.
+    # The label of a pool names the cluster that has claimed it, its owner. The owner of a pool that
+    # this cluster's spec names can be another cluster, which may no longer exist.
     owners = {pool.metadata.labels.get(CLUSTER_LABEL, "") for pool in existing}
     vanished = await _vanished(kube, namespace, owners - {"", cluster.metadata.name})
     return DesiredCluster(cluster, existing, operator_namespace, vanished, leaving)
@@ -54,8 +58,12 @@ async def _leaving_pools(kube: Kube, cluster: WaltzCluster) -> tuple[StoragePool
 async def _vanished(kube: Kube, namespace: str, clusters: Set[str]) -> frozenset[str]:
     """Return the names of the ``clusters`` that do not exist."""
     names = sorted(clusters)
-    found = await asyncio.gather(*(kube.get("WaltzCluster", namespace, name) for name in names))
-    return frozenset(name for name, live in zip(names, found, strict=True) if live is None)
+    clusters_or_none = await asyncio.gather(
+        *(kube.get("WaltzCluster", namespace, name) for name in names)
+    )
+    return frozenset(
+        name for name, live in zip(names, clusters_or_none, strict=True) if live is None
+    )
 
 
 def decode(model: type[_Resource], live: LiveObject) -> _Resource:

@@ -1,8 +1,9 @@
-"""Connections to a cluster's own processes: its ZooKeeper, its storages and servers.
+"""Connect to a cluster's own processes: its ZooKeeper, its storages and servers.
 
 A ZooKeeper is *managed* if the operator runs it, or *external* if the spec names its address.
-`Environment` is the interface. `NetworkEnvironment` touches the network, and writes certificates
-and credentials to files, because the ssl module loads certificates only from files.
+`Environment` is the interface that the reconciler uses, `NetworkEnvironment` the implementation.
+It touches the network. It also writes certificates and credentials to files, because the ssl module
+loads certificates only from files.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ _ANSWER_SECONDS = 3.0
 _RANGE_SECONDS = 15.0
 """The time after which a storage that has not computed a checksum leaves a comparison.
 
-It is half the time limit of a step, so that the step can still continue with the other
-storages."""
+It is half the time limit of a step, so that the step can continue without this storage."""
 
 _SESSION_MS = 10_000
 """The timeout of the operator's ZooKeeper sessions."""
@@ -65,7 +65,7 @@ _SESSION_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _ZooKeeperTarget:
-    """How a session with a cluster's ZooKeeper is opened: the address, the TLS, the identity."""
+    """What a session with a cluster's ZooKeeper needs: the address, the TLS, the identity."""
 
     connect_string: str
     tls: ZooKeeperTls | None
@@ -74,7 +74,7 @@ class _ZooKeeperTarget:
 
 @dataclass(frozen=True, slots=True)
 class _OpenSession:
-    """The session with a cluster's ZooKeeper, and how it was opened."""
+    """The session with a cluster's ZooKeeper, and the target that it was opened with."""
 
     target: _ZooKeeperTarget
     store: KazooStore
@@ -102,8 +102,9 @@ class ReplicaAccess(Protocol):
     ) -> ComparisonResult:
         """Compare the replicas of a partition from ``first_id`` on.
 
-        The comparison ends early when ``may_continue`` returns False, but not before one range is
-        compared, if any peer can be compared. Raises UnknownPartition, and the errors of `observe`.
+        The comparison ends early when ``may_continue`` returns False. But if any peer can be
+        compared, at least one range is compared. Raises UnknownPartition, and the errors of
+        `observe`.
         """
 
 
@@ -125,17 +126,17 @@ class Environment(Protocol):
         """Return the serial number of the certificate that a process presents at a port.
 
         ``port`` is a server's port for clients, or a storage's port for administration. The result
-        is None if the connection fails. Raises KubeError.
+        is None if the connection or its TLS handshake fails. Raises KubeError.
         """
 
     def forget_certificates(self, desired: DesiredCluster) -> None:
-        """Forget the cluster's certificates, so that the next `replica_access` reads them again.
+        """Forget the cluster's certificates, so that the next connection reads them again.
 
-        The observer calls it before each observation, because a secret may have changed.
+        The observer calls this method before each observation, because a secret may have changed.
         """
 
     async def disconnect(self, namespace: str, name: str) -> None:
-        """Close the connections to a cluster, which may no longer exist, and remove its files."""
+        """Close the connections to a cluster, and remove its files. The cluster need not exist."""
 
 
 class _NetworkAccess(OrderExecutor):
@@ -195,12 +196,12 @@ class NetworkEnvironment:
             None if external is None else external.tls,
             None if external is None else external.authentication,
         )
-        known = self._sessions.get(key)
-        if known and known.target == target and known.store.health.unhealthy_since is None:
-            return known.store
-        # The known session has another target, or ZooKeeper does not answer it. A new session reads
-        # the secrets again, and resolves the names of ZooKeeper's members again, because restarted
-        # pods have new addresses.
+        session = self._sessions.get(key)
+        if session and session.target == target and session.store.health.unhealthy_since is None:
+            return session.store
+        # There is no session, or it has another target, or ZooKeeper does not answer it. A new
+        # session reads the secrets again. It also resolves the names of ZooKeeper's members again,
+        # because restarted pods have new addresses.
         await self._close_session(*key)
         access = await self._read_zookeeper_access(desired, external)
         try:
@@ -220,7 +221,7 @@ class NetworkEnvironment:
         key = _cluster_key(desired)
         return _NetworkAccess(
             cluster,
-            await self._tls(desired),
+            await self._tls_config(desired),
             answer_seconds=_ANSWER_SECONDS,
             on_compared=lambda _at, _last: self._on_progress(*key),
             # Storages copy records from each other: no record passes through the operator.
@@ -232,7 +233,8 @@ class NetworkEnvironment:
     ) -> int | None:
         """See Environment."""
         spec = CLIENT_SERVER if component is Component.SERVER else ADMIN
-        return await presented_serial(host, port, spec, await self._tls(desired), _ANSWER_SECONDS)
+        tls = await self._tls_config(desired)
+        return await presented_serial(host, port, spec, tls, _ANSWER_SECONDS)
 
     async def zookeeper_leader(self, desired: DesiredCluster) -> str | None:
         """See Environment."""
@@ -254,9 +256,9 @@ class NetworkEnvironment:
         """Close the session of a cluster, and forget its certificates."""
         key = namespace, name
         self._tls_configs.pop(key, None)
-        known = self._sessions.pop(key, None)
-        if known is not None:
-            await known.store.close()
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            await session.store.close()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -264,20 +266,20 @@ class NetworkEnvironment:
             await session.store.close()
         self._sessions.clear()
 
-    async def _tls(self, desired: DesiredCluster) -> TlsConfig:
-        """Return how the operator connects to the cluster's processes. Raises KubeError.
+    async def _tls_config(self, desired: DesiredCluster) -> TlsConfig:
+        """Return the TLS settings for connections to the cluster's processes. Raises KubeError.
 
-        The cluster's secret is read once. `forget_certificates` and `_close_session` make the next
-        call read it again.
+        The cluster's secret is read by the first call, and again by the first call after
+        `forget_certificates` or `_close_session`.
         """
         key = _cluster_key(desired)
         tls = self._tls_configs.get(key)
         if tls is None:
-            tls = self._tls_configs[key] = await self._read_tls(desired)
+            tls = self._tls_configs[key] = await self._read_tls_config(desired)
         return tls
 
-    async def _read_tls(self, desired: DesiredCluster) -> TlsConfig:
-        """Read the cluster's secret and write its files; return what `_tls` returns.
+    async def _read_tls_config(self, desired: DesiredCluster) -> TlsConfig:
+        """Read the cluster's secret and write its parts to files; return settings with these files.
 
         Raises KubeError.
         """
@@ -303,8 +305,8 @@ class NetworkEnvironment:
         self, desired: DesiredCluster, external: ExternalZooKeeper | None
     ) -> ZooKeeperAccess:
         """Return how the operator connects to the cluster's ZooKeeper. Raises SecretUnusable."""
-        # The CRD allows authentication only with TLS.
         if external is None or external.tls is None:
+            # Without TLS there is no authentication: the CRD forbids it.
             return OPEN_ACCESS
         tls, authentication = external.tls, external.authentication
         files = await self._write_secret(desired, tls.secret_name, tls_parts(tls))
@@ -364,8 +366,8 @@ class _SecretTls(TlsConfig):
     @override
     def dialing_context(self) -> ssl.SSLContext | None:
         """See TlsConfig. Raises DialFailed instead of TlsConfigError."""
-        # Not by `super()`, which names the class as it was before the decorator: `dataclass` makes
-        # a new class for slots, so `super()` fails.
+        # `super()` would fail: it refers to the class before the decorator, and for slots
+        # `dataclass` makes a new class.
         try:
             return TlsConfig.dialing_context(self)
         except TlsConfigError as unusable:
@@ -378,7 +380,8 @@ class _SecretTls(TlsConfig):
 def _write_if_changed(file: Path, content: bytes) -> None:
     """Write ``content`` to a file that only this process's user may read.
 
-    A new file gets these rights before its content, so that no other user can read it meanwhile.
+    A new file gets these rights before its content, so that no other user can ever read the
+    content.
     """
     with contextlib.suppress(FileNotFoundError):
         if file.read_bytes() == content:

@@ -1,6 +1,7 @@
 """Record the operator's steps as Kubernetes events. Touches the API server.
 
-Events are posted in the background and may be lost. The cluster's status does not depend on them.
+The events are for users: ``kubectl describe`` shows them. They are posted in the background and may
+be lost. The cluster's status does not depend on them.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ has no further step, so its failure would stay forever without this bound.
 
 @dataclass(slots=True)
 class _PostedChange:
-    """A change of shape that is under way, and the reasons of the events posted about it."""
+    """A change of shape that is under way (`KubeEventRecorder.record_steps`)."""
 
     subject: tuple[ShapeChangeKind, str]
     """The kind of the change, and its pool."""
 
     reasons: set[str] = field(default_factory=set)
+    """The reasons of the events that were posted about the change."""
 
 
 class KubeEventRecorder:
@@ -82,12 +84,14 @@ class KubeEventRecorder:
         """See EventRecorder.
 
         One event describes all steps of a kind: a plan may have a step per partition and storage,
-        and the API server limits the rate of events. A *change of shape* adds, removes or
-        rebalances storages or pools (`ShapeChange`). It repeats the same kinds of steps for one
-        partition after the other, so during a change each kind is posted only once.
+        and the API server limits the rate of events.
+
+        A *change of shape* adds, removes or rebalances storages or pools (`ShapeChange`). Such a
+        change repeats the same kinds of steps for one partition after the other. So each kind is
+        posted only once during a change.
         """
         uid = cluster.metadata.uid
-        # Called also without steps: it forgets a change that has ended.
+        # This call is needed even without steps: it forgets a change that has ended.
         posted = self._track_change(uid, change)
         if not steps:
             return
@@ -108,8 +112,8 @@ class KubeEventRecorder:
     def _track_change(self, uid: str, change: ShapeChange | None) -> set[str]:
         """Note that ``change`` is under way; return the reasons of the events posted about it.
 
-        The caller adds the reasons that it posts to the set. Without a change, or with another one
-        than before, the set is empty, and the reasons of the change before are forgotten.
+        The caller adds the reasons that it posts to the set. The set is empty if there is no change
+        or if this change has just begun. Then the reasons of an earlier change are forgotten.
         """
         if change is None:
             self._changes.pop(uid, None)
@@ -134,7 +138,7 @@ class KubeEventRecorder:
         if self._last_failure.get(cluster.uid) == message:
             return
         if self._enqueue(cluster, "Warning", reason, message):
-            # Inserted at the end, so that the first entry of the dictionary is always the oldest.
+            # Removed and inserted at the end, so that the dictionary's first entry is the oldest.
             self._last_failure.pop(cluster.uid, None)
             self._last_failure[cluster.uid] = message
             if len(self._last_failure) > _MAX_LAST_FAILURES:
@@ -143,9 +147,9 @@ class KubeEventRecorder:
     def _enqueue(self, metadata: ObjectMeta, kind: str, reason: str, message: str) -> bool:
         """Queue an event of the kind Normal or Warning about a WaltzCluster.
 
-        Returns False if the queue is full. The event is then dropped, because a slow API server
-        must not stop reconciles. The caller does not count it as posted, so that the next event of
-        this content is posted.
+        Returns False if the queue is full. Then the event is dropped, because a slow API server
+        must not stop reconciles. The caller does not count a dropped event as posted, so that the
+        next event with the same content is posted.
         """
         if self._queue.full():
             return False

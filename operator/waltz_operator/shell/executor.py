@@ -1,18 +1,21 @@
 """Perform the steps of a plan. Touches the API server, ZooKeeper and storages' admin ports.
 
-`waltz_operator.shell.fencing` refuses the writes of an operator that may have lost the Lease. A
-write that such an operator sent while it held the Lease may still arrive later. So a write that a
-later plan could not correct is conditional:
+`waltz_operator.shell.fencing` refuses the writes of an operator that may have lost the Lease. But a
+write that was sent while the operator held the Lease may arrive after the Lease was lost. So a
+write that a later plan could not correct is conditional:
 
 * Clusters, pools, volume claims, secrets of certificates, storage maps and outside addresses are
   changed by compare-and-set.
 * Objects are deleted by the uid that was observed.
 * Znodes are deleted only if the cluster's name, its key and whether it is complete are as observed.
 
-All other objects are applied, the label of a pod is written and outside addresses are deleted
-without a condition, because the next plan corrects them. A storage that drops replicas checks no
-condition, either: directly before the request, the executor reads the assignment again
-(`_check_unassigned`) or records the step in the pool (`EmptyVolume`).
+The other writes have no condition, because the next plan corrects them: all other objects are
+applied, the label of a pod is written, and outside addresses are deleted.
+
+A storage that drops replicas checks no condition, either. So the executor checks one directly
+before the request: it reads the assignment again (`_check_unassigned`), or records the step in the
+pool by a compare-and-set (`EmptyVolume`).
+
 test_unreliable_api_server_delays_start_and_deletion_only shows that failed and repeated writes do
 no harm.
 """
@@ -155,7 +158,8 @@ class Executor:
                     ):
                         await self._perform_in_kubernetes(step)
                     case _:
-                        # Every change of storages and replicas is a step of `waltz.admin`.
+                        # All other steps are those of `waltz.admin`: they change storages or
+                        # replicas.
                         cluster = await self._cluster()
                         if isinstance(step, DropReplicas):
                             await _check_unassigned(cluster, step)
@@ -190,7 +194,8 @@ class Executor:
                 await delete_cluster(cluster.store, root, name)
             case WriteOutsideAddresses(addresses, observed):
                 wanted, expected = dict(addresses), dict(observed)
-                # Addresses that are not as observed stay: the next plan compares them again.
+                # Addresses that have changed since the observation stay: the next plan compares
+                # them again.
                 await change_outside_addresses(
                     cluster,
                     lambda before: (
@@ -218,8 +223,8 @@ class Executor:
                 finalizers = [*metadata.finalizers, FINALIZER]
                 await _patch_metadata(self._kube, "WaltzCluster", metadata, finalizers)
             case RemoveFinalizer():
-                # `Reconciler.reconcile` disconnects, too, when it finds that the cluster is gone.
-                # But a watch that fails may report the deletion much later.
+                # The connections are closed now, because a watch may report the deletion much
+                # later. Only after that report does `Reconciler.reconcile` close them, too.
                 await self._environment.disconnect(namespace, metadata.name)
                 await _patch_metadata(
                     self._kube, "WaltzCluster", metadata, _other_finalizers(metadata)
@@ -234,7 +239,7 @@ class Executor:
                 await rotate_authority(self._kube, self._desired, step)
 
     async def _patch_object(self, step: GrowVolume | SetSlot) -> None:
-        """Change a claim or a pod, which Kubernetes has created. Raises KubeError."""
+        """Change a volume claim or a pod, which Kubernetes itself has created. Raises KubeError."""
         namespace = self._desired.namespace
         match step:
             case GrowVolume(claim, version, size):
@@ -245,7 +250,7 @@ class Executor:
                 await self._kube.patch("Pod", namespace, pod, {"metadata": {"labels": labels}})
 
     async def _record(self, step: PoolRecordStep) -> None:
-        """Change annotations of a pool, if it has not changed since the plan. Raises KubeError."""
+        """Change annotations of a pool, if the pool is as observed. Raises KubeError."""
         observed = self._pool(step.pool)
         annotations = dict(changed_annotations(observed, step))
         change = {"resourceVersion": observed.resource_version, "annotations": annotations}
@@ -257,8 +262,8 @@ class Executor:
         Raises an error of `_TRANSIENT`.
         """
         if isinstance(step, EmptyVolume):
-            # This write fails if the pool has changed, for example because another operator has
-            # begun to fill the volume.
+            # Recorded first: this write fails if the pool has changed since it was observed, for
+            # example because another operator has begun to fill the volume.
             await self._perform_in_kubernetes(RecordReplacement(step.pool, step.replacement))
         replicas = await self._environment.replica_access(self._desired, await self._cluster())
         match step:
@@ -271,14 +276,14 @@ class Executor:
     def _pool(self, name: str) -> ObjectMeta:
         """Return the metadata of a pool as it was when the plan was made."""
         pools = (*self._desired.pools, *self._desired.leaving_pools)
-        return next(p.metadata for p in pools if p.metadata.name == name)
+        return next(pool.metadata for pool in pools if pool.metadata.name == name)
 
 
 async def _check_unassigned(cluster: Cluster, step: DropReplicas) -> None:
     """Raise ChangeRefused if ZooKeeper assigns one of the dropped partitions to the storage.
 
-    A storage drops every replica that a request names. After the plan was made, the spec may have
-    been changed back, and another operator may have assigned the partition again.
+    A storage drops every replica that a request names. Since the plan was made, a user may have
+    changed the spec back, and another operator may have assigned the partition again.
     """
     maps = await cluster.storage_maps()
     assigned = {*maps.assignments.partitions.get(step.storage, ())} & {*step.partitions}
@@ -305,7 +310,7 @@ def _time_limit(step: Step) -> float | None:
 async def _key_and_completeness(cluster: Cluster) -> tuple[uuid.UUID | None, bool]:
     """Return the key in the metadata of a cluster, and whether the metadata is complete.
 
-    The key is None if that part of the metadata is missing.
+    The key is None if the znode with the key is missing. Raises StoreError, MalformedMetadata.
     """
     key = None
     try:
@@ -329,16 +334,15 @@ async def perform_on_pool(kube: Kube, pool: ObjectMeta, step: PoolStep) -> None:
 
 
 async def _release_pool(kube: Kube, pool: ObjectMeta) -> None:
-    """Remove the status of a pool, then all else that is about its cluster. Raises KubeError.
+    """Remove the status of a pool, then its label, finalizer and `ANNOTATIONS_OF_CLUSTER`.
 
-    The rest are the label, the finalizer and `ANNOTATIONS_OF_CLUSTER`.
-
-    No operator writes the status of a pool without the label. So the status is removed first: if
-    the operator is stopped in between, the release is planned and performed again.
+    The status is removed first. If the operator is stopped in between, the pool still has the
+    label, so the release is planned and performed again. In the other order the status would stay,
+    because no operator writes the status of a pool without the label. Raises KubeError.
     """
     no_status = {"metadata": {"resourceVersion": pool.resource_version}, "status": None}
     await kube.patch("StoragePool", pool.namespace, pool.name, no_status, part="status")
-    # The first patch has changed the version.
+    # The pool is read again, because the first patch has changed its version.
     live = await kube.get("StoragePool", pool.namespace, pool.name)
     if live is None:
         return
@@ -360,10 +364,11 @@ async def _patch_metadata(
     labels: Mapping[str, str | None] | None = None,
     annotations: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Patch finalizers, labels, annotations; the observed version makes it a compare-and-set.
+    """Replace the finalizers, and merge labels and annotations; None removes a label or annotation.
 
-    Without the version, two clusters could claim one pool, and this patch could remove finalizers
-    that other controllers have added.
+    The observed version in ``metadata`` makes the patch a compare-and-set. Without the version, two
+    clusters could claim one pool, and the patch could remove finalizers that other controllers have
+    added. Raises KubeError.
     """
     change: dict[str, Any] = {
         "resourceVersion": metadata.resource_version,
@@ -377,4 +382,5 @@ async def _patch_metadata(
 
 
 def _other_finalizers(metadata: ObjectMeta) -> list[str]:
+    """Return the finalizers of other controllers."""
     return [each for each in metadata.finalizers if each != FINALIZER]

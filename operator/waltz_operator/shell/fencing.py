@@ -1,10 +1,10 @@
 """Let only the leader write: refuse every write after the deadline of the Lease has passed.
 
-The process of a leader ends at the deadline. But if it was paused, or if its event loop is busy, it
-still runs after the deadline, while another operator may be active already. So these wrappers check
-the deadline before each write to the API server and to ZooKeeper, and before each step at a
-storage. A step is checked before its connection to the storage is opened, so it is sent a little
-after its check. A copy of a replica takes long, and is checked again before each of its parts.
+The process of a leader ends at the deadline. But a process that was paused, or whose event loop is
+busy, still runs after the deadline, while another operator may be active already. So these wrappers
+check the deadline before each write to the API server and to ZooKeeper, and before each step at a
+storage. A step at a storage is checked before its connection is opened, so it is sent a little
+after its check. A copy of a replica takes long, so it is checked again before each of its parts.
 Reads need no check. Touches what the wrapped objects touch.
 """
 
@@ -30,7 +30,10 @@ from waltz_operator.shell.environment import Environment, ReplicaAccess
 from waltz_operator.shell.kube_api import Kube, KubeError
 
 MayWrite = Callable[[], bool]
-"""Whether this operator certainly holds the Lease, as `LeaderElection.may_write`."""
+"""A function that returns whether this operator certainly holds the Lease.
+
+In production it is `LeaderElection.may_write`.
+"""
 
 
 class LeaseExpired(KubeError):
@@ -196,7 +199,7 @@ class _LeaderAccess:
         return await self._access.observe(scope)
 
     async def perform(self, step: Step, may_continue: MayContinue = lambda: True) -> None:
-        """See ReplicaAccess. A copy also ends when this operator may have lost the Lease."""
+        """See ReplicaAccess. A copy also ends early if this operator may have lost the Lease."""
         _check(self._may_write)
         await self._access.perform(step, lambda: self._may_write() and may_continue())
 

@@ -1,5 +1,6 @@
 """Remove the operator's finalizers: ``python -m waltz_operator.shell.finalizer_removal``.
 
+A finalizer makes Kubernetes keep a deleted resource until the operator has removed the finalizer.
 The chart runs this program as a Job when the operator is uninstalled. Without the Job, the deletion
 of a cluster would wait forever for an operator that no longer runs. The program changes nothing
 else. If a cluster is deleted later, Kubernetes deletes its objects and keeps its volumes. If the
@@ -22,13 +23,13 @@ log = logging.getLogger(__name__)
 
 _KINDS = ("WaltzCluster", "StoragePool")
 _ATTEMPTS = 5
-"""How often the resources of a kind are listed and patched, if one changes during each attempt."""
+"""How many times the resources of a kind are listed and patched before a conflict is an error."""
 
 
 async def remove_finalizers(kube: Kube, namespace: str) -> None:
-    """Remove the finalizer from all resources of a namespace; an empty one means all namespaces.
+    """Remove the finalizer from all WaltzClusters and StoragePools of a namespace.
 
-    Raises KubeError.
+    An empty ``namespace`` means all namespaces. Raises KubeError.
     """
     for kind in _KINDS:
         for attempt in range(_ATTEMPTS):
@@ -42,9 +43,12 @@ async def remove_finalizers(kube: Kube, namespace: str) -> None:
 
 
 async def _remove_from_kind(kube: Kube, kind: str, namespace: str) -> None:
-    """Remove the finalizer from all resources of a kind. Raises Conflict if one of them changes."""
-    for found in await kube.find(kind, namespace, {}):
-        metadata = found["metadata"]
+    """Remove the finalizer from all resources of a kind.
+
+    Raises Conflict if one of them changes meanwhile, and KubeError.
+    """
+    for live in await kube.find(kind, namespace, {}):
+        metadata = live["metadata"]
         finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
             continue
@@ -54,15 +58,15 @@ async def _remove_from_kind(kube: Kube, kind: str, namespace: str) -> None:
             "resourceVersion": metadata["resourceVersion"],
             "finalizers": [each for each in finalizers if each != FINALIZER],
         }
-        resource = metadata["namespace"], metadata["name"]
+        namespace_and_name = metadata["namespace"], metadata["name"]
         try:
-            await kube.patch(kind, *resource, {"metadata": change})
+            await kube.patch(kind, *namespace_and_name, {"metadata": change})
         except NotFound:
-            # The operator, which may still run, has removed the finalizer since the list, so that
+            # The operator may still run. It has removed the finalizer since the list was read, and
             # Kubernetes has deleted the resource.
-            log.info("%s %s/%s: already deleted", kind, *resource)
+            log.info("%s %s/%s: already deleted", kind, *namespace_and_name)
             continue
-        log.info("%s %s/%s: finalizer removed", kind, *resource)
+        log.info("%s %s/%s: finalizer removed", kind, *namespace_and_name)
 
 
 async def _run(namespace: str) -> None:

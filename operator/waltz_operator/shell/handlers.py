@@ -1,8 +1,9 @@
 """Watch the API server, and enqueue the clusters whose resources or objects change.
 
-kopf watches the resources that users write, and restarts a watch that fails. `make_registry`
-returns the handlers that kopf calls. `watch_owned` watches the objects that clusters own, because
-kopf cannot have the API server select objects by label. Touches the API server.
+*Resources* are the WaltzClusters and StoragePools that users write. *Objects* are what the operator
+creates for them, such as pods. The library kopf watches the resources, and restarts a watch that
+fails; `make_registry` returns the handlers that kopf calls. `watch_owned` watches the objects,
+because kopf cannot ask the API server for the objects with a label only. Touches the API server.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ WATCHED_KINDS = (
 )
 """The kinds of objects whose changes cause a reconcile at once.
 
-A change of any other object is found by the next reconcile: of a cluster at rest within 10 minutes
-(`waltz_operator.shell.resting`).
-PodDisruptionBudgets are not watched, because their status changes with every pod; Certificates,
-because the kind does not exist without cert-manager.
+A change of any other object is found by the next reconcile. A cluster at rest is reconciled within
+10 minutes (`waltz_operator.shell.resting`).
+PodDisruptionBudgets are not watched, because their status changes with every pod. Certificates are
+not watched, because the kind does not exist without cert-manager.
 """
 
 _PAUSE_SECONDS = 2.0
@@ -52,9 +53,10 @@ _KOPF_WATCH_SECONDS = 300
 """The time after which the API server ends a watch of kopf."""
 
 _KOPF_ANSWER_SECONDS = 30.0
-"""How long kopf waits for the API server to connect, or to end a watch."""
+"""How long kopf waits for a connection, and how late the end of a watch may be."""
 
 _RELEASE_BACKOFF = Backoff(_PAUSE_SECONDS, 30.0)
+"""The pauses in seconds between attempts to release a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +71,23 @@ class _SeenObject:
 class _SeenResources:
     """The resources of one kind as kopf has reported them last, without their statuses.
 
-    The operator writes the statuses, and nothing follows from them. If each written status caused a
-    reconcile, a cluster whose status changes all the time would be reconciled without a pause.
+    Only the operator writes the statuses, so their changes need no reconcile. If each written
+    status caused one, a cluster whose status changes all the time would be reconciled without a
+    pause.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], int] = {}
+        self._hashes: dict[tuple[str, str], int] = {}
         """A hash of each resource, by namespace and name."""
 
     def note(self, namespace: str, name: str, body: kopf.Body, event: kopf.RawEvent) -> bool:
         """Note an event; return whether more than the status of its resource has changed."""
         if event["type"] == "DELETED":
-            self._seen.pop((namespace, name), None)
+            self._hashes.pop((namespace, name), None)
             return True
         metadata = body.metadata
         # The API server increases the generation with every change of the spec.
-        seen = hash(
+        current = hash(
             (
                 metadata.get("uid"),
                 metadata.get("generation"),
@@ -94,9 +97,9 @@ class _SeenResources:
                 frozenset(metadata.annotations.items()),
             )
         )
-        changed = self._seen.get((namespace, name)) != seen
-        self._seen[namespace, name] = seen
-        return changed
+        has_changed = self._hashes.get((namespace, name)) != current
+        self._hashes[namespace, name] = current
+        return has_changed
 
 
 class ChangeSource(Protocol):
@@ -162,8 +165,9 @@ def make_registry(
     ) -> None:
         assert namespace is not None
         owner = body.metadata.labels.get(CLUSTER_LABEL)
-        # A pool without an owner needs no event: a cluster that names it and has not claimed it yet
-        # is not at rest, so it is reconciled again soon.
+        # The owner is the cluster that has claimed the pool. A pool without an owner causes no
+        # reconcile: a cluster whose spec names the pool still waits to claim it, so it is not at
+        # rest and is reconciled soon anyway.
         if pools.note(namespace, name, body, event) and owner is not None:
             controller.enqueue(namespace, owner)
         if body.metadata.get("deletionTimestamp"):
@@ -206,13 +210,15 @@ async def watch_owned(
     """Enqueue the cluster of every object of ``kind`` that changes, until the task is cancelled.
 
     ``progress`` is called with the kind when a watch begins. The API server ends every watch after
-    some minutes, so a watch that makes no progress for longer is stuck.
+    some minutes. So a watch is stuck if ``progress`` is not called for longer
+    (`waltz_operator.shell.liveness`).
 
     A watch that ends or fails is started again after ``pause`` seconds. A new watch yields all
-    existing objects first: those that have not changed since the earlier watch cause no reconcile.
-    An object that was deleted between two watches causes a reconcile when the second watch ends.
+    existing objects first. Objects that have not changed since the earlier watch cause no
+    reconcile. An object that was deleted between two watches causes a reconcile when the second
+    watch ends.
     """
-    # The objects by uid: ``known`` from earlier watches, ``yielded`` by the present one.
+    # Both are by uid: the objects known from earlier watches, and those of the present watch.
     known: dict[str, _SeenObject] = {}
     while True:
         progress(kind)
@@ -222,7 +228,8 @@ async def watch_owned(
                 metadata = live.get("metadata") or {}
                 cluster = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
                 if cluster is None:
-                    # For example the Status that reports an error before a watch ends.
+                    # Not an object of a cluster: for example the Status with which the API server
+                    # reports an error before it ends a watch.
                     continue
                 uid = metadata["uid"]
                 current = _SeenObject(metadata["resourceVersion"], metadata["namespace"], cluster)
@@ -235,6 +242,7 @@ async def watch_owned(
             known = yielded
         except KubeError as problem:
             log.warning("watch of %s failed, restarting in %g s: %s", kind, pause, problem)
-            # The watch may have ended before it yielded all existing objects.
+            # The watch may have failed before it yielded all existing objects, so the others stay
+            # known.
             known |= yielded
         await asyncio.sleep(pause)

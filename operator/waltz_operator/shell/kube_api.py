@@ -1,7 +1,7 @@
-"""Client of the Kubernetes API server; objects are plain dictionaries. Touches the network.
+"""Send requests to the Kubernetes API server. Touches the network.
 
-`Kube` is the interface, `ApiServer` the implementation. The package kubernetes is not used, because
-importing it takes 20 MB of the operator's memory.
+`Kube` is the interface, `ApiServer` the implementation. Objects are plain dictionaries. The package
+kubernetes is not used, because importing it takes 20 MB of the operator's memory.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ from waltz_operator.shell.api_login import (
 )
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
-"""The plurals that are not the kind in lower case and an s."""
+"""The plurals in URLs that are not just the kind in lower case with an s."""
 
 _TIMEOUT_SECONDS = 30.0
 """The time limit of a request, and how long the end of a watch may be late."""
 
-_MERGE_PATCH = "application/merge-patch+json"
-_REFUSALS = (403, 422)
-"""The statuses of requests that are understood and not allowed: 403 forbidden, 422 invalid."""
-
 _WATCH_SECONDS = 240
 """The time after which the API server ends a watch."""
+
+_MERGE_PATCH = "application/merge-patch+json"
+"""The content type of a patch whose fields replace those of the object; null removes a field."""
+
+_REFUSALS = (403, 422)
+"""The HTTP statuses by which the API server refuses a request: 403 forbidden, 422 invalid."""
 
 
 class KubeError(Exception):
@@ -51,7 +53,7 @@ class KubeError(Exception):
 
 
 class Conflict(KubeError):
-    """The object has changed since it was read, or exists already: read it again."""
+    """The object has changed since it was read, or it exists already: read it again."""
 
 
 class NotFound(KubeError):
@@ -84,7 +86,7 @@ class Kube(Protocol):
     async def apply(self, body: Mapping[str, Any]) -> None:
         """Create or change an object by a server-side apply.
 
-        Fields that ``body`` does not name, and that other controllers have set, stay. If ``body``
+        Fields that other controllers have set stay, unless ``body`` names them. If ``body``
         contains a ``resourceVersion``, the apply is a compare-and-set: it raises Conflict if the
         object has another version.
         """
@@ -103,7 +105,8 @@ class Kube(Protocol):
     ) -> str | None:
         """Return why the API server would refuse a patch; nothing is changed.
 
-        None if the API server would accept the patch, or if it cannot tell without performing it.
+        The result is None if the API server would accept the patch, if the object does not exist,
+        or if only the patch itself can show the answer.
         """
 
     async def delete(
@@ -111,7 +114,7 @@ class Kube(Protocol):
     ) -> None:
         """Delete the object if it exists and has this uid; an empty ``uid`` means any.
 
-        With ``orphan``, the objects that it owns stay without an owner.
+        With ``orphan``, the objects that the deleted object owns stay, without an owner.
         """
 
 
@@ -178,8 +181,8 @@ class ApiServer:
     ) -> str | None:
         """See Kube."""
         path, query = path_of(kind, namespace, name), [("dryRun", "All")]
-        # Status 400: a webhook of the cluster cannot answer without changing something. Then, and
-        # if the object was deleted, only the patch itself shows what the API server says.
+        # 400: a webhook of the Kubernetes cluster does not support dry runs. 404: the object was
+        # deleted. In both cases only the patch itself shows what the API server says.
         allowed = (400, 404)
         try:
             await self._call(
@@ -222,7 +225,7 @@ class ApiServer:
         path = path_of(kind, namespace)
         seconds = _WATCH_SECONDS + _TIMEOUT_SECONDS
         try:
-            async with self._answer("GET", path, query, seconds=seconds) as response:
+            async with self._request("GET", path, query, seconds=seconds) as response:
                 if response.status >= 300:
                     text = await response.read()
                     raise KubeError(f"watch of {path}: {response.status} {_message(text)}")
@@ -232,7 +235,7 @@ class ApiServer:
             raise KubeError(f"watch of {path}: {str(broken) or 'no answer in time'}") from broken
 
     @asynccontextmanager
-    async def _answer(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -242,8 +245,12 @@ class ApiServer:
         content_type: str = "application/json",
         seconds: float = _TIMEOUT_SECONDS,
     ) -> AsyncIterator[ClientResponse]:
-        """Send a request and yield the answer; log in again after an answer 401."""
-        for is_last in (False, True):
+        """Send a request and yield the answer.
+
+        The status 401 means that the credentials were rejected: then read them again, and send the
+        request a second time.
+        """
+        for is_last_attempt in (False, True):
             headers = await self._credentials.headers()
             headers |= {"Accept": "application/json", "Content-Type": content_type}
             async with self._session.request(
@@ -254,7 +261,7 @@ class ApiServer:
                 data=None if body is None else json.dumps(body),
                 timeout=ClientTimeout(total=seconds),
             ) as response:
-                if response.status != 401 or is_last:
+                if response.status != 401 or is_last_attempt:
                     yield response
                     return
             await self._credentials.renew()
@@ -275,7 +282,7 @@ class ApiServer:
         Conflict, NotFound, Refused or another KubeError.
         """
         try:
-            async with self._answer(
+            async with self._request(
                 method, path, query or [], body=body, content_type=content_type
             ) as response:
                 text = await response.read()
@@ -298,18 +305,21 @@ class ApiServer:
 
 
 async def _lines(content: StreamReader) -> AsyncIterator[bytes]:
-    """Yield the lines of an answer.
+    """Yield the lines of an answer, without their line ends.
 
-    The lines of ``content`` itself have a limit, and an object may have more than a MiB.
+    The iteration that ``content`` itself offers refuses long lines. But the line of an object may
+    have more than a MiB.
     """
+    # The beginning of a line whose end has not been received.
     parts: list[bytes] = []
     async for received in content.iter_any():
-        *ended, rest = received.split(b"\n")
-        for part in ended:
-            yield b"".join([*parts, part])
+        *line_ends, rest = received.split(b"\n")
+        for line_end in line_ends:
+            yield b"".join([*parts, line_end])
             parts = []
         parts.append(rest)
-    if last := b"".join(parts):
+    last = b"".join(parts)
+    if last:
         yield last
 
 

@@ -1,10 +1,11 @@
 """Elect one active operator among several by a Lease. Touches the API server and the clock.
 
-Two active operators could change one partition's replicas at the same time. So a leader that cannot
-renew the Lease stops before another candidate may take the Lease: the leader stops after
-`RENEW_DEADLINE_SECONDS`, and the Lease expires after `LEASE_SECONDS`. A candidate observes by its
-own clock how long the Lease has had the same version. So the clocks of two operators are never
-compared.
+Each operator is a *candidate* for the Lease, an object of Kubernetes with one holder. The holder is
+the *leader*, the only active operator. Two active operators could change one partition's replicas
+at the same time. So a leader that cannot renew the Lease stops before another candidate may take
+the Lease: the leader stops after `RENEW_DEADLINE_SECONDS`, and the Lease expires after
+`LEASE_SECONDS`. A candidate counts by its own clock how long the Lease has had the same version.
+So the clocks of two operators are never compared.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 10
-"""The time after its last renewal at which the Lease expires."""
+"""The time from the last renewal of the Lease until the Lease expires."""
 
 RENEW_SECONDS = 2.0
-"""The time from one renewal by the leader to the next one, from request to request."""
+"""The time from the leader's request for one renewal to its request for the next one."""
 
 POLL_SECONDS = 1.0
-"""The pause of a candidate between two checks whether the leader still renews the Lease."""
+"""The pause between two attempts of a candidate to take the Lease."""
 
 RENEW_DEADLINE_SECONDS = 7.0
 """The time without a renewal after which the leader stops."""
 
 _ATTEMPT_SECONDS = 2.0
-"""Timeout of one attempt, so that a request without an answer is tried a second time."""
+"""The timeout of one attempt, which leaves time for a second one before the deadline."""
 
 _DELETED = ""
 """The version of a Lease that was deleted; no existing Lease has it."""
@@ -49,7 +50,7 @@ assert 2 * RENEW_SECONDS + _ATTEMPT_SECONDS <= RENEW_DEADLINE_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class LeaseSighting:
-    """The version of the Lease that was read last; ``since`` is when it was first seen.
+    """The version of the Lease that was read last; ``since`` is when this version was first read.
 
     ``since`` is in seconds of this candidate's clock.
     """
@@ -61,7 +62,8 @@ class LeaseSighting:
 def may_take(lease: LiveObject, identity: str, sighting: LeaseSighting, now: float) -> bool:
     """Whether ``identity`` may take the Lease: it is free, expired, or held by ``identity`` itself.
 
-    Because a candidate may take its own Lease, a restarted container leads again at once.
+    ``now`` is in seconds of the clock of ``sighting.since``. A candidate may take its own Lease, so
+    that a restarted container leads again at once.
     """
     holder = _spec_of(lease).get("holderIdentity") or ""
     duration = _spec_of(lease).get("leaseDurationSeconds") or LEASE_SECONDS
@@ -88,7 +90,7 @@ class LeaderElection:
         self._clock = clock
         self._renew_seconds = renew_seconds
         self._sighting: LeaseSighting | None = None
-        """When this candidate first saw the present version of the Lease; None before any read."""
+        """The version of the Lease that was read last; None before this candidate has read any."""
         self._replaced = False
         """Whether this candidate, as the leader, has read a Lease that it does not hold."""
         self._deadline = 0.0
@@ -116,9 +118,10 @@ class LeaderElection:
         """Renew the Lease that was acquired; return when this candidate is no longer the leader."""
         # The time of the request that acquired the Lease: `_try_lease` counts the deadline from it.
         requested_at = self._deadline - RENEW_DEADLINE_SECONDS
-        while (now := self._clock()) < self._deadline:
-            # The pause counts from the request of the last attempt. Otherwise an attempt without an
-            # answer would leave no time for a second one.
+        now = self._clock()
+        while now < self._deadline:
+            # The pause counts from the request of the last attempt. If it counted from the end of
+            # an attempt without an answer, no time would remain for a second one.
             next_attempt_at = min(requested_at + self._renew_seconds, self._deadline)
             await asyncio.sleep(next_attempt_at - now)
             requested_at = self._clock()
@@ -130,6 +133,7 @@ class LeaderElection:
             await self._try_lease(min(_ATTEMPT_SECONDS, self._deadline - requested_at))
             if self._replaced:
                 break
+            now = self._clock()
         self.is_leader = False
         log.error("lease %s: lost by %s, stopping", self._name, self._identity)
 
@@ -153,9 +157,9 @@ class LeaderElection:
     async def _try_lease(self, seconds: float = _ATTEMPT_SECONDS) -> bool:
         """Take or renew the Lease within ``seconds``; return True if this certainly succeeded.
 
-        The deadline counts from the request, not from its answer. The Lease was renewed at some
-        moment in between, and other candidates count from that moment at the earliest: from when
-        they first see the renewed Lease.
+        Success sets a new deadline. It counts from the request, not from the answer. The Lease is
+        renewed at some moment between the two. Another candidate counts the expiry from a later
+        moment: when it first sees the renewed Lease. So this leader stops first.
         """
         requested_at = self._clock()
         try:
@@ -193,13 +197,16 @@ class LeaderElection:
     def _may_create(self, now: float) -> bool:
         """Whether this candidate may create the Lease, which does not exist.
 
-        A leader may: its Lease was deleted, and it creates it again. A candidate that has never
-        seen the Lease may: otherwise the first operator of an installation would wait for nothing.
-        (If the Lease of a leader is deleted just before this candidate's first read, both are
-        leaders until the first one reads the new Lease, or until its deadline.)
+        A leader may create it, because its own Lease was deleted.
 
-        Another candidate has seen the Lease, so the Lease was deleted. A leader may go on until it
-        notices that, so this candidate waits as long as for a Lease that is not renewed.
+        A candidate that has never seen the Lease may create it. Otherwise the first operator of an
+        installation would wait for nothing. One case remains: the Lease of a leader is deleted just
+        before this candidate's first read. Then both are leaders until the older leader reads the
+        new Lease, or until its deadline.
+
+        Any other candidate has seen the Lease, so the Lease was deleted. Its leader continues until
+        it notices the deletion. So this candidate waits `LEASE_SECONDS`, as for a Lease that is not
+        renewed.
         """
         if self.is_leader or self._sighting is None:
             return True
@@ -208,9 +215,9 @@ class LeaderElection:
         return now - self._sighting.since >= LEASE_SECONDS
 
     async def _write(self, lease: LiveObject, holder: str) -> None:
-        """Write the Lease if it has not changed since it was read. Otherwise raises Conflict.
+        """Write the Lease if it has not changed since it was read.
 
-        So only one of two candidates succeeds.
+        Raises KubeError; Conflict if it has changed, so that only one of two candidates succeeds.
         """
         spec = self._spec(holder)
         if _spec_of(lease).get("holderIdentity") == holder:
@@ -225,6 +232,7 @@ class LeaderElection:
         await self._kube.patch("Lease", self._namespace, self._name, change)
 
     def _new_lease(self) -> dict[str, Any]:
+        """Return the body of a Lease that this candidate holds."""
         return {
             "apiVersion": API_VERSIONS["Lease"],
             "kind": "Lease",
@@ -233,6 +241,7 @@ class LeaderElection:
         }
 
     def _spec(self, holder: str) -> dict[str, Any]:
+        """Return the spec of a Lease that ``holder`` acquires now."""
         now = utc_now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "holderIdentity": holder,

@@ -43,14 +43,14 @@ class OperatorMetrics(Collector):
         self._is_leader = is_leader
 
     def collect(self) -> list[Metric]:
-        """Return all metrics with their current values; the readiness has a value per cluster."""
-        counted = self._controller.metrics
+        """Return all metrics with their current values. The metric `_READY` has one per cluster."""
+        reconciles = self._controller.metrics
         values = {
             "waltz_operator_is_leader": self._is_leader(),
             "waltz_operator_clusters": self._controller.num_clusters,
-            "waltz_operator_reconciles_total": counted.reconciles,
-            "waltz_operator_failed_reconciles_total": counted.failures,
-            "waltz_operator_reconcile_seconds_total": counted.seconds,
+            "waltz_operator_reconciles_total": reconciles.reconciles,
+            "waltz_operator_failed_reconciles_total": reconciles.failures,
+            "waltz_operator_reconcile_seconds_total": reconciles.seconds,
             "waltz_operator_steps_total": self._recorder.steps,
             "waltz_operator_failed_steps_total": self._recorder.failed_steps,
         }

@@ -1,9 +1,9 @@
 """Observe everything that a plan depends on. Touches the API server, ZooKeeper and the network.
 
-The observer changes nothing. It reads objects from the API server instead of a cache of a watch,
-because a plan from outdated objects would contain steps that the next plan reverts. Only
-`observe_metadata` uses objects that were read before. No step is performed from its result: it only
-shows whether a cluster that needed no step before must be reconciled again.
+The observer changes nothing. `observe` reads every object from the API server instead of a watch's
+cache, because a plan from outdated objects would contain steps that the next plan reverts.
+`observe_metadata` takes objects that were read before. This is safe, because no step is performed
+from its result: it only shows whether a cluster that needed no step must be reconciled again.
 """
 
 from __future__ import annotations
@@ -79,22 +79,19 @@ async def observe(
     """Return the observed state. Raises KubeError; other failures are part of the result."""
     # A secret may have changed since the last observation: the certificates are read again.
     environment.forget_certificates(desired)
-    objects = await _objects(desired, kube)
+    objects = await _read_objects(desired, kube)
     growths = volume_growths(desired, _observation_of(objects))
     return ObservedCluster(
         objects={key: _redacted(key, live) for key, live in objects.items()},
-        metadata=_unready_zookeeper(desired, objects) or await _metadata(desired, environment),
+        metadata=(
+            _unready_zookeeper(desired, objects) or await _observe_cluster(desired, environment)
+        ),
         certificate_days=_certificate_days(desired, objects, now),
         deleting_seconds=_deleting_seconds(desired, now),
         zookeeper_leader=await _zookeeper_leader(desired, objects, environment),
         lost_seconds=_lost_seconds(desired, now),
         growth_refusals=await _growth_refusals(desired, kube, growths),
-        # For each claim: how long it has waited for the resize of its file system.
-        file_system_seconds={
-            growth.claim: (now - datetime.datetime.fromisoformat(since)).total_seconds()
-            for growth in growths
-            if (since := growth.pending_since) is not None
-        },
+        file_system_seconds=_file_system_seconds(growths, now),
         authority=await observe_authority(desired, objects, environment, now),
         authority_problem=observe_authority_problem(desired, objects),
     )
@@ -108,10 +105,10 @@ async def observe_metadata(
     Raises KubeError; other failures are part of the result.
     """
     unready = _unready_zookeeper(desired, before.objects)
-    return replace(before, metadata=unready or await _metadata(desired, environment))
+    return replace(before, metadata=unready or await _observe_cluster(desired, environment))
 
 
-async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveObject]:
+async def _read_objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveObject]:
     """Return the objects with the cluster's labels, and any others that have names it needs."""
     kinds = list(_KINDS)
     if desired.cluster.spec.tls.mode is TlsMode.CERT_MANAGER:
@@ -123,7 +120,8 @@ async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveO
         for kind, listed in zip(kinds, lists, strict=True)
         for live in listed
     }
-    # An object of another owner has a name that the cluster needs, but not the cluster's labels.
+    # An object of another owner may have a name that the cluster needs. It lacks the labels of the
+    # cluster, so it is read by its name.
     not_listed = sorted(needed_keys(desired) - objects.keys())
     answers = await asyncio.gather(
         *(kube.get(key.kind, desired.namespace, key.name) for key in not_listed)
@@ -149,10 +147,10 @@ def _unready_zookeeper(
     return ZooKeeperUnreachable("none of its members is ready")
 
 
-async def _metadata(desired: DesiredCluster, environment: Environment) -> ClusterMetadata:
-    """Return the metadata at the cluster's root; ZooKeeperUnreachable after an error or timeout.
+async def _observe_cluster(desired: DesiredCluster, environment: Environment) -> ClusterMetadata:
+    """Return the present state of ZooKeeper, servers and storages.
 
-    Raises KubeError.
+    The result is ZooKeeperUnreachable after an error or timeout. Raises KubeError.
     """
     try:
         async with asyncio.timeout(_ZOOKEEPER_SECONDS):
@@ -165,7 +163,10 @@ async def _metadata(desired: DesiredCluster, environment: Environment) -> Cluste
 async def read_metadata(
     store: MetadataStore, desired: DesiredCluster, environment: Environment
 ) -> ClusterMetadata:
-    """Return the metadata at the cluster's root. Raises StoreError, KubeError."""
+    """Return the metadata at the cluster's root, and the state of its replicas.
+
+    Raises StoreError, KubeError.
+    """
     root = desired.root
     node = await store.get(root)
     if node is None:
@@ -197,10 +198,11 @@ async def read_metadata(
 
 
 async def _read_outside(cluster: Cluster) -> tuple[Mapping[str, str] | None, str]:
-    """Return the outside addresses, None if there are none, and why they cannot be read.
+    """Return the outside addresses, and why they cannot be read (empty if they can).
 
-    No part of a cluster depends on them, so neither malformed ones nor a missing permission stops
-    the operator. Raises StoreError.
+    The addresses are None if there are none, or if they cannot be read. No part of a cluster
+    depends on them, so neither malformed addresses nor a missing permission stops the operator.
+    Raises StoreError.
     """
     try:
         stored = await read_outside_addresses(cluster)
@@ -220,16 +222,16 @@ async def _read_incomplete(
         name = None if data is None else ClusterParams.decode(data).name
         has_key = node is not None and node.data is not None
         key = (await cluster.store_params()).key if has_key else None
-        return ClusterIncomplete(name, key, await _is_used(store, cluster))
+        return ClusterIncomplete(name, key, await _was_complete(store, cluster))
     except MalformedMetadata as malformed:
         return ClusterMalformed(str(malformed))
 
 
-async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
-    """Whether an incomplete cluster was complete before.
+async def _was_complete(store: MetadataStore, cluster: Cluster) -> bool:
+    """Whether the metadata of an incomplete cluster were complete before.
 
-    Processes of a complete cluster make other znodes below its root, assign ids, and write metadata
-    of partitions. The creation of a cluster does none of this.
+    The processes of a complete cluster make further znodes below its root, assign ids, and write
+    metadata of partitions. The creation of a cluster does none of this.
     """
     paths = cluster.paths
     if {*(await store.children(paths.root)).names} - _CLUSTER_ZNODES:
@@ -248,7 +250,8 @@ async def _zookeeper_leader(
 ) -> str | None:
     """Return the pod that leads a managed ZooKeeper.
 
-    None if no pod of ZooKeeper has to be replaced, or if the leader is unknown.
+    The result is None if no pod of ZooKeeper has to be replaced, or if the leader is unknown. The
+    leader matters only during a replacement, so it is not asked for at other times.
     """
     if not is_rolling(desired, _observation_of(objects), Component.ZOOKEEPER):
         return None
@@ -272,7 +275,7 @@ def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:
 def _certificate_days(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject], now: datetime.datetime
 ) -> float | None:
-    """Return the remaining days of the certificate that the operator issued, None without one.
+    """Return the remaining days of the processes' certificate, None if the operator issued none.
 
     A certificate that cannot be decoded has 0 days.
     """
@@ -298,9 +301,9 @@ async def _growth_refusals(
 ) -> dict[str, str]:
     """Return the volume claims that the API server would not enlarge, each with the reason.
 
-    A dry run of the change shows it before the plan is made, because a step that fails would delay
-    all steps after it. The dry run also checks quotas, and the StorageClass, which an operator of
-    one namespace may not read.
+    A dry run of each change shows its refusal before the plan is made. Without it, a step that
+    fails would delay all steps after it. The dry run also checks quotas and the StorageClass, which
+    an operator of one namespace may not read.
     """
     doubtful = growths_to_ask_about(growths)
     answers = await asyncio.gather(
@@ -315,6 +318,20 @@ async def _growth_refusals(
         each.claim: reason
         for each, reason in zip(doubtful, answers, strict=True)
         if reason is not None
+    }
+
+
+def _file_system_seconds(
+    growths: tuple[VolumeGrowth, ...], now: datetime.datetime
+) -> dict[str, float]:
+    """Return for how many seconds each volume claim has waited for the resize of its file system.
+
+    Claims that do not wait are absent.
+    """
+    return {
+        growth.claim: (now - datetime.datetime.fromisoformat(growth.pending_since)).total_seconds()
+        for growth in growths
+        if growth.pending_since is not None
     }
 
 

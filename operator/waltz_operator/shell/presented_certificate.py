@@ -24,11 +24,13 @@ async def presented_serial(
 ) -> int | None:
     """Return the serial number of the certificate that a process presents at ``host:port``.
 
-    The result is None if the process does not accept a connection within ``seconds``, or does not
-    present a certificate that ``tls`` verifies. The TLS handshake shows the certificate. The
-    handshake of the protocol ``spec`` follows, because a process may log a warning about a
-    connection that ends before. A connection that is lost in this second handshake is no failure: a
-    server refuses clients beyond their quota.
+    The result is None if the process does not accept a connection within ``seconds``, if it does
+    not present a certificate that ``tls`` verifies, or if the files of ``tls`` cannot be used.
+
+    The TLS handshake shows the certificate. The handshake of the protocol ``spec`` follows, because
+    a process may log a warning about a connection that ends before it. The second handshake may
+    fail: a server beyond its quota of clients closes the connection. By then the certificate is
+    known.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -2,10 +2,11 @@
 
 Touches the API server, and what `Environment` touches. Nothing is lost when an operator is killed
 at any instruction and another one continues (shown by
-test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py). Between two
-reconciles this module keeps the state of clusters *at rest*, which are paused or need nothing: with
-this state, `Reconciler.check` needs no objects from the API server. It also keeps since when errors
-of the API server have ended the reconciles of a cluster.
+test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py).
+
+Between two reconciles this module remembers two things: the state of clusters *at rest*, which are
+paused or need nothing, so that `Reconciler.check` needs no objects from the API server; and since
+when errors of the API server have ended every reconcile of a cluster.
 """
 
 from __future__ import annotations
@@ -48,30 +49,30 @@ log = logging.getLogger(__name__)
 BUSY_REQUEUE_SECONDS = 1.0
 """The first pause before the next reconcile while the plan is not done (`ClusterPlan.done`).
 
-The pauses grow while neither the plan nor an observed object changes (`ReconcileResult.state`). The
-next reconcile of a cluster whose status was written follows after this pause, too.
+The pauses grow while neither the plan nor an observed object changes (`ReconcileResult.state`). If
+a reconcile has written a status, the next one follows after this pause, too.
 """
 
 TRANSFER_REQUEUE_SECONDS = 0.0
 """The pause before the next reconcile after a part of a replica was copied or compared.
 
-Such a step ends after some seconds, only so that the cluster is observed. The plan stays the same
-until the last part, so the pauses would grow otherwise.
+Such a step ends after some seconds only to let the cluster be observed. The plan stays the same
+until the last part, so a longer pause would grow from part to part.
 """
 
 IDLE_REQUEUE_SECONDS = 15.0
 """The pause before the next `Reconciler.check` while the plan is done.
 
 If the check finds a change, or the last reconcile was 10 minutes ago, a reconcile follows at once.
-A cluster whose resource is invalid is reconciled after this pause.
+This is also the pause before the next reconcile of a cluster whose resource is invalid.
 """
 
 _PERSISTENT_ERROR_SECONDS = 15.0
 """The time after which errors of the API server, in every reconcile of a cluster, are reported.
 
-A short outage says nothing about the cluster. An operator whose API server does not answer at all
-loses the Lease before this time, so the other errors concern single requests, for example those
-that the rules of RBAC forbid.
+A short outage says nothing about the cluster. If the API server does not answer at all, the
+operator loses the Lease before this time. So errors that persist longer concern single requests,
+for example requests that the rules of RBAC forbid.
 """
 
 
@@ -121,9 +122,9 @@ class Reconciler:
     async def reconcile(self, namespace: str, name: str) -> ReconcileResult | None:
         """Reconcile a cluster once; return None if it no longer exists.
 
-        Raises KubeError if the API server returns an error or does not answer, and
-        PersistentApiError if this is so for a while: that is reported in the status and by an
-        event. Any other exception is unexpected, and reported at once before it is raised.
+        Raises KubeError if the API server returns an error or does not answer. After a while of
+        such errors, raises PersistentApiError instead, and reports it in the status and by an
+        event, if possible. Any other exception is unexpected: it is reported at once, then raised.
         """
         # Removed first: after an error of this reconcile, `check` must not use the earlier state.
         self._resting.pop((namespace, name), None)
@@ -134,7 +135,7 @@ class Reconciler:
             return await self._reconcile_live(namespace, name, live)
         except KubeError as problem:
             now = self._clock()
-            # The clock may have been set back.
+            # If the clock was set back meanwhile, the present time is the earlier one.
             since = now if failing_since is None else min(failing_since, now)
             self._failing_since[namespace, name] = since
             if (now - since).total_seconds() < _PERSISTENT_ERROR_SECONDS:
@@ -150,7 +151,10 @@ class Reconciler:
     async def _reconcile_live(
         self, namespace: str, name: str, live: LiveObject | None
     ) -> ReconcileResult | None:
-        """Do what `reconcile` says; ``live`` is the WaltzCluster, None if it no longer exists."""
+        """Reconcile ``live``, and report any failure except a KubeError, which is raised.
+
+        ``live`` is None if the WaltzCluster no longer exists: then release its deleted pools.
+        """
         if live is None:
             # `RemoveFinalizer` closes the connections, but a user may remove the finalizer, too.
             await self._environment.disconnect(namespace, name)
@@ -188,18 +192,19 @@ class Reconciler:
         succeeded, failure = await self._perform(desired, plan)
         if failure is None and RemoveFinalizer() in plan.steps:
             return None
-        ready, writes = await self._write_statuses(desired, observed, plan, failure)
+        ready, write_results = await self._write_statuses(desired, observed, plan, failure)
         if any(isinstance(step, CopyReplica | CompareReplica) for step in succeeded):
             return ReconcileResult(TRANSFER_REQUEUE_SECONDS, ready)
-        written = any(writes)  # A write that fails each time must not keep the pauses short.
-        requeue = IDLE_REQUEUE_SECONDS if plan.done and not written else BUSY_REQUEUE_SECONDS
-        state = None if written else _identify_state(observed, plan, failure)
+        # A write that fails each time must not keep the pauses short.
+        has_written = any(write_results)
+        requeue = IDLE_REQUEUE_SECONDS if plan.done and not has_written else BUSY_REQUEUE_SECONDS
+        state = None if has_written else _identify_state(observed, plan, failure)
         result = ReconcileResult(requeue, ready, state)
-        # `desired` has the statuses before this reconcile. If a cluster were kept with it, `check`
-        # would find no change when its status became the old one again.
-        # The plan of a deletion depends on the time since its request, which is not kept.
         is_at_rest = plan.done or desired.cluster.spec.paused
-        if is_at_rest and not writes and not desired.deleting:
+        # After a write, `desired` has an old status: `check` would find no change if the status
+        # became the old one again. The plan of a deletion depends on the time since its request,
+        # which is not kept.
+        if is_at_rest and not write_results and not desired.deleting:
             key = (desired.namespace, desired.name)
             self._resting[key] = pack(desired, plan, result, observed, begun)
         return result
@@ -208,10 +213,10 @@ class Reconciler:
         """Check a cluster at rest; return None if it has changed, so that it must be reconciled.
 
         The check reads no objects from the API server, because the watches report changed objects.
-        It observes ZooKeeper, servers and storages, performs no step and writes no status. Only
-        when a lost session with ZooKeeper is replaced, secrets are read again. Raises KubeError.
+        It observes ZooKeeper, servers and storages, performs no step and writes no status. It reads
+        secrets only to replace a lost session with ZooKeeper. Raises KubeError.
         """
-        # Removed until the check has succeeded, so that an error is followed by a reconcile.
+        # The state is removed until the check has succeeded: after an error, a reconcile follows.
         resting = self._resting.pop((namespace, name), None)
         if resting is None or resting.is_outdated(self._clock()):
             return None
@@ -225,10 +230,7 @@ class Reconciler:
         return resting.result
 
     async def release_orphaned_pool(self, namespace: str, name: str) -> None:
-        """Remove the finalizer of a deleted pool whose cluster no longer exists.
-
-        Raises KubeError.
-        """
+        """Release a pool if it is deleted and its cluster no longer exists. Raises KubeError."""
         live = await self._kube.get("StoragePool", namespace, name)
         if live is None:
             return
@@ -265,15 +267,15 @@ class Reconciler:
     ) -> tuple[list[Step], str | None]:
         """Perform the steps in order, except those that an earlier failed step stops (`stops`).
 
-        Returns the steps that succeeded, and why the first failed step failed, None if none failed.
+        Returns the steps that succeeded, and why the first failed step failed (None if none did).
         """
         executor = Executor(desired, self._kube, self._environment)
         succeeded: list[Step] = []
         try:
             failure = await self._perform_each(desired, executor, plan, succeeded)
         finally:
-            # Also after an unexpected exception, because these steps were performed. Recorded
-            # before the failure, because a recorded step removes the failures before it.
+            # These steps were performed even if an unexpected exception followed. They are recorded
+            # before the failure, because a recorded success removes the last recorded failure.
             self._recorder.record_steps(desired.cluster, succeeded, plan.change)
         if failure is not None:
             self._recorder.record_failed_step(desired.cluster, failure)
@@ -318,9 +320,9 @@ class Reconciler:
         plan: ClusterPlan,
         failure: str | None,
     ) -> tuple[bool, list[bool]]:
-        """Write the statuses of the cluster and its pools that have changed.
+        """Write those statuses of the cluster and its pools that have changed.
 
-        Returns whether the cluster is Ready, and whether each of these writes succeeded.
+        Returns whether the cluster is Ready, and for each write whether it succeeded.
         """
         ready, changed = self._changed_statuses(desired, observed, plan, failure)
         return ready, [
@@ -335,7 +337,7 @@ class Reconciler:
         plan: ClusterPlan,
         failure: str | None,
     ) -> tuple[bool, list[tuple[WaltzCluster | StoragePool, dict[str, Any]]]]:
-        """Return whether the cluster is Ready, and the new statuses that differ from the old."""
+        """Return whether the cluster is Ready, and a merge patch for each status that differs."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, plan, now, failure)
         # The release of a pool removes its status; a new one would name this cluster for ever.
@@ -353,8 +355,8 @@ class Reconciler:
         for resource, new in statuses:
             old = resource.status.to_json()
             if new != old:
-                # A merge patch keeps the fields that it leaves out, so None removes a field of the
-                # old status that the new one lacks.
+                # A merge patch keeps the fields that it leaves out. So fields that only the old
+                # status has are None in the patch, which removes them.
                 changed.append((resource, dict.fromkeys(old) | new))
         return ready, changed
 
@@ -363,7 +365,7 @@ class Reconciler:
     ) -> bool:
         """Write a status; return whether this succeeded.
 
-        A failure is only logged, because the next reconcile writes the status again.
+        A failure is at most logged, because the next reconcile writes the status again.
         """
         try:
             await self._kube.patch(
@@ -385,10 +387,10 @@ class Reconciler:
 
 
 def _identify_state(observed: ObservedCluster, plan: ClusterPlan, failure: str | None) -> int:
-    """Return a value that changes when the plan, its failure or an object changes.
+    """Return a hash that changes when the plan, its failure or an object changes.
 
-    A change of ZooKeeper, servers or storages changes the value only if it changes the plan: their
-    whole state has positions in the log, which change with every append.
+    ZooKeeper, servers and storages are part of the hash only by the plan that follows from them.
+    Their own state contains positions in the log, which change with every append.
     """
     versions = frozenset(
         (key, live["metadata"].get("resourceVersion")) for key, live in observed.objects.items()

@@ -1,7 +1,8 @@
 """Show a cluster as if a user had applied a file, and refuse all writes. Touches the API server.
 
-`RequestedKube` answers reads: a resource of the file takes the place of the one that exists, the
-rest comes from the API server. The preview of a plan uses it, so no write can reach Kubernetes.
+The preview of a plan (``waltz-operator plan``) uses `RequestedKube` instead of the API server. Its
+reads return the resources of the file in the place of those that exist, and everything else from
+the API server. It refuses writes, so a preview changes nothing in Kubernetes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NEW_UID = "00000000-0000-0000-0000-000000000000"
 """The uid of a resource that does not exist yet."""
 
 Requested = Mapping[tuple[str, str, str], LiveObject]
-"""The resources of a file, by kind, namespace and name."""
+"""The resources as they would be after an apply of the file, by kind, namespace and name."""
 
 
 class RequestRefused(Exception):
@@ -84,7 +85,8 @@ async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Reques
         merged[key] = _merge(each, live)
         if live is not None:
             schema = structural_schema(_MODELS[kind])["properties"]["spec"]
-            if problem := _forbidden_change(schema, live["spec"], each["spec"]):
+            problem = _forbidden_change(schema, live["spec"], each["spec"])
+            if problem is not None:
                 raise RequestRefused(f"{kind} {metadata['name']} cannot change: {problem}")
     return merged
 
@@ -92,9 +94,9 @@ async def merge_resources(kube: Kube, resources: Iterable[LiveObject]) -> Reques
 def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
     """Return a resource with the spec, the annotations and the labels of ``requested``.
 
-    Its other metadata and its status are those of ``live``. Annotations and labels that only
-    ``live`` has are kept. An apply removes those of them that an earlier apply has set, but which
-    ones these are is not known here.
+    The other metadata and the status are those of ``live``. Annotations and labels that only
+    ``live`` has are kept. A real apply would remove some of them, namely those that an earlier
+    apply has set, but this function cannot know which ones these are.
     """
     if live is None:
         return {**requested, "metadata": {"uid": _NEW_UID, **requested["metadata"]}}
@@ -105,13 +107,13 @@ def _merge(requested: LiveObject, live: LiveObject | None) -> LiveObject:
 
 
 def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | None:
-    """Return the CRD's message about the first changed field that must not change, None if none.
+    """Return the CRD's message about the first field that differs and must not change.
 
-    Other rules of the CRD are not checked here: only the API server evaluates them. A field that
-    ``new`` omits has its default.
+    The result is None if there is no such field. Other rules of the CRD are not checked here: only
+    the API server evaluates them. A field that ``new`` omits has its default.
     """
     for rule in schema.get(RULES_EXTENSION, ()):
-        # This is the rule of a field that never changes.
+        # The CRDs write the rule of a field that must not change in this way.
         if rule["rule"] == "self == oldSelf" and old != new:
             return str(rule["message"])
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
@@ -139,19 +141,19 @@ class RequestedKube:
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
         """See Kube.
 
-        Resources of the file are found by their labels in the file, even if they do not exist yet,
-        and not by the labels that they have at the API server.
+        A resource of the file is found by its labels in the file, even if it does not exist yet.
+        Its labels at the API server do not count.
         """
         objects = {
             (live["metadata"].get("namespace", namespace), live["metadata"]["name"]): live
             for live in await self._kube.find(kind, namespace, labels)
         }
-        for (its_kind, its_namespace, name), requested in self._requested.items():
-            if its_kind != kind or namespace not in ("", its_namespace):
+        for (resource_kind, resource_namespace, name), resource in self._requested.items():
+            if resource_kind != kind or namespace not in ("", resource_namespace):
                 continue
-            objects.pop((its_namespace, name), None)
-            if labels.items() <= (requested["metadata"].get("labels") or {}).items():
-                objects[its_namespace, name] = requested
+            objects.pop((resource_namespace, name), None)
+            if labels.items() <= (resource["metadata"].get("labels") or {}).items():
+                objects[resource_namespace, name] = resource
         return [objects[key] for key in sorted(objects)]
 
     async def create(self, body: Mapping[str, Any]) -> NoReturn:
@@ -191,11 +193,13 @@ async def clusters_of(kube: Kube, requested: Requested) -> list[tuple[str, str]]
     A WaltzCluster of the file concerns itself. A pool of the file concerns the cluster that has
     claimed it or, if none has, the clusters whose spec names it. Raises KubeError.
     """
+    # A dictionary instead of a set, because it keeps the order of the file.
     clusters: dict[tuple[str, str], None] = {}
-    for (kind, namespace, name), each in requested.items():
+    for (kind, namespace, name), resource in requested.items():
+        owner = (resource["metadata"].get("labels") or {}).get(CLUSTER_LABEL)
         if kind == "WaltzCluster":
             clusters[namespace, name] = None
-        elif owner := (each["metadata"].get("labels") or {}).get(CLUSTER_LABEL):
+        elif owner:
             clusters[namespace, owner] = None
         else:
             for cluster in await kube.find("WaltzCluster", namespace, {}):

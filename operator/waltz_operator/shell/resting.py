@@ -1,8 +1,9 @@
-"""What the operator keeps of a cluster at rest, so that checks need no objects from the API server.
+"""Keep what is known of a cluster at rest, so that checks need no objects from the API server.
 
-A cluster is at rest while its plan has no steps, waits and problems, or while it is paused. The
-objects are kept compressed: as dictionaries, those of 200 clusters would need more than the
-operator's memory limit. Touches nothing.
+A cluster is *at rest* while its plan is done (`ClusterPlan.done`), or while the cluster is paused.
+`Reconciler.check` compares its new plan with the one that is kept here. The observed objects are
+kept compressed: as dictionaries, the objects of 200 clusters would need more than the operator's
+memory limit. Touches nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LONGEST_REST = datetime.timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class RestingCluster:
-    """A cluster as its last reconcile has read it at the time ``since``.
+    """A cluster as its last reconcile read it at the time ``since``.
 
     ``plan`` and ``result`` are those of that reconcile. ``packed_objects`` are the observed objects
     as compressed JSON. ``certificate_days``, ``authority`` and ``authority_problem`` are those of
@@ -42,12 +43,15 @@ class RestingCluster:
     packed_objects: bytes
 
     def is_outdated(self, now: datetime.datetime) -> bool:
-        """Whether the cluster must be read again, because of its age or a change of the clock."""
+        """Whether the cluster must be read again: it is too old, or the clock was set back."""
         age = now - self.since
         return age < datetime.timedelta() or age >= _LONGEST_REST
 
     def observed(self) -> ObservedCluster:
-        """Return the observed objects. ZooKeeper's state is not kept: it counts as unreachable."""
+        """Return the kept part of the observation; ZooKeeper is not part of it.
+
+        The result says that ZooKeeper is unreachable, until the caller observes it.
+        """
         entries = json.loads(zlib.decompress(self.packed_objects))
         objects: dict[ObjectKey, LiveObject] = {
             ObjectKey(kind, name): live for kind, name, live in entries

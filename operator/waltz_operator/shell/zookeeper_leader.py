@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from waltz.net import open_streams
 
 _ANSWER_SECONDS = 3.0
+"""The time after which a member without an answer is ignored."""
+
 _LEADER = "Mode: leader"
 """The line by which a leader's answer differs from that of another member."""
 
@@ -19,7 +21,7 @@ async def find_leader(members: Sequence[tuple[str, int]]) -> str | None:
     election, a member that has lost its quorum may still answer as the leader for a moment. Members
     that do not answer are ignored.
     """
-    answers = await asyncio.gather(*(_answer(host, port) for host, port in members))
+    answers = await asyncio.gather(*(_query_member(host, port) for host, port in members))
     leaders = [
         host
         for (host, _), answer in zip(members, answers, strict=True)
@@ -28,7 +30,7 @@ async def find_leader(members: Sequence[tuple[str, int]]) -> str | None:
     return leaders[0] if len(leaders) == 1 else None
 
 
-async def _answer(host: str, port: int) -> str:
+async def _query_member(host: str, port: int) -> str:
     """Return a member's answer to ``srvr``, empty if it does not answer in time."""
     writer = None
     try:

@@ -50,10 +50,10 @@ def test_certificate_has_the_usages_and_the_name_of_its_holder(
 
 
 def test_certificate_is_valid_for_outside_names_and_addresses() -> None:
-    also = ("node.example", "192.0.2.7", "2001:db8::7")
-    issued = issue(make_authority("log"), "log.waltz", also=also)
+    other_hosts = ("node.example", "192.0.2.7", "2001:db8::7")
+    issued = issue(make_authority("log"), "log.waltz", other_hosts=other_hosts)
     certificate = x509.load_pem_x509_certificate(issued.certificate)
     found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert found.get_values_for_type(x509.DNSName) == ["log.waltz", "node.example"]
     assert [*map(str, found.get_values_for_type(x509.IPAddress))] == ["192.0.2.7", "2001:db8::7"]
-    assert names_of(issued.certificate) == {"log.waltz", *also}
+    assert names_of(issued.certificate) == {"log.waltz", *other_hosts}
