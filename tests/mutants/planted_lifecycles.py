@@ -200,8 +200,8 @@ LIFECYCLE_BUGS = (
     Planted(
         "a session with an earlier ZooKeeper is kept",
         Package.OPERATOR,
-        "if known and known.target == target and known",
-        "if known and known",
+        "if session and session.target == target and session",
+        "if session and session",
         "The operator changes the znodes of the ZooKeeper that was configured before.",
         nodes(_ENVIRONMENT + "test_session_is_replaced_if_it_is_unhealthy_or_of_another_address"),
     ),
