@@ -70,9 +70,7 @@ class FrameConnection(asyncio.Protocol):
         self.peer = "?"
         """The peer's ``host:port``, "?" before the connection is open."""
         self.outside: str | None = None
-        """The peer's *outside address*, for clients outside the network of the cluster.
-
-        None if the address was dialed that the peer has registered in ZooKeeper."""
+        """The peer's *outside address*, None if the address was dialed that it has registered."""
         self.congested = False
         """Whether too many bytes wait to be written: see `FrameHandler.congested`."""
         self.closed = False
@@ -99,8 +97,7 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing_bytes = 0
         self._last_write_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        """The one timer of the connection. During the handshake it is the handshake's timeout,
-        then the dialing side's next keep-alive, and after `close` the abort."""
+        """First the handshake's timeout, then the dialing side's next keep-alive, or the abort."""
 
     @property
     def version(self) -> int:
@@ -112,10 +109,11 @@ class FrameConnection(asyncio.Protocol):
     def peer_certificate(self) -> Mapping[str, Any] | None:
         """The verified certificate of the peer, as in `ssl.SSLSocket.getpeercert`, or None.
 
-        A certificate is verified only with a CA. Without a CA, the value is empty or None.
+        None or empty without a CA, which verifies it, and None after the connection is lost.
         """
-        assert self._transport is not None, "not connected"
-        certificate: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
+        certificate: Mapping[str, Any] | None = None
+        if self._transport is not None:
+            certificate = self._transport.get_extra_info("peercert")
         return certificate
 
     @property
@@ -262,6 +260,8 @@ class FrameConnection(asyncio.Protocol):
             self._stop_timer()
         else:
             self._end(str(exc) if exc else self._loss_reason())
+        # A cycle of references would keep the buffers of TLS for long (`waltz.runtime.memory`).
+        self._transport = None
 
     def pause_writing(self) -> None:
         """Tell the handler that the peer does not read fast enough: the write buffer is full."""

@@ -169,6 +169,23 @@ async def test_listener_forgets_connections_that_have_ended() -> None:
         await eventually(lambda: gc.collect() >= 0 and kept() is None)
 
 
+async def test_connection_that_is_lost_keeps_no_transport() -> None:
+    """A connection and its handler stay until the garbage collector runs; the buffers must not."""
+    async with listening() as port:
+        dialing, connection, accepted = await dialed(port)
+        assert accepted.connection is not None
+        kept = weakref.ref(cast(asyncio.Transport, accepted.connection._transport))
+        connection.close()
+        await eventually(lambda: accepted.reasons and dialing.reasons)
+        gc.collect()
+        gc.disable()
+        try:
+            await eventually(lambda: kept() is None)
+        finally:
+            gc.enable()
+        assert accepted.connection.peer_certificate is None
+
+
 async def _accept_without_free_file(log: pytest.LogCaptureFixture) -> None:
     loop = cast(SkippingLoop, asyncio.get_running_loop())
     async with listening() as port:
