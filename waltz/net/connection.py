@@ -349,7 +349,7 @@ class FrameConnection(asyncio.Protocol):
         self.closed = True
         self._slow_readers.leave(self)
         self._count_incomplete(0)
-        self._decoder.long_answer = None
+        self._decoder.drop_incomplete()
         self._outgoing.clear()
         self._outgoing_bytes = 0
         self._stop_timer()

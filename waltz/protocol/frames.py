@@ -198,16 +198,12 @@ class FrameDecoder:
     ) -> None:
         self.spec = spec
         self.large_types = large_types
-        """The message types that may exceed `MAX_SMALL_FRAME_BYTES`, None: all types.
-
-        A dialer allows all types. A listener sets `ProtocolSpec.large_requests` or an empty set,
-        and may replace one by the other later.
+        """The message types that may exceed `MAX_SMALL_FRAME_BYTES`. None: all types, for a dialer.
+        A listener sets `ProtocolSpec.large_requests` or an empty set, and may change between them.
         """
         self.long_answer: LongAnswer | None = None
-        """The long message whose rest the caller must receive now, usually None.
-
-        The caller sets this to None after it has received the rest, before it calls `feed` again.
-        """
+        """The long message whose rest the caller must receive now, usually None. The caller sets
+        this to None after it has received the rest, before it calls `feed` again."""
         self._long_answers = long_answers
         self.version: int | None = None
         """The agreed version, None before the peer's Hello."""
@@ -223,9 +219,8 @@ class FrameDecoder:
         self._needed = HEAD_BYTES
         """The number of bytes that ``_chunks`` must have before they are parsed again."""
         self._is_long = False
-        """Whether the incomplete frame is a long one, whose head has been checked.
-
-        ``_needed`` is then the length of the whole frame, with its head."""
+        """Whether the incomplete frame is a long one, whose head has been checked. ``_needed`` is
+        then the length of the whole frame, with its head."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Parse received bytes, and return the message bodies that are now complete.
@@ -285,6 +280,11 @@ class FrameDecoder:
     def incomplete_bytes(self) -> int:
         """How many bytes of the last frame have arrived, 0 if the last frame is complete."""
         return self._buffered if self._chunks else 0
+
+    def drop_incomplete(self) -> None:
+        """Free the bytes of an incomplete frame: the connection has ended."""
+        self._chunks.clear()
+        self.long_answer = None
 
     def keep_alive(self) -> bytes:
         """Return an empty frame with the magic and version that the connection uses now."""

@@ -169,12 +169,15 @@ async def test_listener_forgets_connections_that_have_ended() -> None:
         await eventually(lambda: gc.collect() >= 0 and kept() is None)
 
 
-async def test_connection_that_is_lost_keeps_no_transport() -> None:
+async def test_connection_that_is_lost_keeps_no_buffers() -> None:
     """A connection and its handler stay until the garbage collector runs; the buffers must not."""
     async with listening() as port:
         dialing, connection, accepted = await dialed(port)
         assert accepted.connection is not None
         kept = weakref.ref(cast(asyncio.Transport, accepted.connection._transport))
+        decoder = accepted.connection._decoder
+        connection.send(encode_frame(CLIENT_SERVER.magic, connection.version, bytes(999))[:-1])
+        await eventually(lambda: decoder.mid_frame)
         connection.close()
         await eventually(lambda: accepted.reasons and dialing.reasons)
         gc.collect()
@@ -184,6 +187,7 @@ async def test_connection_that_is_lost_keeps_no_transport() -> None:
         finally:
             gc.enable()
         assert accepted.connection.peer_certificate is None
+        assert not decoder.mid_frame
 
 
 async def _accept_without_free_file(log: pytest.LogCaptureFixture) -> None:
