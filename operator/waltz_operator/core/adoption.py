@@ -70,7 +70,8 @@ def foreign_parts(
     """Return the foreign storages and servers of a cluster with ``spec.adopt``.
 
     Without ``spec.adopt`` the result is empty: the operator treats registered storages that are in
-    no pool as its own. The server that exists only in the simulation of a preview is not foreign.
+    no pool as its own. A server that only a preview of a plan has started is not foreign
+    (`core.preview`).
     """
     if desired.cluster.spec.adopt is None:
         return NO_FOREIGN_PARTS
@@ -123,7 +124,7 @@ def storages_elsewhere(
     """Return the storages that run elsewhere, each with the name of the pool that has its address.
 
     A storage with partitions runs elsewhere if neither the StatefulSet of its pool nor the claim of
-    its data volume exists here. A StatefulSet alone would be no reliable sign: a WaltzCluster that
+    its data volume exists here. A missing StatefulSet alone does not show this: a WaltzCluster that
     is created again has no StatefulSet at first, but the claims that were kept.
 
     The result is empty without ``spec.adopt``. It is also empty during a deletion if the condition

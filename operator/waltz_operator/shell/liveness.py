@@ -20,9 +20,10 @@ The API server ends a watch after 240 seconds (`waltz_operator.shell.kube_api`).
 _RECONCILE_SECONDS = 1800.0
 """The time after which a reconcile without progress is stuck.
 
-Most steps have a timeout of 30 seconds, and a plan has many steps. A copy of a replica ends after
-about 10 seconds. The proof that replicas are equal has no limit, because it reads whole logs: it
-reports its progress (`Controller.note_progress`).
+Most steps have a timeout of 30 seconds, and a plan has many steps. A step that copies a replica
+ends after about 10 seconds, and the next plan continues the copy. A step that first proves that
+replicas are equal has no limit, because it reads whole logs: it reports its progress
+(`Controller.note_progress`).
 """
 
 

@@ -1,4 +1,4 @@
-"""The types of those JSON values of ``waltz disk`` that no class of a table's rows declares."""
+"""The types of the dictionaries that `waltz.cli.disk.rows` forms for the JSON of ``waltz disk``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ class VerifiedFiles(TypedDict):
 
 
 class DumpedRecord(TypedDict):
-    """One record of a segment; it has ``data`` only with ``--data text`` or ``--serializer``."""
+    """One record of a segment; it has ``data`` only with ``--data text`` or ``--serializer``.
+
+    ``client_id``, ``generation``, ``partition`` and ``seq`` are the request id of the append.
+    ``offset`` is the position of the record in the file, and ``size`` the size of its data, both in
+    bytes. ``checksum`` is hexadecimal.
+    """
 
     id: int
     offset: int

@@ -69,7 +69,8 @@ def top_command(
     """
     where = target(context)
     names = local_names(where)
-    # A sample needs several answers of ZooKeeper, and then the answers of servers and storages.
+    # Enough for three slow answers in turn, for example one of ZooKeeper, then the handshake and
+    # an answer of a server. The 2 seconds are for all other answers.
     sample_seconds = timeout * 3 + 2
 
     async def show_samples(display: Display) -> None:
@@ -141,7 +142,10 @@ async def watch(
 
 @contextmanager
 def _display(output: OutputFormat, *, once: bool) -> Iterator[Display]:
-    """Yield a function that shows one sample; on a terminal, in place of the previous sample."""
+    """Yield a function that shows one sample.
+
+    Tables on a terminal replace those of the previous sample, unless ``once`` is true.
+    """
     if once:
         yield lambda rendering, _: show(output, rendering)
     elif output is Format.TABLE and sys.stdout.isatty():

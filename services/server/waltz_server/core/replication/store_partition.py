@@ -155,7 +155,7 @@ class StorePartition:
         self._after_session_input()  # An open session is renewed: see `renewal_reason`.
 
     def close(self) -> None:
-        """Stop. Open appends stay unresolved; their clients look for them in the log."""
+        """Stop. Appends without an outcome get none; their clients look for them in the log."""
         if self.session is not None:
             self.session.close("the partition is closed")
         self.session = self._metadata = None
@@ -195,7 +195,7 @@ class StorePartition:
         if session is None or request.session_id != session.session_id:
             return
         if not session.answered(storage, request, response):
-            # The request of `storage_up` failed; `_admit_storage` repeats it after the backoff.
+            # A request of `StoreSession.storage_up` failed; `_admit_storage` repeats it later.
             failed = isinstance(response, st.FailureResponse)
             why = response.failure.message if failed else f"unexpected answer {response!r}"
             self._log(LogLevel.WARNING, f"{storage} is not ready: {why}; backing off")
@@ -240,7 +240,7 @@ class StorePartition:
         self._after_session_input()
 
     def metadata_failed(self, operation: MetadataOperation, reason: str) -> None:
-        """Retry later: ``operation`` failed, or may have failed. End a session that is not open."""
+        """Retry later: ``operation`` failed, or may have failed. A session in recovery ends."""
         if not self._awaited.accept(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
@@ -378,7 +378,7 @@ class StorePartition:
         self._log(LogLevel.INFO, f"session {session.session_id} ended: {why}")
         if self._opened or session.drained_early or session.generation != self._generation:
             self._start_attempt()
-        else:
+        else:  # The session failed to open, so the next attempt waits.
             self._lost_metadata.session_did_not_open(session.recovery.contradiction)
             self._retry_unhealthy("the store session did not open")
 

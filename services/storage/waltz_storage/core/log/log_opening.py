@@ -175,6 +175,7 @@ def _check_flushed_record(log: PartitionLog, flushed: FlushedEnd) -> None:
     damaged: tuple[int, ...] = ()
     problem = ""
     try:
+        # The log has this record: `_plan` refuses a log that ends before it.
         if log.end_at(flushed.last_id) != flushed:
             # With this bound, the check covers one record.
             damaged = log.check(flushed.last_id, max_bytes=0).damaged
@@ -189,6 +190,7 @@ def _check_flushed_record(log: PartitionLog, flushed: FlushedEnd) -> None:
         log.release()
         what = f"record {flushed.last_id} {problem}"
         raise PartitionDamaged(identity.partition, identity.directory, 0, what)
+    # If the last record is damaged, the log takes its checksum from the mark, not from the disk.
     log.note_damaged(damaged, flushed)
 
 

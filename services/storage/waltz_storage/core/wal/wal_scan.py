@@ -69,7 +69,8 @@ def scan_transactions(
         later = ring.after(position, distance)
         if isinstance(_read_at(header, read_block, later, free - distance), Transaction):
             raise WalDamaged(position, later)
-    # Without a free block nothing was read at ``position``, and no transaction can be torn there.
+    # INVALID alone means that a transaction begins at ``position``. But `_read_at` also returns it
+    # if there is no free block, although it has read nothing then.
     yield LogEnd(position, torn=free > 0 and at_position is Unreadable.INVALID)
 
 
