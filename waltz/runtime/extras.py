@@ -1,6 +1,7 @@
-"""Name the extra of the distribution that has to be installed when one of its libraries is missing.
+"""Report which extra of the distribution must be installed, if a library of that extra is missing.
 
 The distribution is ``waltz-log``. Without an extra it installs the libraries of the client alone.
+`run_main` starts a command of the distribution with this report.
 Touches the installed packages, which it imports or looks up.
 """
 

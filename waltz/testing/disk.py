@@ -2,9 +2,9 @@
 
 The disk keeps for each file the content that a reader sees, and the durable content: that of the
 last flush. `MemoryDisk.crashed` returns the disk as it may be after a loss of power. Each sector of
-a file then has the content of any moment since the last flush, or parts of two such contents. Also
-the size of the file and the names of files can be those of any such moment. `MemoryDisk.restarted`
-returns the disk as the next process finds it without a loss of power.
+a file then has the content of any moment since the last flush, or parts of two such contents; the
+file has the size of any such moment (`torn_files`). Each change of names is kept or lost by itself.
+`MemoryDisk.restarted` returns the disk as the next process finds it without a loss of power.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class MemoryDisk:
     limit in bytes of all files together. ``failing_flush`` counts down at each flush of a file or a
     directory, and the flush that takes it from 1 to 0 fails. If a flush of a file fails, its
     changes are not durable, and no later flush repeats them, as on Linux. ``failing_open`` (of
-    files and directories) and ``failing_remove`` count down in the same way. ``flushes`` counts the
-    flushes of files and directories, ``open_files`` the files that are open now.
+    files, and of directories for their flush) and ``failing_remove`` count down in the same way.
+    ``flushes`` counts the flushes of files and directories, ``open_files`` the files open now.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class MemoryDisk:
     def flush_directory(self, path: str) -> None:
         """See `Disk`."""
         with changing("flush of a directory"):
-            self._count_open()
+            self._count_open()  # A real disk opens the directory for its flush.
         self._count_flush("directory")
         for change in [c for c in self._pending_names if _directory_of(c.old) == path]:
             change.apply(self._durable_names, self._durable_directories)
@@ -194,7 +194,7 @@ class MemoryDisk:
         for names in (self._names, self._durable_names):
             for name in [name for name in names if name.startswith(prefix)]:
                 del names[name]
-        # With the slash, the creation of the directory itself begins with ``prefix``, too.
+        # With a slash at its end, the path of the directory itself begins with ``prefix``, too.
         self._pending_names = [c for c in self._pending_names if not f"{c.old}/".startswith(prefix)]
         self.directories.discard(path)
         self._durable_directories.discard(path)
@@ -337,7 +337,7 @@ class MemoryFile:
         self.flush()
 
     def one_flush(self) -> AbstractContextManager[object]:
-        """Return a context without effect: a flush of a disk in memory takes no time."""
+        """Return a context without effect in place of the lock: flushes in memory take no time."""
         return nullcontext()
 
     def allocate(self, start: int, end: int) -> None:

@@ -130,7 +130,7 @@ def _unusable(why: str) -> NoKubeConfig:
 
 
 class Credentials:
-    """The credentials of this process, read again before they expire."""
+    """The credentials of this process, read again when they are old or were rejected."""
 
     def __init__(
         self,
@@ -141,8 +141,8 @@ class Credentials:
     ) -> None:
         """``login`` is called in a thread, because it blocks; ``info`` is its first result.
 
-        Credentials older than ``max_age`` seconds are read again. If ``max_age`` is None, they are
-        read again only after the API server has rejected them (`renew`).
+        Credentials older than ``max_age`` seconds are read again; None: at no age. In both cases
+        the caller must call `renew` when the API server has rejected them.
         """
         self._login = login
         self._info = info

@@ -1,11 +1,13 @@
 """Verify a cluster: check its state against rules that must hold. Pure.
 
 Each partition has seven checks, those of Waltz 0.13.2 (spec/behaviour.md section 16). One differs:
-the quorum check counts the replicas of the partition, and in Waltz 0.13.2 all storages.
+here a quorum is a majority of the partition's replicas. Waltz 0.13.2 computes it from the number of
+all storages.
 
 A check that needs the report of a server or a storage fails if this process did not answer. There
 are two exceptions for a storage that did not answer: the quorum check counts its replica as not
-available, and the check of recovered replicas uses only the metadata.
+available, and the check of recovered replicas uses only the metadata. The reports of processes that
+the partition is not assigned to are not needed: they only show who has it without an assignment.
 
 `verify` comes first; the rules of the checks follow, in the order of the checks.
 """
@@ -80,6 +82,7 @@ class ClusterFacts:
     def __post_init__(self) -> None:
         owners: dict[int, list[int]] = {}
         for server, owned in self.assignment.servers.items():
+            # A set: a server is one owner, even if its list names the partition twice.
             for partition in {each.partition for each in owned}:
                 owners.setdefault(partition, []).append(server)
         object.__setattr__(self, "_owners", owners)
@@ -191,6 +194,8 @@ def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
         if state is None or state.session_id < 0:  # A new replica has the session -1.
             yield f"the replica on {storage} has not recovered yet"
         elif not metadata.takes_part(storage):
+            # The server writes the current session into the state of a replica before it is filled,
+            # but the replica takes part only after that (spec/zookeeper.md section 6).
             if state.session_id == metadata.session_id:
                 yield f"the replica on {storage} is being filled in session {metadata.session_id}"
             else:

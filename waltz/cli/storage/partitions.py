@@ -1,4 +1,4 @@
-"""``waltz storage``: assign partitions to storages, switch them on and off, synchronize storages.
+"""``waltz storage``: assign partitions to storages, switch replicas on and off, sync storages.
 
 Touches ZooKeeper and the network. Each verb carries out an order (`orders`).
 """
@@ -293,7 +293,7 @@ async def _changes_of(
     """Carry out an order, or print its dry run; return the changed replicas by storage.
 
     A storage without changes is not in the result. Raises Failed as soon as a step fails, or the
-    order would have to wait.
+    order would have to wait. A dry run raises Failed only for a wait before the first step.
     """
     steps: list[Step | Wait] = []
     executor = await direct_executor(cluster, where, step_seconds=step_seconds)
@@ -303,6 +303,7 @@ async def _changes_of(
         steps.extend(planned.steps)
     else:
         try:
+            # With 0 seconds, the first step that fails and the first wait raise Stalled.
             await carry_out(order, executor, max_stall_seconds=0.0, on_step=steps.append)
         except NotPossible as problem:
             raise Failed(str(problem)) from problem
@@ -312,20 +313,21 @@ async def _changes_of(
 
 
 def remedy(order: Order, begun_steps: Iterable[Step | Wait]) -> str:
-    """Return what the user should do after ``order`` failed in the last of ``begun_steps``.
+    """Return what the user should do after ``order`` failed; it had begun ``begun_steps``.
 
     A `GroupAssignment` first changes the assignment in ZooKeeper, and then its storages create the
     replicas. Before the change in ZooKeeper, ``waltz storage sync`` would have nothing to complete.
-    After the change, the same order would be refused, because the group has partitions.
+    After the change, the same order would be refused, because the group has partitions. A change
+    that was begun counts as made, because ZooKeeper may have executed it.
     """
-    is_assigned = any(isinstance(step, ChangeAssignment) for step in begun_steps)
-    if isinstance(order, GroupAssignment) and not is_assigned:
+    may_be_assigned = any(isinstance(step, ChangeAssignment) for step in begun_steps)
+    if isinstance(order, GroupAssignment) and not may_be_assigned:
         return _NOTHING_ASSIGNED
     return _SYNC_LATER
 
 
 def replica_changes(steps: Iterable[Step | Wait]) -> dict[str, SyncedStorage]:
-    """Return, by storage, the partitions whose replicas it creates and drops in ``steps``."""
+    """Return the storages that ``steps`` change, each with its created and dropped replicas."""
     changes: dict[str, SyncedStorage] = {}
     for step in steps:
         if not isinstance(step, CreateReplicas | DropReplicas):

@@ -1,9 +1,10 @@
 """Plan the access of clients outside of the Kubernetes cluster: slots and addresses. Pure.
 
-Each storage and each slot of servers has a Service (`outside_addresses`). This module creates,
-repairs and deletes the Services, gives slots to the pods of servers, and writes the addresses of
-the Services into ZooKeeper, where clients read them. These steps come last in a plan, and nothing
-waits for them: the cluster is repaired also while they fail.
+Each storage and each slot of servers has a Service (`outside_addresses`). A *slot* is a number that
+one pod of a server has at a time (`core.slots`). This module creates, repairs and deletes the
+Services, gives slots to the pods of servers, and writes the addresses of the Services into
+ZooKeeper, where clients read them. These steps come last in a plan, and nothing waits for them: the
+cluster is repaired also while they fail.
 
 If the spec does not want the access, what exists of it is removed in this order: the addresses in
 ZooKeeper, the Services, the labels of pods. In a cluster without this part of the spec, an
@@ -11,6 +12,9 @@ administrator may have written outside addresses. So the operator deletes addres
 Service or a label shows that the operator has written them. While the addresses are not deleted,
 for example because ZooKeeper does not answer, one Service and the labels stay as this sign. If
 possible it is the Service of the last slot, because usually no server has this slot.
+
+`core.adoption` defines adopted clusters, *foreign* processes, which the operator does not run, and
+storages that run *elsewhere*: in another Kubernetes cluster.
 """
 
 from __future__ import annotations
@@ -128,7 +132,7 @@ def _plan_unwanted(desired: DesiredCluster, observed: ObservedCluster) -> Cluste
 
 
 def _unseen_pools(desired: DesiredCluster) -> set[str]:
-    """Return the names in ``spec.pools`` of pools that the cluster has not claimed at this moment.
+    """Return the unseen pools: ``spec.pools`` names them, but they are not in ``own_pools`` now.
 
     Their storages may still run, so their Services and addresses stay. The result is empty if the
     spec wants no Services of storages.
@@ -163,8 +167,8 @@ def _removal_steps(desired: DesiredCluster, observed: ObservedCluster) -> Iterat
     # Only a Service or a label shows that the operator has written the addresses.
     was_given = bool(services or labelled)
     foreign = {} if present is None else foreign_outside_addresses(desired, observed, present)
-    # Whether ZooKeeper has anything but the addresses of foreign processes. Addresses that cannot
-    # be read count as such, and so does an empty list: both are deleted.
+    # Whether ZooKeeper has something to delete: addresses of processes that are not foreign,
+    # addresses that cannot be read, or an empty map of addresses.
     has_own = False
     if present is not None and present.outside_problem:
         has_own = True
@@ -174,6 +178,8 @@ def _removal_steps(desired: DesiredCluster, observed: ObservedCluster) -> Iterat
     if was_given and has_own:
         assert present is not None, "has_own is computed from it"
         yield _write(foreign, present) if foreign else DeleteOutsideAddresses()
+    # Without the metadata of this cluster, only the absence of the root znode shows that ZooKeeper
+    # has nothing to delete: it may not have answered, or its data may not be decodable.
     may_have_own = has_own or (present is None and not isinstance(observed.metadata, ClusterAbsent))
     # The labels alone are no sufficient sign: the pods may be replaced before the addresses are
     # deleted. So one Service stays, too.

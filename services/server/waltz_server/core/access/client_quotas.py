@@ -48,8 +48,8 @@ class ClientQuotas:
     """The connections and rates of all clients.
 
     The caller names each client by a text, such as the name in its certificate. The state of a
-    client is kept after its last connection has ended, until its bucket is full. Otherwise a client
-    could append faster by connecting again.
+    client is kept after its last connection has ended, at least until its bucket is full. Otherwise
+    a client could append faster by connecting again.
     """
 
     def __init__(self, limits: QuotaLimits) -> None:
