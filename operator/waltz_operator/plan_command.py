@@ -135,12 +135,13 @@ async def _clusters_to_plan(
 ) -> list[tuple[str, str]]:
     """Return the namespace and name of each cluster to preview.
 
-    If the command line names a ``cluster``, the result has this name in each namespace of the file,
-    or in ``namespace`` without a file. Raises KubeError, RequestRefused.
+    If the command line names a ``cluster``, this cluster is previewed in each namespace that occurs
+    in the file; without a file, in ``namespace``. Whether it exists there is not checked here.
+    Raises KubeError, RequestRefused.
     """
     if cluster is not None:
         # The keys of ``requested`` are kind, namespace and name.
-        namespaces = {in_file for _, in_file, _ in requested} or {namespace}
+        namespaces = {namespace_in_file for _, namespace_in_file, _ in requested} or {namespace}
         return [(each, cluster) for each in sorted(namespaces)]
     if not requested:
         raise RequestRefused("name a WaltzCluster, or a file with -f")

@@ -133,6 +133,7 @@ class LogClient(ClientBase[DataT]):
         """
         check_timeout(timeout)
         draft: Draft[DataT] = Draft(data, header, write_locks, read_locks, append_locks, mark)
+        # `_append` does not use the mark of the draft: `submit` replaces a mark that is None.
         return await self._append(partition, draft, mark, timeout)
 
     async def submit(

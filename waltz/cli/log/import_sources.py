@@ -30,8 +30,9 @@ class Source:
     """The ``count`` transactions to append to the partition ``target``.
 
     Each call of ``rows`` yields all of them, in order. ``displaced`` is the first id that would
-    change in an empty log; None if all ids would be kept. It is also None if the rows come from
-    several partitions: their ids cannot all be kept in one partition anyway.
+    change in an empty log; None if all ids would be kept. It is also None if rows of several
+    partitions are appended to one partition. Their ids cannot all be kept there, so a user who asks
+    for that expects new ids, and `check_ids` must not refuse the import.
     """
 
     target: int
@@ -61,7 +62,8 @@ def find_sources(path: Path, wanted: tuple[int, ...] | None, to: int | None) -> 
     """Return the sources of an import of the file or the directory of an export at ``path``.
 
     ``wanted`` are the partitions to import (None: all). ``to`` is the partition to append to (None:
-    each transaction is appended to its original partition). Raises BadArchive.
+    each transaction is appended to its original partition). With ``to``, the transactions must be
+    those of one partition, or all rows of a file. Raises BadArchive.
     """
     if path.is_dir():
         sources = _directory_sources(path, wanted)

@@ -123,13 +123,15 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None
-                # With 0.0 the first failure ends the command: only the two storages are needed.
+                # The order could wait only for these two storages. It does not wait (0.0 seconds):
+                # the command fails if one of them does not answer.
                 steps = await carry_out_order(executor, order, max_stall=0.0, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "the storage holds the replica that was filled"
                 if held.max_transaction_id is not None:
                     return steps, held.max_transaction_id
-                # Waltz 0.13.2 may not report it. A complete copy sets the low-water mark to it.
+                # A storage of Waltz 0.13.2 may not report its last id. A complete copy sets the
+                # low-water mark to the last id.
                 return steps, held.low_water_mark
 
     steps, last_id = run(copy(), seconds=None)

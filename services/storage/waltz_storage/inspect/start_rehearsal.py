@@ -28,8 +28,9 @@ class StartOutcome:
     ``refused`` is the reason if the storage would refuse the partition, otherwise None. If it would
     serve the partition, the next record gets the id ``next_id``, and the records ``damaged`` are
     not served. ``next_id`` is None for a refused partition. The files of a refused partition get
-    only two kinds of ``changes``: the remains of an interrupted creation are removed, and the end
-    of an older copy is cut (see `open_log`).
+    only two kinds of ``changes``: the remains of an interrupted creation of a segment are removed,
+    and if the directory was replaced by an older copy of itself, invalid bytes at the end of the
+    log are cut (see `log_opening`).
 
     If ``needs_log``, a start with the engine ``wal`` would first replay the write-ahead log, which
     the rehearsal does not do. Then ``refused`` says that the segments are not complete.
@@ -48,7 +49,7 @@ class StartOutcome:
 
     @property
     def service(self) -> str:
-        """How the partition would be served; the text follows the word "would"."""
+        """What the storage would do with the partition; the text follows the word "would"."""
         if self.needs_log:
             return f"need the write-ahead log: {self.refused}"
         if self.refused is not None:
@@ -66,8 +67,10 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
         return StartOutcome(f"its entry in {CONTROL_FILE}: {control.entries.get(partition)}", None)
     disk = DryDisk(root)
     identity = LogIdentity(control.header.key, partition, str(partition))
+    # The time is needed only for the headers of new files, which are dropped with the DryDisk.
+    options = LogOptions(now_ms=lambda: 0)
     try:
-        log = open_log(disk, identity, LogOptions(now_ms=lambda: 0), control.known_log(partition))
+        log = open_log(disk, identity, options, control.known_log(partition))
     except PartitionDamaged as damage:
         refused = f"{damage.what} ({damage.file} at offset {damage.offset})"
     except PartitionUnopened as unopened:
@@ -83,7 +86,8 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
 def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
     """Return the outcome of a start for each assigned partition that ``place`` includes.
 
-    Without a readable control file, every partition is refused.
+    Without a readable control file, it is not known which partitions are assigned. Then each
+    partition of ``place`` that has files is refused.
     """
     try:
         control = read_control(place.root, meta)

@@ -16,12 +16,14 @@ _SLICE_BYTES = 4 << 20
 
 
 def due_partitions(assigned: Mapping[int, Set[str]], passes: int) -> tuple[int, ...]:
-    """Return the partitions that a storage compares after its pass number ``passes``.
+    """Return the partitions that a storage compares after a pass of its scrubber.
 
-    ``assigned`` has the storages of each partition that could be compared. A storage compares a
-    partition with n replicas after every n-th pass of its scrubber. So the n storages together make
-    about one comparison per pass, although no storage knows the passes of the others. A partition
-    with one replica is never compared.
+    ``passes`` is the number of the pass, counted from any number. ``assigned`` maps each partition
+    that the storage could compare to the storages of its replicas. A storage compares a partition
+    with n replicas after every n-th pass. So the n storages together make about one comparison per
+    pass, although no storage knows the passes of the others. The number of the partition is added
+    to ``passes``, so that not all partitions are due after the same pass. A partition with one
+    replica is never compared.
     """
     return tuple(
         partition
@@ -41,6 +43,7 @@ def replica_comparison(
     transactions one request compares. With ``only_id``, only this transaction is compared.
     """
     view = observation.partitions[partition]
+    # The last id to compare on each storage, or why its replica is not compared.
     replicas: dict[str, int | str] = {}
     for storage in view.replicas:
         held = observation.held(storage, partition)

@@ -37,7 +37,11 @@ class Buffer(Protocol):
         """Write ``length`` zeros at ``offset``; raises NoSpace, DiskFailed."""
 
     def cut(self, length: int) -> None:
-        """Give the file exactly ``length`` bytes; raises NoSpace, DiskFailed."""
+        """Cut the file to ``length`` bytes; raises NoSpace, DiskFailed.
+
+        A shorter file gets zeros at its end. This happens in a replay: a later operation of the
+        log may have cut the file further, or removed it, before the crash.
+        """
 
     def write_pending(self, offset: int, length: int) -> None:
         """Write the pending changes of these bytes to the file; raises NoSpace, DiskFailed."""

@@ -64,7 +64,8 @@ def create_catalogue(meta: Disk, rows: Sequence[CatalogueRow], position: Transac
     The file gets its name when its content is durable. Raises DiskFailed, or NoSpace after it has
     removed what it has written.
     """
-    # A new catalogue says where its first position is written.
+    # The rows before FIRST_REGION hold the position. The first position goes to one of them; the
+    # other row stays unused, all zeros.
     offset, position_row = Catalogue().move_position(position)
     raw = bytearray(FIRST_REGION * ROW_BYTES)
     raw[offset : offset + len(position_row)] = position_row
@@ -124,7 +125,8 @@ class RegionFiles:
         """Apply a transaction. It must be durable (invariant 1).
 
         After NoSpace or DiskFailed the process must end; the next start applies the transaction
-        again. Raises CatalogueDamaged if an operation names a region without a row.
+        again. Raises CatalogueDamaged if an operation names a region without a row, or changes the
+        catalogue other than by writing a valid row.
         """
         for operation in operations:
             address = operation.address
@@ -134,7 +136,8 @@ class RegionFiles:
                 continue
             buffer = self._buffer_to_change(address.region)
             if buffer is None:
-                # A later operation in the log, which was applied before, has removed this file.
+                # This is a replay. The process that crashed had already applied a later operation
+                # of the log, which removed this file.
                 continue
             match operation:
                 case WriteData(_, data):
@@ -276,9 +279,9 @@ class RegionFiles:
         self._open.clear()
 
     def _buffer_to_change(self, region: int) -> Buffer | None:
-        """Return the buffer of a region, which the next checkpoint will flush.
+        """Return the buffer of a region, and let the next `begin_flush` flush its file.
 
-        None if the file of the region is removed.
+        Returns None if the file of the region is removed.
         """
         buffer = self._buffer(region)
         if buffer is not None:

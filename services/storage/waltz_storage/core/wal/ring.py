@@ -6,8 +6,9 @@ transaction of a client, and its id is not the transaction id of a record.
 The blocks of a WAL are a ring: the block after the last one is the first one. A transaction begins
 where the previous one ends. Its id is its position: the low 32 bits are the number of its first
 block in the file, the high 32 bits are the *sequence*, which grows by one each time the log wraps.
-So ids grow, and an id shows where its transaction is. A block that is left over from an earlier
-round of the ring has a lower id than the block that would belong there.
+So ids grow, and an id shows where its transaction is. Each block has the id of its transaction in
+its header (`transaction_blocks`). So a block that is left over from an earlier round of the ring is
+recognized: the id in it is lower than that of the transaction that belongs there.
 """
 
 from __future__ import annotations
