@@ -16,7 +16,7 @@ from waltz.net.accepted import AcceptedConnections
 from waltz.net.core.addresses import join_address
 from waltz.net.core.allowed_names import certificate_names
 from waltz.net.core.loss_reason import loss_reason
-from waltz.net.frame_handler import FrameHandler
+from waltz.net.frame_handler import EndedHandler, FrameHandler
 from waltz.net.keep_alive import set_keep_alive
 from waltz.net.long_answer import LongAnswerReceiver
 from waltz.net.paused_peer import PausedPeer
@@ -260,8 +260,8 @@ class FrameConnection(asyncio.Protocol):
             self._stop_timer()
         else:
             self._end(str(exc) if exc else self._loss_reason())
-        # A cycle of references would keep the buffers of TLS for long (`waltz.runtime.memory`).
-        self._transport = None
+        # Cycles of references would stay in memory for long (see `waltz.runtime.memory`).
+        self._transport, self.handler = None, EndedHandler()
 
     def pause_writing(self) -> None:
         """Tell the handler that the peer does not read fast enough: the write buffer is full."""

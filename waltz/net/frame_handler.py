@@ -47,3 +47,17 @@ class FrameHandler(Protocol):
     def writable(self) -> None:
         """Resume sending after `congested`: most of the waiting bytes have been written."""
         return
+
+
+class EndedHandler(FrameHandler):
+    """The handler of a connection that is lost, which calls it no more.
+
+    A handler usually refers to its connection. If the connection referred to it for ever, only the
+    garbage collector would free the two.
+    """
+
+    def received(self, bodies: list[bytes]) -> None:
+        """See `FrameHandler`."""
+
+    def lost(self, reason: str) -> None:
+        """See `FrameHandler`."""

@@ -21,9 +21,14 @@ from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
 from waltz.runtime.configuration import ConfigError, SettingKey, Settings, keys, read_settings
 from waltz.runtime.core.setting_names import environment_variable
+from waltz.runtime.memory import collect_every
 from waltz.runtime.one_line import one_line_command
 from waltz.runtime.process import run_loop, set_up_logging, stop_signal
 from waltz.runtime.version import build_version
+
+_COLLECT_SECONDS = 600.0
+"""How often the garbage collector examines all objects, which stops the process for some
+milliseconds. By itself it may never find a cycle of objects that have lived for long."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -106,7 +111,12 @@ def _main_of(service: Service[Any]) -> Callable[..., None]:
 
 
 async def _serve(service: Service[S], config: S) -> None:
-    await service.serve(config, stop_signal())
+    """Run the process, and the garbage collector beside it."""
+    collecting = asyncio.create_task(collect_every(_COLLECT_SECONDS))
+    try:
+        await service.serve(config, stop_signal())
+    finally:
+        collecting.cancel()
 
 
 def _epilog(service: Service[Any]) -> str:

@@ -69,9 +69,10 @@ async def test_connection_paused_by_its_handler_stays_paused_when_its_peer_reads
 
 async def test_connection_reports_its_loss_once() -> None:
     connection = connection_over(Transport(), dialer=True)
+    handler = cast(Handler, connection.handler)
     connection.abort("first")
     connection.connection_lost(None)
     connection.close("second")
-    assert cast(Handler, connection.handler).losses == ["first"]
+    assert handler.losses == ["first"]
     with pytest.raises(ConnectionError, match="first"):
         await connection.handshake()

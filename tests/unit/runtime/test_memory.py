@@ -10,6 +10,8 @@ import weakref
 
 import pytest
 
+from waltz.runtime import service
+from waltz.runtime.configuration import Settings
 from waltz.runtime.memory import collect_every
 
 PROGRAM = """
@@ -83,3 +85,19 @@ async def test_cycles_are_freed_periodically_without_new_objects() -> None:
         gc.enable()
         collecting.cancel()
         await asyncio.gather(collecting, return_exceptions=True)
+
+
+async def test_service_frees_cycles_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_COLLECT_SECONDS", 0.001)
+    freed = asyncio.Event()
+
+    async def serve(_config: Settings, _stop: asyncio.Event) -> None:
+        weakref.finalize(Cycle(), freed.set)
+        await asyncio.wait_for(freed.wait(), 10)
+
+    gc.disable()
+    try:
+        running = service.Service("waltz-test", "", "", Settings, serve)
+        await service._serve(running, Settings())
+    finally:
+        gc.enable()

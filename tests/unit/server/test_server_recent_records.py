@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from tests.support.memory_storages import record
 from waltz.protocol import RecordBatch
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES
-from waltz_server.core.reads.recent_records import Bounds, RecentRecords, records_within
+from waltz_server.core.reads.recent_records import (
+    BATCH_OVERHEAD_BYTES,
+    Bounds,
+    RecentRecords,
+    records_within,
+)
 
 PLENTY = Bounds(1 << 20, 1 << 30)
 
@@ -37,12 +42,13 @@ def test_range_has_no_gap_and_ends_at_its_bounds(
 ) -> None:
     recent, sizes, kept = RecentRecords(capacity), list[int](), list[tuple[int, int]]()
     for each in batches:
-        kept.append((len(sizes), sum(each) + len(each) * WIRE_OVERHEAD_BYTES))
+        size = sum(each) + len(each) * WIRE_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
+        kept.append((len(sizes), size))
         recent.put(len(sizes), batch(len(sizes), *each))
         sizes += each
-        while sum(size for _, size in kept) > capacity:
+        while sum(each for _, each in kept) > capacity:
             kept.pop(0)
-        assert recent.used_bytes == sum(size for _, size in kept)
+        assert recent.used_bytes == sum(each for _, each in kept)
     found = recent.get(wanted, Bounds(max_records, max_bytes))
     if not kept or not kept[0][0] <= wanted < len(sizes):
         assert found is None
@@ -68,11 +74,11 @@ def test_batch_after_a_gap_replaces_all_others() -> None:
     recent.put(5, batch(5, 1))
     assert recent.get(0, PLENTY) is None
     assert ids(recent.get(5, PLENTY)) == [5]
-    assert recent.used_bytes == 1 + WIRE_OVERHEAD_BYTES
+    assert recent.used_bytes == 1 + WIRE_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES
 
 
 def test_thousands_of_batches_keep_within_the_bound() -> None:
-    recent = RecentRecords(50 * WIRE_OVERHEAD_BYTES)
+    recent = RecentRecords(50 * (WIRE_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES))
     for transaction_id in range(5000):
         recent.put(transaction_id, batch(transaction_id, 0))
     assert recent.get(4949, PLENTY) is None

@@ -211,3 +211,17 @@ def test_exists_of_unreadable_path_raises(tmp_path: Path) -> None:
 def test_unreadable_storage_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="cannot be opened: File name too long"):
         PosixDisk(tmp_path / ("n" * 300))
+
+
+def test_refused_partition_keeps_nothing_of_the_requests_that_it_refuses(disk: ClosedDisk) -> None:
+    """An error that is raised again and again would keep the frames of each raise in memory."""
+    disk.refused = ("0/", errno.EMFILE)
+    directory = directory_on(disk)
+    kept = directory.refused[0]
+    for _ in range(3):
+        with pytest.raises(PartitionUnopened) as refused:
+            directory.partition(0)
+        assert str(refused.value) == str(kept)
+    assert directory.refused[0] is kept
+    assert kept.__traceback__ is None
+    assert kept.__context__ is None

@@ -123,15 +123,13 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True), None
-                # The order could wait only for these two storages. It does not wait (0.0 seconds):
-                # the command fails if one of them does not answer.
+                # Without waiting: the command fails if one of the two storages does not answer.
                 steps = await carry_out_order(executor, order, max_stall=0.0, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "the storage holds the replica that was filled"
                 if held.max_transaction_id is not None:
                     return steps, held.max_transaction_id
-                # A storage of Waltz 0.13.2 may not report its last id. A complete copy sets the
-                # low-water mark to the last id.
+                # Waltz 0.13.2 may not report the last id, but its mark is the last id after a copy.
                 return steps, held.low_water_mark
 
     steps, last_id = run(copy(), seconds=None)

@@ -9,7 +9,7 @@ partition.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class RequestRefused(Exception):
@@ -25,6 +25,16 @@ class RequestRefused(Exception):
     def message(self) -> str:
         """The text of the failure answer."""
         return f"{self.peer_class}: {self}"
+
+    def new_instance(self) -> Self:
+        """Return the same error without a traceback, to raise it once more or to keep it.
+
+        Each raise adds its frames to the traceback of an instance, and the frames keep the records
+        of their requests in memory.
+        """
+        new = type(self).__new__(type(self), *self.args)
+        new.__dict__.update(self.__dict__)
+        return new
 
 
 class SessionFenced(RequestRefused):

@@ -17,6 +17,8 @@ from waltz.protocol.records import EMPTY_BATCH, WIRE_OVERHEAD_BYTES
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 28
 """Position of the data length in an encoded record."""
+BATCH_OVERHEAD_BYTES = 200
+"""About how many bytes of memory a kept batch needs besides its records."""
 _COMPACT_AT = 1024
 """When this many entries are dropped, they are removed from the lists, all at once."""
 
@@ -65,7 +67,7 @@ class RecentRecords:
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
         self._bytes = 0
-        """Size of the kept records."""
+        """Size of the kept batches."""
         self._first_ids: list[int] = []
         """The first id of each batch in ``_batches``."""
         self._batches: list[RecordBatch] = []
@@ -86,9 +88,9 @@ class RecentRecords:
         self._next_id = first_id + batch.count
         self._first_ids.append(first_id)
         self._batches.append(batch)
-        self._bytes += len(batch.wire)
+        self._bytes += len(batch.wire) + BATCH_OVERHEAD_BYTES
         while self._bytes > self._capacity:
-            self._bytes -= len(self._batches[self._dropped].wire)
+            self._bytes -= len(self._batches[self._dropped].wire) + BATCH_OVERHEAD_BYTES
             self._batches[self._dropped] = EMPTY_BATCH
             self._dropped += 1
         if self._dropped >= _COMPACT_AT:

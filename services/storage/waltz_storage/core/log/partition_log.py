@@ -199,7 +199,8 @@ class PartitionLog:
             # The log has all chunks that were written, so it ends after the last of them.
             for number, end in enumerate(staged.ends):
                 if end > self._tail.next_id and staged.outcomes[number] is None:
-                    staged.outcomes[number] = error
+                    # The frames in the traceback of ``error`` refer to ``staged``.
+                    staged.outcomes[number] = error.new_instance()
 
     def flush(self, staged: StagedAppend) -> None:
         """Make the records and the index entries durable that `write` has written.

@@ -179,7 +179,8 @@ class StorageDirectory:
         """Return an open partition; raises RequestRefused."""
         open_partition = self._partitions.get(partition)
         if open_partition is None:
-            raise self._refused.get(partition) or NotAssigned(partition)
+            refused = self._refused.get(partition)
+            raise NotAssigned(partition) if refused is None else refused.new_instance()
         return open_partition
 
     def info(self, partition: int) -> PartitionInfo:
@@ -297,7 +298,7 @@ class StorageDirectory:
         """
         refused = self._refused.get(partition)
         if on and isinstance(refused, PartitionDamaged):
-            raise refused
+            raise refused.new_instance()
 
     def check_known(self, partitions: Sequence[int]) -> None:
         """Check that the cluster has all ``partitions``; raises UnknownPartition."""
@@ -357,7 +358,7 @@ class StorageDirectory:
             try:
                 self._open_partition(partition)
             except RequestRefused as refused:
-                self._refused[partition] = refused
+                self._refused[partition] = refused.new_instance()
 
     def _open_partition(self, partition: int) -> None:
         """Open the files of a partition, or create them; raises RequestRefused, DiskFailed."""
