@@ -129,7 +129,7 @@ REPAIR_BUGS = (
         "a storage plans to repair records above its own mark",
         Package.STORAGE,
         "remaining = IdRange(ids.first_id, min(ids.last_id, mark))\n",
-        "left = ids\n",
+        "remaining = ids\n",
         "The log refuses the whole range, also the part that could be repaired.",
         nodes(_SELF + "test_attempt_repairs_only_records_up_to_the_own_mark"),
     ),
