@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 import waltz
+from waltz.protocol import CLIENT_SERVER
+from waltz.protocol.client_numbers import RANGES_SINCE
 from waltz.testing import InProcessCluster
 
 COUNT = 20
@@ -74,3 +76,18 @@ async def test_operation_leaves_nothing_to_the_garbage_collector(
         for _ in range(COUNT):
             await operation(client)
         assert garbage() == []
+
+
+async def test_data_from_a_server_without_ranges_leave_nothing_to_the_garbage_collector(
+    garbage: Callable[[], list[str]],
+) -> None:
+    """Each read had its data in a cycle. The few objects of the stream itself may stay."""
+    old = CLIENT_SERVER.limited_to(*range(RANGES_SINCE))
+    async with InProcessCluster(seed=7) as cluster, cluster.connect(spec=old) as client:
+        for _ in range(COUNT):
+            await append(client)
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        data = [each.data async for each in client.stream(0, until=10, data=True)]
+        assert len(data) == 11
+        assert "_DataRead" not in garbage()
