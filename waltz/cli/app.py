@@ -15,7 +15,7 @@ import typer
 from waltz.cli.options import examples
 from waltz.runtime.extras import import_quickly, needs_extra
 from waltz.runtime.one_line import OneLineGroup
-from waltz.runtime.service import Version
+from waltz.runtime.version_option import Version
 
 _NOUNS = (
     "local",

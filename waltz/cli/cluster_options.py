@@ -22,9 +22,7 @@ import typer
 from typer.core import TyperCommand
 
 from waltz.cli.options import check_finite
-from waltz.cli.settings import read_cli_settings
 from waltz.cli.suggested import options_given
-from waltz.client.settings import TlsFile
 from waltz.metadata.core.connect_string import connect_string_problem
 from waltz.metadata.core.outside_addresses import Access
 from waltz.metadata.core.paths import BadRoot, Paths
@@ -37,7 +35,6 @@ from waltz.runtime.cluster_file import (
     cluster_file_at,
     read_cluster_file,
 )
-from waltz.runtime.configuration import ConfigError, read_settings
 from waltz.runtime.core.setting_names import ACCESS_VARIABLE, DEFAULT_ROOT, TLS_VARIABLE
 from waltz.runtime.profiles import (
     AS_DECLARED,
@@ -193,20 +190,15 @@ def _named(
     environment: Mapping[str, str],
 ) -> Target:
     """Return what `named_cluster` returns; ``environment`` overrides values of a settings file."""
-    _check_texts(
-        {
-            "--zookeeper": zookeeper,
-            "--root": root,
-            "--tls": tls,
-            "--profile": profile,
-            "--access": access,
-        }
-    )
+    texts = {"--zookeeper": zookeeper, "--root": root, "--tls": tls}
+    _check_texts(texts | {"--profile": profile, "--access": access})
     access_override = None if access is None else access_from_option(access)
     if cluster is None and zookeeper is None and profile is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
-        # A settings file of the tools of Waltz 0.13.2.
+        # A settings file of the tools of Waltz 0.13.2. Few commands need the libraries for it.
+        from waltz.cli.settings import ConfigError, read_cli_settings
+
         try:
             settings = read_cli_settings(cluster, environment)
         except ConfigError as problem:
@@ -394,7 +386,9 @@ def tls_from_option(value: str | None, name: str = "--tls") -> TlsConfig | None:
         return PLAINTEXT
     if value.lower() == "on":
         return TlsConfig()
+    from waltz.cli.settings import ConfigError, read_tls_file
+
     try:
-        return read_settings(TlsFile, Path(value), {}).config()
+        return read_tls_file(Path(value))
     except ConfigError as problem:
         raise ClusterNotNamed(f"{name} must be on, off or a file: {problem}") from problem

@@ -1,7 +1,7 @@
 """Read the settings file of the command line tools of Waltz 0.13.2 (spec/behaviour.md section 14).
 
-Reads this file and the environment. The option ``--cluster`` accepts such a file, so users of
-0.13.2 can keep theirs.
+Reads this file, the file of ``--tls``, and the environment. The option ``--cluster`` accepts a
+settings file, so users of 0.13.2 can keep theirs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from waltz.client.settings import AccessSetting
+from waltz.client.settings import AccessSetting, TlsFile
+from waltz.net import TlsConfig
 from waltz.runtime.configuration import (
     READS_PEM_FILES,
+    ConfigError,
     Text,
     TlsSettings,
     ZooKeeperSettings,
@@ -77,3 +79,11 @@ class CliSettings(ZooKeeperSettings):
 def read_cli_settings(path: Path, environment: Mapping[str, str] = os.environ) -> CliSettings:
     """Read the settings in the file at ``path`` and the environment; raises ConfigError."""
     return read_settings(CliSettings, path, environment)
+
+
+def read_tls_file(path: Path) -> TlsConfig:
+    """Read the file of the option ``--tls``; raises ConfigError."""
+    return read_settings(TlsFile, path, {}).config()
+
+
+__all__ = ["CliSettings", "ConfigError", "read_cli_settings", "read_tls_file"]

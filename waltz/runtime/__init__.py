@@ -13,5 +13,5 @@ package has no code about transactions or replicas.
   clusters
 * `memory`: tunes the C library's memory and the garbage collector
 * `extras`: names the extra of a library that is not installed
-* `version`: the version of the installed software
+* `version`: the version of the installed software; `version_option`: the option ``--version``
 """

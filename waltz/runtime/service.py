@@ -24,7 +24,7 @@ from waltz.runtime.core.setting_names import environment_variable
 from waltz.runtime.memory import collect_every
 from waltz.runtime.one_line import one_line_command
 from waltz.runtime.process import run_loop, set_up_logging, stop_signal
-from waltz.runtime.version import build_version
+from waltz.runtime.version_option import Version
 
 _COLLECT_SECONDS = 600.0
 """How often the garbage collector examines all objects, which stops the process for some
@@ -43,19 +43,6 @@ _EXPECTED = (
     StoreError,
     TlsConfigError,
 )
-
-
-def show_version(context: typer.Context, wanted: bool) -> None:
-    """Print the program's name and version and exit, if ``wanted``."""
-    if wanted:
-        print(context.find_root().info_name, build_version() or "unknown")  # noqa: T201
-        raise typer.Exit
-
-
-Version = Annotated[
-    bool,
-    typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
-]
 
 
 @dataclass(frozen=True, slots=True)
