@@ -211,18 +211,23 @@ def find_left_over(directory: Path) -> dict[str, int]:
 
 
 def end_left_over(directory: Path) -> dict[str, int]:
-    """End the processes that a dead supervisor left, and delete ``cluster.json``.
+    """End the processes that a dead supervisor left, and delete ``cluster.json`` and its socket.
 
     Return the ids of the processes by name. Raises NotRunning. Raises ControlFailed as
     `find_left_over` does; then the file stays, because it has the ids of the processes.
     """
     left_over = find_left_over(directory)
+    socket = Path(read_description(directory).get("control") or "")
     # SIGKILL is for the processes that SIGTERM has not ended in time.
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         for pid in find_left_over(directory).values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal_number)
         _wait_until(lambda: not find_left_over(directory), _END_TIMEOUT_S)
+    if socket.is_socket():
+        with contextlib.suppress(OSError):
+            socket.unlink()
+            socket.parent.rmdir()  # The supervisor has made this folder for its socket.
     ClusterLayout(directory.absolute()).description.unlink(missing_ok=True)
     return left_over
 

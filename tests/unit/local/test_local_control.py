@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -337,6 +338,20 @@ def test_process_that_ignores_sigterm_is_killed(
         assert storage.stdin is not None
         storage.stdin.close()  # Without the second signal, the process would now end by itself.
         assert storage.wait() == -signal.SIGKILL
+
+
+def test_socket_of_a_dead_supervisor_is_removed_with_its_folder(
+    described: ClusterLayout,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="waltz-") as above:  # A socket's path must be short.
+        folder = Path(above) / "of-the-supervisor"
+        folder.mkdir()
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(folder / "control"))
+        listening.close()
+        write_description(described, {}, str(folder / "control"))
+        control.end_left_over(described.directory)
+        assert not folder.exists()
 
 
 @pytest.mark.parametrize(("pid", "socket_path"), [(1, "/s"), (17, None)])

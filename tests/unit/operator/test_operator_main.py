@@ -51,6 +51,7 @@ async def start(folder: Path, address: str, *command: str) -> asyncio.subprocess
         "KUBECONFIG": str(file),
         "WALTZ_OPERATOR_NAMESPACE": "ops",
         "WALTZ_OPERATOR_HTTP_PORT": "0",
+        "TMPDIR": str(folder),  # An operator that has lost its Lease ends without a clean-up.
     }
     return await asyncio.create_subprocess_exec(
         sys.executable,
