@@ -213,10 +213,7 @@ class RequestClient:
 
         def on_answer(answer: Answer | None) -> None:
             if not future.done():
-                # Drop the answer's token, which is this function. Otherwise there would be a
-                # reference cycle: function, future, answer, function. It would keep megabytes of
-                # records until the garbage collector runs.
-                future.set_result(None if answer is None else answer._replace(token=None))
+                future.set_result(answer)
 
         requests = self._requests_of(partition)
         requests.add(on_answer, request)
@@ -245,7 +242,10 @@ class RequestClient:
         if messages and link is not None:
             link.send(messages)
         for answer in requests.effects.take_results():
-            cast(OnAnswer, answer.token)(answer)
+            # The callback gets the answer without its token. If it keeps an answer that refers to
+            # the callback, this cycle of references keeps megabytes of records until the garbage
+            # collector runs.
+            cast(OnAnswer, answer.token)(answer._replace(token=None))
         if not requests.idle:
             self._ticker.start()
 

@@ -79,8 +79,7 @@ class FedData:
         self._reads.append(read)
 
         def on_answer(answer: Answer | None) -> None:
-            # Without the token, which refers to ``read``: only the collector would free the cycle.
-            read.answer = None if answer is None else answer._replace(token=None)
+            read.answer = answer
             read.done = True
             self._ahead.arrived(len(answer.data) if answer else 0)
             self._on_answer()

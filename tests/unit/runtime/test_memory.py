@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 
+from tests.support.garbage import collector_off
 from waltz.runtime import service
 from waltz.runtime.configuration import Settings
 from waltz.runtime.memory import collect_every
@@ -95,9 +96,6 @@ async def test_service_frees_cycles_while_it_runs(monkeypatch: pytest.MonkeyPatc
         weakref.finalize(Cycle(), freed.set)
         await asyncio.wait_for(freed.wait(), 10)
 
-    gc.disable()
-    try:
+    with collector_off():
         running = service.Service("waltz-test", "", "", Settings, serve)
         await service._serve(running, Settings())
-    finally:
-        gc.enable()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import pytest
 
+from tests.support.garbage import kept_garbage
 from tests.support.partition_world import NAMES, mounted, opened, put
 from tests.support.range_reader import FORGETFUL, Reader, ids, storage_requests, texts, written
 from tests.support.replication_world import World, append
@@ -352,14 +352,8 @@ def test_range_ahead_of_a_lost_reader_is_forgotten(under_way: bool) -> None:
 def test_range_read_ahead_is_freed_without_the_garbage_collector(taken: bool) -> None:
     """A server runs the collector seldom: a cycle would keep 4 MiB for each range until then."""
     world, reader = forgetful(), Reader(version=7)
-    gc.collect()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
+    with kept_garbage() as garbage:
         read_two(world, reader)
         reader.records(world, 20 if taken else 200, most=10, stored=True)
         assert reader.take_answers(world)[0].records.count == 10
-        gc.collect()
-        assert not [each for each in gc.garbage if isinstance(each, ReadDone)]
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
+    assert not [each for each in garbage if isinstance(each, ReadDone)]

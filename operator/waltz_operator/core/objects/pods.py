@@ -116,12 +116,17 @@ def container(
 
 
 def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str, Any]:
-    """Return a probe of an HTTP port every ``period`` seconds.
+    """Return a probe of an HTTP port; see `probe`."""
+    return probe({"httpGet": {"path": path, "port": port}}, period=period, failures=failures)
 
-    The probe fails when ``failures`` requests in a row have failed.
+
+def probe(check: Mapping[str, Any], *, period: int, failures: int) -> dict[str, Any]:
+    """Return a probe that does ``check`` every ``period`` seconds.
+
+    The probe fails when ``failures`` checks in a row have failed.
     """
     return {
-        "httpGet": {"path": path, "port": port},
+        **check,
         "periodSeconds": period,
         "timeoutSeconds": 5,
         "failureThreshold": failures,

@@ -23,12 +23,15 @@ from waltz_operator.core.names import (
     Component,
 )
 from waltz_operator.core.objects.manifest import Manifest, amount, manifest
-from waltz_operator.core.objects.pods import SCRATCH, claim_template, container, pod_template
+from waltz_operator.core.objects.pods import SCRATCH, claim_template, container, pod_template, probe
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.resources.zookeeper import ManagedZooKeeper
 
 SWITCH_KEY = "found"
 """The key of the switch in its ConfigMap; the value is ``yes`` or ``no``."""
+
+_SERVES_CLIENTS = {"exec": {"command": ["/opt/zookeeper/ready"]}}
+"""The check that a member serves clients, alone or in a quorum."""
 
 _GRACE_SECONDS = 30
 """How long a member may take to stop, before Kubernetes kills it."""
@@ -146,10 +149,11 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
                     {"name": "data", "mountPath": "/data", "subPath": "zookeeper"},
                     {"name": "switch", "mountPath": "/etc/zookeeper", "readOnly": True},
                 ],
-                # Each probe starts a process in the container: often only until the member is ready
-                # for the first time. A member that waits for a quorum is not restarted for an hour.
-                startupProbe=_ready_probe(period=2, failures=1800),
-                readinessProbe=_ready_probe(period=5, failures=2),
+                # Each probe starts a process in the container. So they are frequent only until the
+                # member serves clients for the first time. A member that waits for a quorum is not
+                # restarted for an hour.
+                startupProbe=probe(_SERVES_CLIENTS, period=2, failures=1800),
+                readinessProbe=probe(_SERVES_CLIENTS, period=5, failures=2),
                 livenessProbe={
                     "tcpSocket": {"port": ZOOKEEPER_CLIENT_PORT},
                     "initialDelaySeconds": 30,
@@ -158,16 +162,6 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
                 },
             )
         ],
-    }
-
-
-def _ready_probe(*, period: int, failures: int) -> dict[str, Any]:
-    """Return a probe every ``period`` seconds that succeeds while the member serves clients."""
-    return {
-        "exec": {"command": ["/opt/zookeeper/ready"]},
-        "timeoutSeconds": 5,
-        "periodSeconds": period,
-        "failureThreshold": failures,
     }
 
 
