@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from tests.support.eventually import eventually
 from waltz.admin import OrderExecutor, Synchronization, carry_out
 from waltz.local.child import ChildProcess
 from waltz.local.ports import choose_ports
@@ -72,7 +73,7 @@ class SecuredCluster:
         executor = OrderExecutor(Cluster(store, self.root), self._tls)
         await carry_out(Synchronization(address), executor)
         await store.close()
-        await self._start(self.server)
+        await self._start_server()
 
     async def stop(self) -> None:
         """Stop both processes."""
@@ -85,11 +86,22 @@ class SecuredCluster:
         self._tls = tls
         self._write_settings()
         await self._start(self.storage)
-        await self._start(self.server)
+        await self._start_server()
 
     def log_of(self, name: str) -> str:
-        """Return the log of a process."""
-        return (self._folder / f"{name}.log").read_text()
+        """Return the log of a process, empty before its first start."""
+        log = self._folder / f"{name}.log"
+        return log.read_text() if log.exists() else ""
+
+    async def _start_server(self) -> None:
+        """Start the server, and wait until it has joined, which it does after it is ready.
+
+        A client that finds no server has none to check its TLS settings with, and opens.
+        """
+        joined = "joined with the address"
+        before = self.log_of("server").count(joined)
+        await self._start(self.server)
+        await eventually(lambda: self.log_of("server").count(joined) > before)
 
     async def _start(self, child: ChildProcess) -> None:
         child.start()
