@@ -13,13 +13,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test test-all test-computing test-others extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-compare bench-spark spark-kills images release e2e e2e-nodes e2e-killed e2e-nodes-killed e2e-shapes e2e-shapes-killed e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all test-quick-computing test-slow-computing test-others extras lint crds vectors docs sim model chaos mutants fuzz bench bench-peers bench-compare bench-spark spark-kills images release e2e e2e-nodes e2e-killed e2e-nodes-killed e2e-shapes e2e-shapes-killed e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
 	@echo "make test    run the quick tests on all cores: about six minutes on two"
 	@echo "make test-all   run every test that needs no Kubernetes"
-	@echo "make test-computing   run the slow ones among them that start no servers; make test-others: the others"
+	@echo "make test-quick-computing, test-slow-computing, test-others   the same in three parts"
 	@echo "make extras  try each extra of the wheel in a fresh environment: about three minutes"
 	@echo "make lint    check style, words, types and import contracts"
 	@echo "make crds    generate the CRDs in crds/ from their models"
@@ -65,12 +65,15 @@ test: .venv
 test-all: .venv
 	.venv/bin/python -m pytest $(PARALLEL)
 
-# The same tests in two parts, of which the first does not mind what else the machine does.
-test-computing: .venv
-	.venv/bin/python -m pytest $(PARALLEL) -m "slow and computing"
+# The same tests in three parts. The first two do not mind what else the machine does.
+test-quick-computing: .venv
+	.venv/bin/python -m pytest $(PARALLEL) -m "computing and not slow"
+
+test-slow-computing: .venv
+	.venv/bin/python -m pytest $(PARALLEL) -m "computing and slow"
 
 test-others: .venv
-	.venv/bin/python -m pytest $(PARALLEL) -m "not (slow and computing)"
+	.venv/bin/python -m pytest $(PARALLEL) -m "not computing"
 
 extras: .venv
 	.venv/bin/python -m release.extras

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Collection
 
 from e2e import resources
 from e2e.kubectl import Kubectl, run
@@ -16,10 +17,11 @@ RELEASE = "waltz"
 """The name of the operator's release, and so of its Deployment, Lease and ServiceAccount."""
 
 
-def load_images() -> None:
-    """Load every archive of ``make images`` by the command in ``WALTZ_E2E_LOAD``.
+def load_images(*, without: Collection[str] = ()) -> None:
+    """Load the archives of ``make images`` by the command in ``WALTZ_E2E_LOAD``.
 
-    Without this variable the images are expected to be in the cluster.
+    ``without`` are images that no test uses. Without the variable the images are expected to be in
+    the cluster.
     """
     command = os.environ.get("WALTZ_E2E_LOAD")
     if command is None:
@@ -27,6 +29,8 @@ def load_images() -> None:
     archives = sorted(resources.ARCHIVES.glob("waltz-*.tar"))
     assert archives, f"no images in {resources.ARCHIVES}: run make images"
     for archive in archives:
+        if archive.stem in without:
+            continue
         run(*shlex.split(command), str(archive), seconds=300)
 
 

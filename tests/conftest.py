@@ -61,7 +61,7 @@ _LONGEST = (
 """What starts first, so that no worker begins a long group when the others have nothing to do."""
 
 _COMPUTING = ("model/", "sim/", "unit/")
-"""Folders whose slow tests start no server, storage, ZooKeeper or Spark."""
+"""Folders whose tests start no cluster and no Spark: a busy machine only makes them slower."""
 
 
 @pytest.hookimpl(optionalhook=True)

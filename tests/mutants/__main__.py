@@ -31,7 +31,9 @@ _TEXT_COLUMNS = 100
 def main() -> int:
     """Hunt with a progress bar, print a summary; return 1 if a bug survived."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("-j", type=int, default=os.cpu_count() or 1, metavar="N", dest="count")
+    # One more than cores: some hunts wait until the time limit of a test ends them.
+    workers = (os.cpu_count() or 1) + 1
+    parser.add_argument("-j", type=int, default=workers, metavar="N", dest="count")
     parser.add_argument("--record", action="store_true", help="write recorded.json")
     parser.add_argument("words", nargs="*", metavar="WORD")
     arguments = parser.parse_args()
