@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -51,11 +50,7 @@ def follow(
     writer = frame.writeStream.foreachBatch(record_latencies)
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     try:
-        appending = threading.Thread(
-            target=lambda: asyncio.run(_append(cluster, rate=rate, seconds=seconds))
-        )
-        appending.start()
-        appending.join()
+        asyncio.run(_append(cluster, rate=rate, seconds=seconds))
         query.processAllAvailable()
     finally:
         query.stop()

@@ -29,7 +29,7 @@ from waltz.admin.core.rescue import (
 from waltz.admin.inspection import read_partition, read_partitions
 from waltz.admin.replica_comparison import read_and_sum
 from waltz.admin.storage_admin import StorageAdmin
-from waltz.metadata.access import create_access_rules, read_access_rules
+from waltz.metadata.access import read_access_rules
 from waltz.metadata.cluster import Cluster, VersionedValue
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.codec import MalformedMetadata
@@ -137,9 +137,8 @@ async def restore_cluster(cluster: Cluster, backup: ClusterBackup) -> None:
         storages=backup.maps,
         last_client_id=backup.last_client_id + ID_ROOM,
         last_server_id=backup.last_server_id + ID_ROOM,
+        access=backup.access,
     )
-    if backup.access is not None:
-        await create_access_rules(cluster, backup.access)
     if backup.transport is not None:
         await restore_transport(cluster, backup.transport)
     if backup.outside is not None:

@@ -80,15 +80,6 @@ async def change_access_rules(
         return after
 
 
-async def create_access_rules(cluster: Cluster, rules: AccessRules) -> None:
-    """Write the first access rules of a cluster; ``rules`` may have no grants.
-
-    Raises VersionConflict if the cluster already has rules that differ from ``rules``.
-    """
-    async with cluster.admin_lock:
-        await until_answered(cluster.store, lambda: _create(cluster, rules.encode()))
-
-
 async def delete_access_rules(cluster: Cluster) -> bool:
     """Delete the access rules, so that every request is allowed.
 

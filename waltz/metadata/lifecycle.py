@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 
 from waltz.metadata.admin_lock import AdminLock
+from waltz.metadata.core.access_rules import AccessRules
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import UNASSIGNED, ClusterParams, StoreParams, encode_id
 from waltz.metadata.core.paths import Paths
@@ -50,6 +51,7 @@ async def create_cluster(
     storages: StorageMaps | None = None,
     last_client_id: int = 0,
     last_server_id: int = 0,
+    access: AccessRules | None = None,
 ) -> None:
     """Create every znode of a new cluster.
 
@@ -59,6 +61,7 @@ async def create_cluster(
 
     The ids of clients and servers begin after ``last_client_id`` and ``last_server_id``. A cluster
     that is restored needs these: its logs already have transactions of clients with older ids.
+    ``access`` are its first access rules; None: every request is allowed.
 
     Raises ClusterExists if the root exists already, BadRoot if the root is no valid path, or
     ValueError if ``num_partitions`` is below 1.
@@ -79,6 +82,10 @@ async def create_cluster(
     # Each client takes an id here, also a client without ZooKeeper credentials.
     await store.create(paths.client_id, encode_id(last_client_id), anyone_may_write=True)
     await store.create(paths.server_id, encode_id(last_server_id))
+    if access is not None:
+        # Servers cannot start before `paths.store` has data. If the creation is interrupted, no
+        # server runs without the rules.
+        await store.create(paths.access, access.encode())
     # The node of the lock is a child of `paths.store`. So `paths.store` is created first, without
     # data, and gets its data under the lock.
     lock = AdminLock(store, paths.admin_lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 
 import pytest
@@ -11,16 +12,14 @@ from tests.support.eventually import eventually
 from waltz.admin.rescue import back_up, restore_cluster
 from waltz.metadata.access import (
     change_access_rules,
-    create_access_rules,
     delete_access_rules,
     follow_access_rules,
     read_access_rules,
 )
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.access_rules import AccessRules, Grant, Right
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
-from waltz.metadata.store import VersionConflict
 from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT = "/test"
@@ -126,15 +125,12 @@ async def test_reading_malformed_rules_names_the_znode(cluster: Cluster) -> None
 
 
 @pytest.mark.parametrize("rules", [AccessRules(), AccessRules((READER,))], ids=["empty", "some"])
-async def test_restored_rules_are_written_also_without_grants(
-    cluster: Cluster, rules: AccessRules
-) -> None:
-    await create_access_rules(cluster, rules)
-    read = await read_access_rules(cluster)
+async def test_new_cluster_with_rules_has_them_also_without_grants(rules: AccessRules) -> None:
+    store = MemoryZooKeeper().connect()
+    await create_cluster(store, ROOT, "test", 3, key=uuid.UUID(int=1), access=rules)
+    read = await read_access_rules(Cluster(store, ROOT))
     assert read is not None
     assert read.value == rules
-    with pytest.raises(VersionConflict):
-        await create_access_rules(cluster, AccessRules((WRITER,)))
 
 
 async def test_rescued_cluster_has_the_access_rules_of_the_backup(cluster: Cluster) -> None:
@@ -145,6 +141,26 @@ async def test_rescued_cluster_has_the_access_rules_of_the_backup(cluster: Clust
     read = await read_access_rules(cluster)
     assert read is not None
     assert read.value == AccessRules((READER,))
+
+
+async def test_interrupted_restore_leaves_no_cluster_without_its_access_rules(
+    cluster: Cluster,
+) -> None:
+    await change_access_rules(cluster, lambda rules: rules.with_grant(READER))
+    backup = await back_up(cluster)
+    turns, usable = 0, 0
+    while usable == 0 or turns < 2 * usable:
+        restored = Cluster(MemoryZooKeeper().connect(), ROOT)
+        restoring = asyncio.create_task(restore_cluster(restored, backup))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        restoring.cancel()
+        await asyncio.gather(restoring, return_exceptions=True)
+        with contextlib.suppress(MalformedMetadata, NoCluster):
+            await restored.store_params()
+            usable = usable or turns
+            assert await read_access_rules(restored) is not None
+        turns += 1
 
 
 async def test_follow_access_rules_waits_for_the_next_change(cluster: Cluster) -> None:

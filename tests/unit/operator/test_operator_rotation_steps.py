@@ -108,6 +108,28 @@ def test_authority_that_cannot_be_decoded_is_reported_and_holds_up_nothing_else(
     assert {*world.data(AUTHORITY)} == {"tls.crt", "tls.key"}
 
 
+def test_lost_certificates_wait_for_an_authority_that_can_be_decoded_and_hold_up_nothing_else() -> (
+    None
+):
+    world = started()
+    data = world.objects[AUTHORITY]["data"]
+    original, data["tls.crt"] = data["tls.crt"], "bm90IGEgUEVN"
+    del world.objects[CERTIFICATES]
+    decided = planned(world)
+    assert decided.steps == (), "a step that cannot succeed would hold up others"
+    assert any("log-authority cannot be used" in problem for problem in decided.problems)
+    lacking = "the secret log-tls lacks ca.crt, tls.crt, tls.key, which the operator issues when"
+    assert any(lacking in reason for reason in decided.waits)
+    service = ObjectKey("Service", "log-server")
+    del world.objects[service]
+    step(world)
+    assert service in world.objects, "the other objects are repaired"
+    data["tls.crt"] = original
+    step(world)
+    assert CERTIFICATES in world.objects
+    world.check_trust()
+
+
 def test_rotation_ends_if_the_previous_authority_that_is_trusted_no_more_cannot_be_decoded() -> (
     None
 ):

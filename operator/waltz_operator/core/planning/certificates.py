@@ -132,12 +132,12 @@ def _plan_own_certificates(
             f"signed them, or delete {names.tls_secret(desired.name)}, which interrupts "
             "connections until all processes and clients have the new certificates"
         )
+    if observed.authority_problem:
+        # `rotation` reports the problem. A step here would fail, and stop the steps after it.
+        return wait(_processes_wait(desired, missing)) if missing else EMPTY_PLAN
     outside = outside_names(desired, observed)
     if missing:
         return ClusterPlan((IssueCertificates(renew=False, outside=outside),))
-    if observed.authority_problem:
-        # `rotation` reports the problem. A renewal would fail, and stop the steps after it.
-        return EMPTY_PLAN
     is_outdated = authority is not None and (
         authority.issued is None  # The secret of the processes cannot be decoded.
         or not authority.secret_follows_phase(Holder.PROCESSES)
@@ -148,6 +148,14 @@ def _plan_own_certificates(
     if is_outdated or (days is not None and days < _RENEWAL_DAYS):
         return ClusterPlan((IssueCertificates(renew=True, outside=outside),))
     return EMPTY_PLAN
+
+
+def _processes_wait(desired: DesiredCluster, missing: list[str]) -> str:
+    """Return why processes do not start: their certificates cannot be issued now."""
+    return (
+        f"the secret {names.tls_secret(desired.name)} lacks {', '.join(missing)}, which the "
+        f"operator issues when the secret {names.authority_secret(desired.name)} can be used"
+    )
 
 
 def _is_authority_lost(desired: DesiredCluster, observed: ObservedCluster) -> bool:
