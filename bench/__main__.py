@@ -59,7 +59,7 @@ DEFAULT_SIZE = 512
 CHECKPOINT_INTERVAL = 20_000
 """The number of transactions in one store session.
 
-It is so small that new sessions begin during each run, whose rate then includes their cost.
+It is so small that new sessions begin during all longer runs. The rates then include their cost.
 """
 
 READ_RECORDS = 300_000
@@ -73,7 +73,10 @@ _YARDSTICK_HELP = (
 
 
 def _num_records(shape: LoadShape, size: int, scale: float) -> int:
-    """Return the number of records of a run; a quarter of it for records above `DEFAULT_SIZE`."""
+    """Return the number of records of a run.
+
+    With records above `DEFAULT_SIZE` it is a quarter, so that the run takes not much longer.
+    """
     records = SHAPES[shape] * scale
     return int(records / 4 if size > DEFAULT_SIZE else records)
 
@@ -100,8 +103,8 @@ async def _measure_row(
 ) -> None:
     """Measure one shape and add a row to ``table``.
 
-    The CPU columns are microseconds per transaction. That of storages is the sum over all storages,
-    and the flushes are the average of one storage.
+    The columns "client", "server" and "storages" are microseconds of CPU time per transaction.
+    "storages" is the sum over all storages; "flushes/tx" is the average of one storage.
     """
     before = cluster.usage()
     records = _num_records(shape, size, scale)

@@ -49,7 +49,11 @@ class MeasuredCluster:
         self.local = cluster
         self._tls = tls
         self._next_client_id = 1_000_000
-        """Far above the ids that the cluster itself gives to clients."""
+        """The id of the next client of the load generator.
+
+        The server takes the appends of one client id only from one connection. So each run has new
+        ids, and they are far above those that the cluster gives to other clients.
+        """
 
     @property
     def num_storages(self) -> int:
@@ -131,6 +135,7 @@ class _EngineCluster(LocalCluster):
 
     @override
     def _new_child(self, name: str, script: str, settings: dict[str, object]) -> None:
+        """Add the settings of the engine to those of a storage; leave other processes unchanged."""
         if name.startswith("storage/") and self._engine is not MeasuredEngine.FILES:
             settings = settings | {"storage.engine": "wal"}
             if self._engine is MeasuredEngine.WAL_APART:

@@ -41,7 +41,10 @@ _PARTITION = 0
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """The reads of one process: ``reads`` random transactions among the first ``records``."""
+    """The reads of one process: ``reads`` random transactions among the first ``records``.
+
+    ``seed`` decides which transactions these are.
+    """
 
     zookeeper: str
     root: str

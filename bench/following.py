@@ -77,7 +77,8 @@ async def _main(load: Following) -> None:
             for _ in range(load.clients)
         ]
         if load.slow:
-            # The clients begin one after the other: otherwise all would read at the same time.
+            # The clients begin one after the other: otherwise all would read at the same time. The
+            # last one begins before this process is ready.
             delays = [SLOW_PAUSE_SECONDS * i / load.clients for i in range(load.clients)]
             pairs = zip(clients, delays, strict=True)
             tasks = [asyncio.create_task(_follow_slowly(*pair)) for pair in pairs]

@@ -59,6 +59,7 @@ class Load:
     """Whether every append has one lock with a pseudo-random id."""
     tls: bool
     first_client_id: int
+    """The id of the first client; the ids of the others follow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class LoadClient(FrameHandler):
                     ended += self._note_outcomes(message)
                 case cs.HighWaterMarkResponse(req_id=req_id, transaction_id=mark):
                     self._marks[req_id.partition] = mark
-                    self._send(cs.MountRequest(req_id, mark, 0, fed=False))
+                    self._send(cs.MountRequest(req_id, mark, seq_num=0, fed=False))
                 case cs.MountResponse(state=cs.MountState.READY):
                     self._unmounted -= 1
                     if not self._unmounted:

@@ -34,6 +34,7 @@ _FILL_BYTES = 64 * 1024
 _RECORD_BYTES = 512
 """The size of the records that are appended while partitions move."""
 _START_SECONDS = 60.0
+"""How long the new storage may take to start."""
 _MEGABYTE = 1_000_000
 
 
@@ -118,7 +119,7 @@ async def _measure(partitions: int, megabytes: int, rate: float, at_once: int) -
             waltz.connect(local.zookeeper, root=local.root) as client,
         ):
             executor = OrderExecutor(metadata, waltz.PLAINTEXT)
-            await carry_out(Registration(destination, 0, admin_port), executor)
+            await carry_out(Registration(destination, group=0, admin_port=admin_port), executor)
             appends = SteadyAppends(client, partitions, rate)
             source = local.plan.storages[0].address
             # One iterator for all tasks: each of them takes the next partition.

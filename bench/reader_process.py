@@ -24,7 +24,7 @@ async def reader_process(module: str, *arguments: str) -> AsyncIterator[Process]
         *(sys.executable, "-m", module, *arguments),
         stdin=PIPE,
         stdout=PIPE,
-        limit=1 << 26,  # A list of latencies is one line.
+        limit=1 << 26,  # The longest line in bytes: a list of all latencies is one line.
     )
     try:
         ready = await next_line(process)

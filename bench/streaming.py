@@ -77,7 +77,7 @@ async def measure_pause(cluster: MeasuredCluster) -> float:
     """Kill a storage during appends; return the longest time without a commit, in seconds."""
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
-        appends = ContinuousAppends([client], (_PARTITION,), lambda *_: b"tick")
+        appends = ContinuousAppends([client], (_PARTITION,), content=lambda *_: b"tick")
         begun = time.monotonic()
         async with appends:
             await asyncio.sleep(_APPENDING_SECONDS / 3)

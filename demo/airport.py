@@ -103,6 +103,7 @@ class Airport:
         """
         if earlier is not None and not earlier.done():
             await earlier
+        # Locks and order hold within a partition, so an aircraft has all flights in one.
         partition = flight.aircraft % len(self._states)
         state = self._states[partition]
 

@@ -137,6 +137,7 @@ def answer(flights: DataFrame) -> Answer | None:
 def _broken_links_and_disorder(flights: DataFrame, order_minutes: int) -> DataFrame:
     """Return one row: how many flights have a broken link, and how many are out of order."""
     by_log = Window.partitionBy("aircraft").orderBy("transaction_id")
+    # The latest departure among the flights of the aircraft that were logged before this one.
     latest = sf.max("departure").over(by_log.rowsBetween(Window.unboundedPreceding, -1))
     late = sf.unix_timestamp(latest) - sf.unix_timestamp("departure") > order_minutes * 60
     wrong = ~sf.col("previous").eqNullSafe(sf.lag("transaction_id").over(by_log))
@@ -152,7 +153,8 @@ def _broken_links_and_disorder(flights: DataFrame, order_minutes: int) -> DataFr
 def _pairs(flights: DataFrame) -> DataFrame:
     """Return each flight with the delay of its aircraft's next departure.
 
-    Cancelled flights, and flights without a next departure in a class of ground time, are omitted.
+    Omitted are flights that did not take off or did not arrive, and flights that have no class of
+    ground time. Without a next departure there is no ground time.
     """
     by_time = Window.partitionBy("aircraft").orderBy("departure", "transaction_id")
     flown = flights.where((sf.col("aircraft") != NO_AIRCRAFT) & sf.col("dep_delay").isNotNull())

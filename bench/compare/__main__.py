@@ -35,7 +35,10 @@ console = Console(width=120)
 
 @asynccontextmanager
 async def _tree_of(commit: str) -> AsyncIterator[Path]:
-    """Check ``commit`` out into a temporary folder, with the bench of this tree."""
+    """Check ``commit`` out into a temporary folder, with the bench of this tree.
+
+    The same bench must measure both commits: otherwise the ratios would also show its changes.
+    """
     with tempfile.TemporaryDirectory(prefix="waltz-compare-") as home:
         tree = Path(home) / "tree"
         await run_command("git", "worktree", "add", "--detach", tree, commit, cwd=_ROOT)

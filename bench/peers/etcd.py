@@ -93,8 +93,8 @@ async def _start_members(servers: Servers, home: Path) -> str:
             f"--quota-backend-bytes={_QUOTA_BYTES}",
             "--log-level=warn",
         ]
-        # A member opens its port for clients only when a majority runs. So the start waits for its
-        # port for other members.
+        # `start` waits until the port is open. A member opens its port for clients only when a
+        # majority runs, and that for other members at once.
         await servers.start(command, peer_port, home / f"m{number}.log")
     return ",".join(f"http://127.0.0.1:{port}" for port in ports)
 

@@ -36,10 +36,12 @@ _FLUSH_EACH = 1
 _FLUSH_BY_DEFAULT = 0
 """Tells the load generator to leave ``flush.messages`` at its default."""
 _WARM_UP_SHAPES = ((8, 5), (4, 100))
+"""Clients and window of the load that warms Kafka up."""
 _MANY = 1 << 40
 """More records than any run appends: the time ends the run."""
 _FILL_WINDOW = 2_000
 _FILL_SECONDS = 300.0
+"""How long it may take to fill the log that is read."""
 
 
 class Kafka(Peer):
@@ -145,7 +147,8 @@ async def _start_brokers(servers: Servers, home: Path, jars: Path) -> str:
     for config in configs:
         format_logs = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", config)
         await run_command(*_java(jars, "256m", *format_logs))
-    # A broker listens only when a majority of the controllers has elected a leader.
+    # All brokers start at the same time: each listens only when a majority of the controllers has
+    # elected a leader.
     starts = (
         servers.start(
             _java(jars, "1g", "kafka.Kafka", config), port, config.with_suffix(".log"), cwd=home

@@ -113,6 +113,7 @@ async def _append(
     """Measure all shapes without locks, and then with locks if ``with_locks`` is set."""
     for locks in (False, True) if with_locks else (False,):
         for (clients, window), count in RECORDS.items():
+            # Each client fills its window at least once, also with a small scale.
             records = max(clients * window, extent.scaled(count))
             load = PeerLoad(clients, window, extent.size, records, locks)
             result = await running.append(load)

@@ -65,8 +65,8 @@ class _RunningNats(RunningPeer):
             f"-window={load.window}",
             f"-locks={str(load.locks).lower()}",
         )
-        # The servers have also used CPU time for the warm-up, which has a tenth of the records and
-        # one more for each writer. The time for the latter is neglected.
+        # The servers have also used CPU time for the warm-up: a tenth of the records, and one more
+        # record for each writer. The division takes off the time for the tenth.
         used = (self._servers.cpu_seconds() - before) / 1.1
         return Measured(**result, server_seconds=used)
 

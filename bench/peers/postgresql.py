@@ -34,6 +34,7 @@ from bench.peers.postgresql_programs import find_program
 from bench.peers.processes import Servers, free_ports, run_command, running_servers
 
 _MAX_CONNECTIONS = 1_100
+"""Enough for the shape with the most open appends (`RECORDS`): 1,000 clients with one each."""
 _STANDBYS = ("s1", "s2")
 _CONFIG = f"""
 listen_addresses = '127.0.0.1'
@@ -104,6 +105,7 @@ class _RunningPostgreSql(RunningPeer):
                 file.write(f"port = {port}\nprimary_conninfo = '{upstream}'\n")
             (home / "standby.signal").touch()
             await self._serve(home, port)
+        # From now on, a commit waits until one standby has flushed it.
         names = ", ".join(_STANDBYS)
         await self._sql(
             f"ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 ({names})'",

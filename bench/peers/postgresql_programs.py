@@ -12,8 +12,8 @@ _DEBIAN = Path("/usr/lib/postgresql")
 def find_program(name: str) -> Path | None:
     """Return the path of a program, None if it is not installed.
 
-    A program on the PATH comes first. There, Debian has wrappers for pgbench and psql, which start
-    the right version. Other programs are looked for in Debian's folders: the newest version counts.
+    A program on the PATH comes first. On the PATH, Debian has only wrappers for pgbench and psql,
+    which start the right version. Any other program is the newest one in Debian's folders.
     """
     on_path = shutil.which(name)
     if on_path is not None:

@@ -46,6 +46,7 @@ class Table:
 
         It has the newest row of each aircraft, from the previous version and from ``batch``.
         """
+        # If the micro-batch runs again, the current version may be the one that is written here.
         previous = self.read(batch.sparkSession, before=version)
         rows = batch if previous is None else previous.unionByName(batch)
         newest = Window.partitionBy("tailnum").orderBy(sf.desc("transaction_id"))

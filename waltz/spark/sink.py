@@ -80,7 +80,8 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     def _end(self) -> None:
         """Delete the ledger of a write that cannot be repeated.
 
-        Without the ledger, tasks that are still running append nothing more.
+        Attempts that are still running fail with WriteIsOver when they need the ledger: before
+        their first append to a partition, and after an append that was refused.
         """
         if not self._persistent:
             SESSION_CACHE.open(self._location).run(self._ledger().delete())

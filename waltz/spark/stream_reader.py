@@ -171,8 +171,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     ) -> dict[int, int]:
         """Lower ``ends`` to the limits of rows and bytes.
 
-        The limits are those of the options maxRowsPerTrigger and maxBytesPerTrigger. ``limit``
-        replaces one of them. If it is ReadAllAvailable, no limit applies.
+        The limits are those of the options maxRowsPerTrigger and maxBytesPerTrigger. Spark's
+        ``limit`` of rows or of bytes replaces the option for the same unit. If ``limit`` is
+        ReadAllAvailable, no limit applies.
         """
         rows, size = self._options.max_rows, self._options.max_bytes
         match limit:

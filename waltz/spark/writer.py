@@ -72,7 +72,7 @@ def client_options(location: ClusterLocation) -> ClientOptions:
         access=location.access,
         append_timeout=location.timeout_seconds,
         answer_timeout=location.timeout_seconds,
-        max_in_flight=_BATCH_ROWS,
+        max_in_flight=_BATCH_ROWS,  # All appends of a batch are in flight together.
     )
 
 
@@ -214,8 +214,10 @@ class TaskAttempt:
     async def _append_to(self, partition: int, rows: Sequence[RowToAppend]) -> None:
         """Append the missing ones of ``rows`` to a partition in which the attempt is registered.
 
-        If an append was refused, search the log, and append the rows that are still missing. Do the
-        same after the outcome `Absent`: a fault has kept the append out of the log.
+        All rows have the attempt's locks. They do not refuse each other, because they are appended
+        as one batch (`LogBulk.append`). If an append was refused, search the log, and append the
+        rows that are still missing. Do the same after the outcome `Absent`: a fault has kept the
+        append out of the log.
         """
         missing = self._missing_rows[partition]
         selected = missing.select(rows)

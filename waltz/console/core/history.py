@@ -16,7 +16,10 @@ _MOST_ENTRIES = 300
 _MOST_RATES = 180
 """How many rates of the cluster are kept."""
 MOST_SECONDS_OF_RATE = 30.0
-"""By default, the longest time between two samples from which a rate is computed."""
+"""By default, the longest time between two samples from which a rate is computed.
+
+From older samples, the rate would be an average over the past, and not that of the present.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class History:
         self.entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
         self.rates: deque[RatePoint] = deque(maxlen=_MOST_RATES)
         self.peaks: dict[tuple[str, int], int] = {}
-        """The argument `DamagePeaks` of `waltz.console.core.work`, kept by `_note_damage`."""
+        """See `DamagePeaks` of `waltz.console.core.work`; `_note_damage` updates it."""
         self.since: float | None = None
         """The time of the first sample."""
         self.last: Sample | None = None

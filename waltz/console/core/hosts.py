@@ -54,7 +54,7 @@ def refusal(host: str | None, fetch_site: str | None, allowed: Collection[str]) 
 
     ``host`` is the header Host, None if there is none. ``fetch_site`` is the header Sec-Fetch-Site,
     by which a browser says where a request comes from. It is None if there is no such header, or if
-    the request may come from another site.
+    the request may come from anywhere: other sites may have links to the page.
     """
     if host is None or host_name(host) not in allowed:
         return "this name is not served here: add it with --allow-host"

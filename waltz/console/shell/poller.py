@@ -107,8 +107,8 @@ class Source:
 
     async def sample(self) -> Sample:
         """Return a sample. Raises SampleFailed."""
-        # This is enough for the connection to ZooKeeper (`_open`) and then for the answers of
-        # processes.
+        # The connection to ZooKeeper may take twice the timeout and 1 s (`_open`). Then the
+        # processes have the timeout for their answers.
         limit = self.target.timeout_seconds * 3 + 2
         try:
             async with asyncio.timeout(limit):

@@ -89,9 +89,9 @@ class AttemptedTask(NamedTuple):
 class AttemptLocks:
     """The locks of an attempt's appends.
 
-    An append with these locks fails if another attempt has appended the same rows after the mark
-    of the append. The server compares the append's write and read locks with the write and append
-    locks of the transactions after the mark.
+    An append with these locks fails if a competing attempt (`Ledger.competing_attempts`) has
+    appended any row after the mark of the append. The server compares the append's write and read
+    locks with the write and append locks of the transactions after the mark.
     """
 
     write_locks: tuple[Lock, ...]

@@ -2,9 +2,10 @@
 
 Spark may run several attempts at one task, even at the same time. An attempt searches the log for
 rows of other attempts, up to a transaction: the *mark*. It appends the missing rows with that mark
-and the locks of `core.ledger`. The server refuses the append if another attempt has appended the
-same rows after the mark. Then the attempt searches the log further, and selects again. So a row is
-appended only while it is proven to be missing (`test_attempts_in_any_order_append_each_row_once`).
+and the locks of `core.ledger`. The server refuses the append if another attempt may have appended
+the same rows after the mark. Then the attempt searches the log further, and selects again. So a row
+is appended only while it is proven to be missing
+(`test_attempts_in_any_order_append_each_row_once`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class MissingRows:
 
         Without row ids, each row that was found in the log stands for one row of the task, and this
         call uses it up. So the caller passes each row of the task once, and passes a row again only
-        if its append was refused.
+        if this call has returned it and it was not appended.
         """
         missing = []
         selected: set[bytes] = set()

@@ -87,7 +87,8 @@ def readable_ends(
     """Return the end of each partition's readable range: its mark plus one.
 
     If the log has become shorter, for example after a restore, the end may be below the start. Then
-    PositionMissing is raised, unless ``skip_missing``.
+    PositionMissing is raised. With ``skip_missing``, the end stays below the start instead: nothing
+    is read, and the stream goes on with the next transaction that is appended at this end.
     """
     for partition, start in starts.items():
         if start > marks[partition] + 1 and not skip_missing:

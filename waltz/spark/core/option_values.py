@@ -62,7 +62,9 @@ class ClusterOptions:
     """The options that name a cluster.
 
     At most one of ``cluster_file`` and ``zookeeper`` is set. If neither is, the driver finds the
-    cluster like `waltz.connect` without arguments. ``tls`` is None if no option ``tls.*`` is set.
+    cluster like `waltz.connect` without arguments. ``root`` is the cluster's znode, and ``access``
+    says which addresses are dialed; each is None if it is not set. ``tls`` is None if no option
+    ``tls.*`` is set.
     ``zookeeper_access`` is None if no option ``zookeeper.tls.*`` or ``zookeeper.authentication.*``
     is set. ``timeout_seconds`` bounds the wait for the answer to a request or an append.
     """

@@ -53,9 +53,9 @@ class DataMalformed(ValueError):
 class PayloadDecoder:
     """Decodes the data of rows, as the options and the schema of a query say.
 
-    ``kind`` is the option ``decode``. ``schema`` has the columns of the result: columns of the log,
-    and columns that are decoded from ``data``. ``avro_schema``, as JSON, is the schema that Avro
-    data was written with.
+    ``kind`` is the option ``decode``, and ``mode`` the option ``mode``. ``schema`` has the columns
+    of the result: columns of the log, and columns that are decoded from ``data``. ``avro_schema``,
+    as JSON, is the schema that Avro data was written with.
     """
 
     kind: str

@@ -41,10 +41,12 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
     alone: an error makes the caller split the array until this value is alone.
 
     Arrow reads one object after the other, wherever lines end. So a value with two objects, or two
-    values with parts of one object, would move objects to other rows. To exclude both, each line
-    must begin with an opening brace and end with a closing one. Within an object, no opening brace
-    follows a closing one directly, so an object ends at the end of each line. If there are also as
-    many objects as lines, each line is one object.
+    values with parts of one object, would move objects to other rows. Two checks exclude both:
+
+    * Each line begins with an opening brace and ends with a closing one. So from line to line, an
+      opening brace follows a closing one directly. JSON does not allow this within an object, so an
+      object ends at the end of each line.
+    * There are as many objects as lines. So no line has more than one object.
     """
     if len(data) > 1:
         if pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():

@@ -34,6 +34,7 @@ _COLUMNS: dict[str, tuple[DataType, ...]] = {
     "header": _INTEGERS,
     "id": (*_BYTES, LongType(), IntegerType()),
 }
+"""The types that each column may have; `_check_locks` has the type of the column ``locks``."""
 _LOCKS = "locks"
 _HEADER = struct.Struct(">i")
 
