@@ -1,8 +1,8 @@
 """Run the operator's process, ``waltz-operator``.
 
-The process acquires the Lease, then reconciles clusters until it is stopped or loses the Lease. Its
-settings come from environment variables, which the chart sets. Touches the environment, files and
-the network.
+The process acquires the Lease (`shell.leader_election`), then reconciles clusters until it is
+stopped or loses the Lease. Its settings come from environment variables, which the chart sets.
+Touches the environment, files and the network.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ from waltz_operator.shell.reconciler import Reconciler
 log = logging.getLogger(__name__)
 
 _EXIT_LEASE_LOST = 1
+"""The exit code: Kubernetes restarts the container, which then waits for the Lease again."""
 _COLLECT_SECONDS = 10.0
-"""How often the garbage collector runs."""
+"""How often the garbage collector runs in addition to Python's own runs (see `collect_every`)."""
 
 
 class BadVariable(ValueError):
@@ -62,9 +63,9 @@ class OperatorConfig:
     ``namespace`` is the namespace of the operator and of its Lease. The operator manages the
     clusters of ``watched_namespace``, or of all namespaces if it is empty. ``lease`` is the name of
     the Lease: operators with the same Lease elect one leader. ``identity`` names this process in
-    the Lease. The chart sets ``identity`` to the name of the pod, so that a restarted
-    container becomes the leader again at once. ``http_port`` serves health and metrics; the system
-    chooses a port for 0.
+    the Lease. The chart sets ``identity`` to the name of the pod. A restarted container has the
+    same name, so it may take the Lease that it held before, and leads again at once.
+    ``http_port`` serves health and metrics; the system chooses a port for 0.
     """
 
     namespace: str
@@ -111,8 +112,8 @@ def main() -> None:
 async def _run(settings: OperatorConfig) -> None:
     """Connect to the API server of Kubernetes, then operate clusters until the process ends."""
     async with connected_api_server() as kube:
-        # The folder is named by the identity, so that no other operator with the same directory for
-        # temporary files removes it. The identity may have a character that a name cannot have.
+        # An operator removes the folders of its own identity only: other operators may use the same
+        # directory for temporary files. The identity is quoted, because it may contain a slash.
         prefix = f"waltz-operator-{quote(settings.identity, safe='')}"
         _remove_folders(prefix)
         collecting = asyncio.create_task(collect_every(_COLLECT_SECONDS))
@@ -124,8 +125,8 @@ async def _run(settings: OperatorConfig) -> None:
 def _remove_folders(prefix: str) -> None:
     """Remove the folders that earlier processes of this operator have left.
 
-    They have private keys. A process that is killed or loses the Lease cannot remove its folder,
-    and the volume for temporary files outlives the container: it would become full.
+    The folders contain private keys. A process that is killed or loses the Lease cannot remove its
+    folder. The volume for temporary files outlives the container, so it would become full.
     """
     for folder in Path(tempfile.gettempdir()).glob("waltz-operator-*"):
         # The part that `tempfile` adds has no hyphen.
@@ -142,7 +143,8 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
         kube, settings.namespace, settings.lease, settings.identity, clock=time.monotonic
     )
     leader_kube = LeaderKube(kube, election.may_write)
-    # `controller` is assigned below, because it needs the environment.
+    # `controller` is assigned below, because it needs the environment. The lambda is called only by
+    # steps, and no step runs before the assignment.
     environment = NetworkEnvironment(
         leader_kube, folder, lambda namespace, name: controller.note_progress(namespace, name)
     )

@@ -274,9 +274,10 @@ class Cluster:
         ChangeRefused, or VersionConflict if the lock was lost and another process has written.
 
         The maps are written one after the other, so a crash may leave only some of them changed.
-        The order of the writes makes sure that `remove_storage_node` can repair every such state: a
-        storage has a partition list only while it is in a group. So the groups are written first
-        if a storage is added, and the assignments first if a storage is removed
+        `remove_storage_node` must be able to repair every such state. But it refuses a storage that
+        has partitions, and `unassign_partitions` refuses a storage without a group. So a storage
+        must have a list of partitions only while it is in a group: the groups are written first if
+        a storage is added, and the assignments first if a storage is removed
         (test_remove_storage_node_added_in_part_removes_the_rest).
         """
         num_partitions = (await self.params()).num_partitions

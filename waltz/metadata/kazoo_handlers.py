@@ -49,7 +49,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not
         failed: Sequence[Any],
         timeout: float,
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the ready sockets; three empty lists if none is ready in time."""
+        """Return the ready sockets; three empty lists if none is ready in time.
+
+        kazoo waits for every answer by this method, so also for the answer to its first request.
+        """
         ready: tuple[list[Any], list[Any], list[Any]] = super().select(
             readable, writable, failed, self._bounded(timeout)
         )

@@ -54,8 +54,9 @@ _MOST_UNANSWERED = 100
 """The most operations that may wait while there is no connection to ZooKeeper.
 
 kazoo keeps such operations until it is connected again, even after their time limit. For each one
-it writes to a socket of its own. Without this limit, the write would block the event loop after
-some 280 operations, when the buffer of the socket is full (a Unix socket on Linux)."""
+it writes a byte to an internal socket, which it reads only while it is connected. Without this
+limit, some 280 operations would fill the buffer of this socket (a Unix socket on Linux), and the
+next write would block the event loop."""
 
 _PROBE_SECONDS = 1.0
 """How long a server of ZooKeeper may take to answer `probe_zookeeper`."""

@@ -7,8 +7,8 @@ ZooKeeper ends. After a lost connection, a server keeps its partitions, because 
 until the session expires (test_suspended_server_keeps_its_partitions). After the expiry, the server
 creates a new znode with the same server id, and owns the partitions that the next assignment gives
 it (test_server_whose_session_expires_rejoins_with_the_same_id). Until then, another server may
-already own a partition for which this server still sends requests. Storages refuse these requests,
-because the id of their store session is too small.
+already own a partition for which this server still sends requests. Once the new owner has opened a
+store session with a larger id, storages refuse the requests of this server's older session.
 
 Source: spec/zookeeper.md section 4. 0.13.2 repeats some failed steps in an endless loop. Here a
 policy error is logged once, and the server waits for the next change. After a write conflict, the

@@ -49,7 +49,7 @@ async def read_optional(
 async def try_write(
     store: MetadataStore, path: str, data: bytes, stored: VersionedValue[Any] | None
 ) -> bool:
-    """Write ``data`` if the znode still has the version ``stored``; return whether it was written.
+    """Write ``data`` if the znode has not changed since it was read; return whether it was written.
 
     ``stored`` is what the caller has read. None: the znode did not exist, and is created now.
     Raises NodeMissing if the parent, the root of the cluster, does not exist. Raises AccessDenied.

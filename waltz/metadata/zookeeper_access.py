@@ -44,8 +44,8 @@ class ZooKeeperAccess:
 
     ``tls`` are the TLS settings of the connection. ``credentials`` is a file with the line
     ``user:password``. With ``by_certificate``, ZooKeeper authenticates the process by the subject
-    of its TLS certificate instead. With neither, the process is not authenticated, and every
-    process may change the znodes that it creates.
+    of its TLS certificate instead. With neither, the process is not authenticated, and every other
+    process may change the znodes that this one creates.
     """
 
     tls: TlsConfig = PLAINTEXT

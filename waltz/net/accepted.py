@@ -35,6 +35,7 @@ class AcceptedConnections:
         self.limit = limit
         """The most connections that may be open at the same time."""
         self.max_incomplete_bytes = max_incomplete_bytes
+        """The most bytes of incomplete messages that the connections may hold together."""
         self.open = 0
         """The number of open connections."""
         self.refused = 0
@@ -73,7 +74,8 @@ class AcceptedConnections:
     def change_incomplete_bytes(self, change: int) -> bool:
         """Add ``change``, which may be negative, to the bytes of incomplete messages.
 
-        Return whether the sum is within ``max_incomplete_bytes``.
+        Return whether the sum is within ``max_incomplete_bytes``. If it is not, the caller closes
+        the connection whose message has grown, and subtracts that connection's bytes.
         """
         self.incomplete_bytes += change
         assert self.incomplete_bytes >= 0, "more bytes were subtracted than added"

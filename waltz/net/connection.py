@@ -30,7 +30,7 @@ KEEP_ALIVE_SECONDS = 600.0
 """The dialing side sends a keep-alive after this time without a write (spec/wire.md section 3)."""
 
 HANDSHAKE_SECONDS = 10.0
-"""A connection is closed if its peer sends no Hello within this time."""
+"""A connection is closed if its peer sends no Hello, its first message, within this time."""
 
 LINGER_SECONDS = 10.0
 """A closed connection is aborted if its peer does not read the queued frames within this time."""
@@ -53,7 +53,7 @@ class FrameConnection(asyncio.Protocol):
 
     ``accepted`` has two bounds for all accepted connections of a port together: one for the bytes
     of their incomplete frames, one for the bytes that their peers have not read. A connection is
-    closed when its incomplete frame makes the sum exceed the first bound.
+    closed when its incomplete frame makes the sum exceed the first bound. None: no such bounds.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class FrameConnection(asyncio.Protocol):
         self.peer = "?"
         """The peer's ``host:port``, "?" before the connection is open."""
         self.outside: str | None = None
-        """The peer's *outside address*, None if the address was dialed that it has registered."""
+        """The *outside address* that was dialed (`waltz.client.outside`), None if none was."""
         self.congested = False
         """Whether too many bytes wait to be written: see `FrameHandler.congested`."""
         self.closed = False
@@ -280,7 +280,7 @@ class FrameConnection(asyncio.Protocol):
             self.handler.writable()
 
     def allow_large_requests(self, allowed: bool) -> None:
-        """Set whether the peer of a listener may send the large messages of the protocol."""
+        """Set whether the peer of a listener may send messages of ``spec.large_requests``."""
         self._decoder.large_types = self.spec.large_requests if allowed else frozenset()
 
     def _count_incomplete(self, size: int) -> None:
@@ -336,7 +336,7 @@ class FrameConnection(asyncio.Protocol):
             else:
                 # Not joined: a copy of a large answer would double its memory.
                 for part in outgoing:
-                    # A view, because asyncio slices off what the socket has taken at once.
+                    # asyncio cuts off what the socket has taken: with a view, without a copy.
                     self._transport.write(memoryview(part))
 
     def _end(self, reason: str) -> None:

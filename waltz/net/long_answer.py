@@ -70,7 +70,8 @@ class LongAnswerReceiver(asyncio.BufferedProtocol):
     def _release(self) -> None:
         """Drop the references to the answer, to ``complete``, and to the connection.
 
-        The connection refers to the transport, which refers to this object.
+        The connection refers to the transport, which refers to this object. If this object kept its
+        references, only the garbage collector would free the three.
         """
         self._rest = memoryview(b"")
         self._connection = asyncio.Protocol()

@@ -29,7 +29,9 @@ CHECK_SECONDS = 1.0
 than this time is not closed: a fast reader, too, may request a large answer, but reads it soon."""
 
 LEAST_UNSENT_BYTES = 1 << 18
-"""A connection with at most this number of unsent bytes is not slow."""
+"""A connection with at most this number of unsent bytes is not slow.
+
+It is the number at which a connection is no longer congested (`waltz.net.connection`)."""
 
 
 class Sender(Protocol):
@@ -51,7 +53,7 @@ class SlowReaders:
     A connection is *slow* while more than `LEAST_UNSENT_BYTES` of it are unsent. While the slow
     connections together exceed ``max_unsent_bytes``, the one with the most unsent bytes is closed:
     it is the furthest from the end of its answers. Of those that could be closed, the one with the
-    fewest unsent bytes is kept, so that an answer of any size can be sent.
+    fewest unsent bytes is kept. So even an answer longer than ``max_unsent_bytes`` can be sent.
     """
 
     def __init__(self, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:

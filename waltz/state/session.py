@@ -52,7 +52,10 @@ class ApplyingSession(Session):
         return super().begin(nested=True)
 
     def discard(self) -> None:
-        """Drop all objects of the session. This has no effect on the SQL transaction."""
+        """Drop all objects of the session. This has no effect on the SQL transaction.
+
+        The reason is that `StateStore` makes the session with the mode ``rollback_only``.
+        """
         super().close()
 
 

@@ -153,7 +153,9 @@ class StateStore(Application[DataT], abc.ABC):
         sql_transaction: SqlTransaction,
         transaction: Transaction[DataT],
     ) -> None:
-        """Call `apply` with a session that cannot end ``sql_transaction``."""
+        """Call `apply` with a session that cannot commit ``sql_transaction``."""
+        # In this mode, the end of the session leaves ``sql_transaction`` open. A rollback of the
+        # session, such as that after a failed flush, also rolls back ``sql_transaction``.
         session = ApplyingSession(connection, join_transaction_mode="rollback_only")
         with uncommittable(connection):
             try:

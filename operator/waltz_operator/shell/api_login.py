@@ -27,7 +27,8 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_SECONDS = 60.0
 """The age of a token at which its file is read again.
 
-The kubelet replaces the file long before the token expires.
+The kubelet replaces the file long before the token in it expires. So a token that was read within
+this time is still valid.
 """
 
 

@@ -1,7 +1,9 @@
 """Observe the cluster's own certificate authority. Touches the network during a rotation.
 
 During a rotation the observer connects to every pod of servers and storages. It sees whether the
-process there presents the certificate that is now in the secret of the processes.
+process there presents the certificate that is now in the secret of the processes. The next phase
+begins only when all of them do (`core.planning.rotation`), because a process refuses the
+certificates of a peer that is two phases ahead.
 
 The certificate shows which authorities the process trusts. Kubernetes replaces all files of a
 mounted secret together. A process reads the files again as soon as one of them has changed: first
@@ -118,7 +120,8 @@ def _processes(
             yield _Process(key.name, Component.SERVER, host, desired.cluster.spec.servers.port)
         elif component == Component.STORAGE:
             port = admin_ports.get(labels.get(POOL_LABEL, ""))
-            # A storage may run although its pool is not one of the cluster's. Then its port is
-            # unknown. Without a host it counts as a process that does not answer.
+            # A storage may still run although its pool is no longer one of the cluster's. Then its
+            # port is unknown. It gets no host here, so it counts as a process that does not answer,
+            # and the rotation waits for it.
             known_host = "" if port is None else host
             yield _Process(key.name, Component.STORAGE, known_host, port or 0)

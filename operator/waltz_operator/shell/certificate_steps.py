@@ -35,10 +35,10 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
     of the processes are in use.
     """
     namespace, name = desired.namespace, desired.name
-    # Both secrets are read before the authority. Suppose the authority were read first. Then
-    # another operator could begin the next phase and issue its certificates before the secrets are
-    # read here. The write below would not notice that, because the secret still has the version
-    # that was read. It would replace the new certificates by those of the old phase.
+    # Both secrets are read before the authority. In the other order, another operator could begin
+    # the next phase, and issue its certificates, between the reads. Then this operator would have
+    # the authority of the old phase, but the newest version of the secret. So the compare-and-set
+    # below would succeed, and replace the new certificates by those of the old phase.
     process_secret = await kube.get("Secret", namespace, names.tls_secret(name))
     client_secret = await kube.get("Secret", namespace, names.client_tls_secret(name))
     authority = await _read_or_create_authority(kube, desired, is_in_use=process_secret is not None)
@@ -46,8 +46,8 @@ async def issue_certificates(kube: Kube, desired: DesiredCluster, step: IssueCer
     # None if the authority's secret cannot be decoded. Then `issued_parts` raises an error.
     observed = read_authority(authority, process_secret, client_secret, now)
     if observed is not None and not observed.may_issue:
-        # The secret was replaced by that of another authority: processes with the present
-        # certificates and processes with new ones could not connect to each other.
+        # The authority's secret was replaced by that of another authority: processes with the
+        # present certificates and processes with new ones could not connect to each other.
         raise KubeError(
             f"the secret {names.authority_secret(name)} has changed since it was observed"
         )

@@ -39,8 +39,9 @@ async def read_desired(kube: Kube, live: LiveObject, operator_namespace: str) ->
     )
     existing = tuple(decode(StoragePool, pool) for pool in pools if pool is not None)
     leaving = await _leaving_pools(kube, cluster)
-    # The label of a pool names the cluster that has claimed it, its owner. The owner of a pool that
-    # this cluster's spec names can be another cluster, which may no longer exist.
+    # The label of a pool names its owner, the cluster that has claimed it. A pool in this cluster's
+    # spec may have another owner. If this owner no longer exists, the plan releases the pool, so
+    # that this cluster can claim it.
     owners = {pool.metadata.labels.get(CLUSTER_LABEL, "") for pool in existing}
     vanished = await _vanished(kube, namespace, owners - {"", cluster.metadata.name})
     return DesiredCluster(cluster, existing, operator_namespace, vanished, leaving)

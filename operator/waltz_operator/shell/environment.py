@@ -57,7 +57,8 @@ _ANSWER_SECONDS = 3.0
 _RANGE_SECONDS = 15.0
 """The time after which a storage that has not computed a checksum leaves a comparison.
 
-It is half the time limit of a step, so that the step can continue without this storage."""
+It is half the time limit of a step (`executor`), so that the step can continue without this
+storage."""
 
 _SESSION_MS = 10_000
 """The timeout of the operator's ZooKeeper sessions."""
@@ -103,8 +104,8 @@ class ReplicaAccess(Protocol):
         """Compare the replicas of a partition from ``first_id`` on.
 
         The comparison ends early when ``may_continue`` returns False. But if any peer can be
-        compared, at least one range is compared. Raises UnknownPartition, and the errors of
-        `observe`.
+        compared, at least one range is compared: otherwise repeated comparisons might never
+        advance. Raises UnknownPartition, and the errors of `observe`.
         """
 
 

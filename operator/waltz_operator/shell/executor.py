@@ -4,13 +4,14 @@
 write that was sent while the operator held the Lease may arrive after the Lease was lost. So a
 write that a later plan could not correct is conditional:
 
-* Clusters, pools, volume claims, secrets of certificates, storage maps and outside addresses are
-  changed by compare-and-set.
+* Clusters, pools, volume claims, secrets of certificates, storage maps and outside addresses
+  (`waltz.metadata.core.outside_addresses`) are changed by compare-and-set.
 * Objects are deleted by the uid that was observed.
 * Znodes are deleted only if the cluster's name, its key and whether it is complete are as observed.
 
 The other writes have no condition, because the next plan corrects them: all other objects are
-applied, the label of a pod is written, and outside addresses are deleted.
+applied, the label with a pod's slot is written (`SetSlot`), and the znode with all outside
+addresses is deleted.
 
 A storage that drops replicas checks no condition, either. So the executor checks one directly
 before the request: it reads the assignment again (`_check_unassigned`), or records the step in the
@@ -89,7 +90,9 @@ _STEP_SECONDS = 30.0
 """The time limit of a step. Some steps have none: see `_time_limit`."""
 
 _COPY_SECONDS = 10.0
-"""The time after which a copy of a replica pauses, so that the cluster is observed meanwhile."""
+"""The time after which a copy of a replica ends early, so that the cluster is observed.
+
+The next plan has the same step again, which continues the copy."""
 
 _TRANSIENT = (
     ClusterExists,

@@ -5,7 +5,8 @@ busy, still runs after the deadline, while another operator may be active alread
 check the deadline before each write to the API server and to ZooKeeper, and before each step at a
 storage. A step at a storage is checked before its connection is opened, so it is sent a little
 after its check. A copy of a replica takes long, so it is checked again before each of its parts.
-Reads need no check. Touches what the wrapped objects touch.
+Reads need no check. A write that passes the check may still arrive after the deadline: the module
+`executor` says why that does no harm. Touches what the wrapped objects touch.
 """
 
 from __future__ import annotations

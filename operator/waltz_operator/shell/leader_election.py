@@ -200,9 +200,9 @@ class LeaderElection:
         A leader may create it, because its own Lease was deleted.
 
         A candidate that has never seen the Lease may create it. Otherwise the first operator of an
-        installation would wait for nothing. One case remains: the Lease of a leader is deleted just
-        before this candidate's first read. Then both are leaders until the older leader reads the
-        new Lease, or until its deadline.
+        installation would wait for a leader that does not exist. One case remains: the Lease of a
+        leader is deleted just before this candidate's first read. Then both are leaders until the
+        older leader reads the new Lease, or until its deadline.
 
         Any other candidate has seen the Lease, so the Lease was deleted. Its leader continues until
         it notices the deletion. So this candidate waits `LEASE_SECONDS`, as for a Lease that is not

@@ -4,9 +4,9 @@ Touches the API server, and what `Environment` touches. Nothing is lost when an 
 at any instruction and another one continues (shown by
 test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py).
 
-Between two reconciles this module remembers two things: the state of clusters *at rest*, which are
-paused or need nothing, so that `Reconciler.check` needs no objects from the API server; and since
-when errors of the API server have ended every reconcile of a cluster.
+Between two reconciles this module remembers two things. One is the state of clusters *at rest*,
+which are paused or need nothing: with it, `Reconciler.check` needs no objects from the API server.
+The other is since when errors of the API server have ended every reconcile of a cluster.
 """
 
 from __future__ import annotations
@@ -201,9 +201,9 @@ class Reconciler:
         state = None if has_written else _identify_state(observed, plan, failure)
         result = ReconcileResult(requeue, ready, state)
         is_at_rest = plan.done or desired.cluster.spec.paused
-        # After a write, `desired` has an old status: `check` would find no change if the status
-        # became the old one again. The plan of a deletion depends on the time since its request,
-        # which is not kept.
+        # After a write, `desired` still has the status before it. If the status became that one
+        # again, `check` would see no change. The plan of a deletion depends on
+        # `ObservedCluster.deleting_seconds`, which `RestingCluster` does not keep.
         if is_at_rest and not write_results and not desired.deleting:
             key = (desired.namespace, desired.name)
             self._resting[key] = pack(desired, plan, result, observed, begun)

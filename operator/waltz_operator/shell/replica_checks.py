@@ -16,7 +16,7 @@ from waltz_operator.core.volume_replacement import Replacement
 from waltz_operator.shell.environment import ReplicaAccess
 
 _COMPARE_SECONDS = 10.0
-"""The time after which a comparison pauses, so that the cluster is observed meanwhile."""
+"""The time after which a comparison ends early, so that the cluster can be observed."""
 
 
 async def compare_next_part(replicas: ReplicaAccess, step: CompareReplica) -> Replacement:

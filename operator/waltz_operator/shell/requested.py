@@ -173,7 +173,7 @@ class RequestedKube:
     async def patch_refusal(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any]
     ) -> str | None:
-        """See Kube."""
+        """See Kube. This is not refused, because it is a dry run, which changes nothing."""
         return await self._kube.patch_refusal(kind, namespace, name, change)
 
     async def delete(

@@ -50,7 +50,9 @@ class RestingCluster:
     def observed(self) -> ObservedCluster:
         """Return the kept part of the observation; ZooKeeper is not part of it.
 
-        The result says that ZooKeeper is unreachable, until the caller observes it.
+        The result says that ZooKeeper is unreachable, until the caller observes it. The fields that
+        are not kept have their defaults. They concern a deletion, lost or growing volumes, and pods
+        of ZooKeeper that are replaced: the plan of a cluster at rest does not depend on them.
         """
         entries = json.loads(zlib.decompress(self.packed_objects))
         objects: dict[ObjectKey, LiveObject] = {

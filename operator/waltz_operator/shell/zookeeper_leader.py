@@ -1,4 +1,8 @@
-"""Find the leader of a managed ZooKeeper by the command ``srvr``. Touches the network."""
+"""Find the leader of a managed ZooKeeper by the command ``srvr``. Touches the network.
+
+When all members are replaced, the leader comes last, so that only one election is needed.
+`core.planning.rolls` waits while the leader is unknown.
+"""
 
 from __future__ import annotations
 

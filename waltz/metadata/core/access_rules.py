@@ -17,7 +17,10 @@ _FORMAT = 1
 
 
 class Right(StrEnum):
-    """What a client may do. A right includes no other right."""
+    """What a client may do. A right includes no other right.
+
+    ADMINISTER lets a client change which partitions a server prefers.
+    """
 
     READ = "read"
     APPEND = "append"

@@ -46,7 +46,9 @@ class OutsideAddresses:
     def sharing(self, registered: str) -> tuple[str, ...]:
         """Return the other registered addresses that have the outside address of ``registered``.
 
-        If ``registered`` has no outside address, the result is empty.
+        If ``registered`` has no outside address, the result is empty. A storage that shares its
+        outside address with another one must not be dialed there: a storage does not say which one
+        it is, so one storage could answer for both (`waltz.client.outside`).
         """
         # Upper and lower case make no difference in the name of a host.
         shared = self.addresses.get(registered, "").lower()

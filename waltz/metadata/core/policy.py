@@ -102,8 +102,8 @@ class _Distribution:
 
     Each server has a share of ``_share`` partitions. If the partitions do not divide evenly, a
     surplus remains: some servers get one more partition each. ``_surplus`` is the part of the
-    surplus that no server has got yet. Example: of 10 partitions, 3 servers have shares of 3, and
-    the surplus is 1.
+    surplus that no server has got yet. Example: with 10 partitions and 3 servers, each share is 3,
+    and the surplus is 1.
 
     If servers prefer more than their shares, the surplus becomes negative, and too few partitions
     may be left for the shares of the others. Example: if the first of the 3 servers prefers 6

@@ -6,8 +6,8 @@ from __future__ import annotations
 def loss_reason(*, before_hello: bool, secured: bool) -> str:
     """Return why the peer has probably closed the connection.
 
-    ``before_hello`` says whether this side has dialed the connection and still waits for the peer's
-    Hello. ``secured`` says whether the connection uses TLS.
+    ``before_hello`` says whether this side has dialed the connection and still waits for the Hello,
+    the first message of the peer. ``secured`` says whether the connection uses TLS.
     """
     if not before_hello:
         return "closed by the peer"
