@@ -28,7 +28,7 @@ from waltz.runtime.extras import run_main
 
 def main() -> None:
     """Run the command ``waltz``; if a package of the extra ``cli`` is missing, name the remedy."""
-    run_main("waltz.cli.app", "waltz", "cli")
+    run_main("waltz.cli.app", program="waltz", extra="cli")
 
 
 __all__ = ["main"]

@@ -52,7 +52,7 @@ async def open_admin(
 
 
 def check_held(storage: str, wanted: Iterable[int], held: Collection[int]) -> None:
-    """Raise Failed if a ``wanted`` partition is not in ``held``, those that ``storage`` holds."""
+    """Raise Failed if ``storage``, which holds the partitions ``held``, lacks a ``wanted`` one."""
     if missing := sorted(set(wanted) - set(held)):
         raise Failed(
             f"storage {storage} does not hold {partitions_text(missing)}; it holds "

@@ -28,8 +28,10 @@ class Change:
     """What a verb changed, or would change in a dry run.
 
     ``action`` names the verb, such as ``storage add``. ``object`` names what the verb changed, such
-    as the address of a storage. ``partitions`` are the partitions that the command line names, in
-    order. ``steps`` are texts for people: what was done, or would be done, in order.
+    as the address of a storage. ``partitions`` are those that the command line names; if it names
+    none, those that the verb works on instead, such as all of a storage. For verbs to which no
+    partitions can be given, there are none. ``steps`` are texts for people: what was done, or would
+    be done, in order.
     """
 
     action: str
@@ -89,7 +91,8 @@ def recovery_change(made: Change, failures: Mapping[int, str]) -> RecoveryChange
 def check_change_template(output: OutputFormat) -> None:
     """Raise typer.BadParameter if ``output`` is a template that does not fit a `Change`.
 
-    A verb calls this before it begins if an error while it prints its result would undo the change.
+    ``waltz local up`` calls this before it begins: an error while it prints its result would stop
+    the cluster that it has started.
     """
     check_template(output, as_value(change("", "", [])))
 

@@ -207,8 +207,8 @@ def _named(
             zookeeper or settings.zookeeper,
             root or settings.root,
             tls_from_option(tls) or settings.tls_settings.config(),
-            settings.zookeeper_access,
-            access_override or settings.access,
+            zookeeper_access=settings.zookeeper_access,
+            access=access_override or settings.access,
         )
     if cluster is not None:
         try:
@@ -272,6 +272,7 @@ class ClusterCommand(TyperCommand):
         except _UsageError as problem:
             if _NEGATIVE_NUMBER.fullmatch(getattr(problem, "option_name", "")) is None:
                 raise
+            # With this, the parser takes an option that it does not know as an argument.
             ctx.ignore_unknown_options = True
             return super().parse_args(ctx, list(args))
 

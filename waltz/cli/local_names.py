@@ -53,8 +53,8 @@ class LocalNames:
     def remedy_if_hanging(self, address: str | None) -> tuple[str, str] | None:
         """Return the remedy for the process at ``address``, which does not answer, if it runs.
 
-        The remedy is a sentence that names the commands of a restart, and the command that shows
-        the log of the process. The sentence ends with words that introduce this last command. None
+        The remedy has two texts. The first is a sentence that names the commands of a restart. The
+        second is the command that shows the log; the last words of the sentence introduce it. None
         if there is no local process at ``address``, or if the process does not run.
         """
         name = None if address is None else self.names.get(address)

@@ -161,7 +161,7 @@ def as_cell(value: object) -> object:
     """Return ``value`` as a cell of a table shows it, if its column has no ``show``.
 
     A bool is yes or no, a member of an Enum is its value. The texts of a tuple or list are joined
-    by spaces; numbers in it become ranges of partitions, such as 0-6,7. None and an empty tuple are
+    by spaces; numbers in it become ranges of partitions, such as 0-3,7. None and an empty tuple are
     a dash.
     """
     match value:

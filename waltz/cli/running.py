@@ -49,6 +49,7 @@ from waltz.runtime.profiles import BadProfile
 T = TypeVar("T")
 
 _SESSION_TIMEOUT_MS = 30_000
+"""The timeout of a verb's session with ZooKeeper."""
 CONNECT_SECONDS = 10.0
 """How long a verb waits for a session with ZooKeeper."""
 USUAL_SECONDS = 60.0

@@ -73,6 +73,8 @@ class CliSettings(ZooKeeperSettings):
         ``ignored`` has the settings of `without_effect` that are set, with their values.
         """
         yield from super().problems(ignored)
+        # In this file, the names of TLS settings have no prefix. The settings also replace the key
+        # stores that 0.13.2 names with the prefix ``client.``.
         yield from self.tls_settings.tls_problems("", ignored, "client.")
 
 

@@ -1,8 +1,7 @@
 """Fill a template with the fields of a result: ``-o template='{name} {id}'``. Touches nothing.
 
-The fields are the keys of the result's JSON value. The syntax is that of ``str.format``. Unlike
-``str.format``, a field is only looked up in the JSON value: a template cannot read attributes of
-Python objects.
+The fields are the keys of the result's JSON value. The syntax is that of ``str.format``. But a
+field is only looked up in the JSON value: a template cannot read attributes of Python objects.
 """
 
 from __future__ import annotations

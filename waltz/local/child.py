@@ -61,6 +61,7 @@ class ChildProcess:
             command = _script_command(self._script)
         else:
             command = [sys.executable, str(program)]
+        # With the file of the last run, `wait_until_ready` would return too early.
         self._ports_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._log_start = log.tell()

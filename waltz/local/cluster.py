@@ -273,8 +273,8 @@ class LocalCluster:
     async def _start_all(self) -> None:
         """Start ZooKeeper, create the cluster if ZooKeeper has none, and start all other processes.
 
-        The servers start last, because they open sessions on storages, which must hold their
-        partitions by then.
+        The servers start last, because they open store sessions. By then, each storage must hold
+        the replicas that ZooKeeper assigns to it.
         """
         plan = self.plan
         # From here on, `waltz local down` finds the cluster. The description is written again
@@ -298,7 +298,7 @@ class LocalCluster:
         await self.wait_until_healthy()
 
     async def _start_zookeeper(self) -> None:
-        """Start ZooKeeper, and write ``cluster.json`` before it is ready."""
+        """Start ZooKeeper, and write ``cluster.json`` with its process id before it is ready."""
         assert self._zookeeper is not None
         start, loop = self._zookeeper.start, asyncio.get_running_loop()
 

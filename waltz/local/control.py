@@ -147,7 +147,8 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
     if error is None:
         return
     if remedy is not None:
-        # The command is formed here, because the caller's ``directory`` may be relative.
+        # The command is formed here, so that it names the directory as the user does. The
+        # supervisor knows only the absolute path.
         error += f"; {remedy} it with: {local_command(directory, remedy, name)}"
     raise ControlFailed(error)
 
@@ -155,13 +156,17 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
 def request_stop(directory: Path) -> bool:
     """Request the supervisor to stop; return False if it has died and left ``cluster.json``.
 
+    True: the supervisor has accepted the request, and stops the cluster now (`wait_until_down`), or
+    the cluster is down already.
+
     While a cluster starts or stops, its supervisor has no socket, but holds the lock of the
     directory. Then the request is repeated until the supervisor accepts it or the cluster is down.
 
     Raises NotRunning if the directory has no running cluster. Raises ControlFailed if the
     supervisor accepts no request within `_DOWN_TIMEOUT_S`.
     """
-    # This raises NotRunning. Below, NotRunning of `send_control` has another meaning.
+    # Raises NotRunning if there is no cluster. Below, NotRunning of `send_control` may also mean
+    # that the supervisor does not accept requests yet, or any more.
     read_description(directory)
     accepted = False
 
@@ -264,6 +269,8 @@ def _has_supervisor(directory: Path) -> bool:
     lock_path = ClusterLayout(directory.absolute()).lock
     with contextlib.suppress(FileNotFoundError), lock_path.open() as lock:
         try:
+            # Shared, so that two commands that ask at the same time do not take each other for a
+            # supervisor.
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -285,5 +292,6 @@ def _belongs(pid: int, directory: Path) -> bool:
 
     The system may have reused the id of a process that has ended. Raises CommandUnknown.
     """
-    # The command line of every process of a cluster has a file below the directory.
+    # The command line of every process of a cluster has a file below the directory. The path of
+    # ZooKeeper's file is resolved, the paths of the other processes are only absolute.
     return command_has(pid, [f"{path}/" for path in (directory.absolute(), directory.resolve())])

@@ -26,7 +26,10 @@ _DEFAULT_LOWEST_OUTGOING = 32_768
 _LOWEST_CANDIDATE = 10_240
 """The lowest *candidate*, which is a port that can be chosen."""
 _FEWEST_CANDIDATES = 1_000
-"""With this number of candidates or fewer, the system chooses the ports instead."""
+"""With this number of candidates or fewer, the system chooses the ports instead.
+
+Among so few, random choices could fail to find a free port in `_TRIES` tries.
+"""
 _TRIES = 50
 """How many ports are tried for each wanted port, and how many times a whole set is chosen."""
 

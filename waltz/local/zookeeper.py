@@ -73,7 +73,8 @@ maxClientCnxns=0
 autopurge.purgeInterval=1
 """
 """ZooKeeper ends sessions with the precision of a tick, so ticks are short. ``maxClientCnxns=0``
-sets no limit for the connections from one address: all processes may have the same address."""
+sets no limit for the connections from one address: all processes may have the same address. The
+admin server is off, because it would listen on a port of its own, the same one for each cluster."""
 
 _PLAINTEXT_PORT = """\
 clientPortAddress={host}
@@ -233,7 +234,8 @@ class ZooKeeperProcess:
             return _PLAINTEXT_PORT.format(host=self._host, port=port)
         assert tls.certificate is not None, "ZooKeeper needs a certificate"
         assert tls.key is not None, "ZooKeeper needs the key of its certificate"
-        # ZooKeeper reads the key and the certificate from one file.
+        # ZooKeeper reads the key and the certificate from one file. Only this user may read the
+        # key, so the file gets its permissions before it gets the key.
         identity = self._directory.resolve() / "identity.pem"
         identity.touch(mode=0o600)
         identity.write_bytes(tls.key.read_bytes() + tls.certificate.read_bytes())

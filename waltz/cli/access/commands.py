@@ -85,6 +85,7 @@ def grant_command(
                 )
             if dry_run:
                 return _with_grants(AccessRules() if stored is None else stored.value, grants)
+            # Not computed from `stored`: another command may have changed the rules since.
             return await change_access_rules(cluster, lambda rules: _with_grants(rules, grants))
 
     rules = run(grant())
@@ -155,7 +156,8 @@ def list_command(
 
     async def read() -> AccessRules | None:
         async with open_cluster(where) as cluster:
-            # Without a cluster at this root, `params` raises; `read_access_rules` returns None.
+            # Without a cluster at this root, `params` raises. `read_access_rules` alone returns
+            # None, and a mistyped root would look like a cluster that allows every request.
             await cluster.params()
             stored = await read_access_rules(cluster)
             return None if stored is None else stored.value

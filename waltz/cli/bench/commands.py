@@ -160,6 +160,7 @@ def consumers_command(
             else:
                 after = await high_water_marks(client, chosen, timeout)
                 await _append_to_each(where, chosen, per_partition, size)
+                # If other clients append meanwhile, some of these transactions are theirs.
                 until = {partition: mark + per_partition for partition, mark in after.items()}
             return await _read(client, after, until, timeout)
 

@@ -95,8 +95,8 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
 async def _open_clients(where: Target, plan: LoadPlan, stack: AsyncExitStack) -> list[Client]:
     """Open the clients of ``plan``, which ``stack`` closes. Raises WaltzError."""
     try:
-        # After a failure, the group cancels the other openings and waits for their ends: an opening
-        # that ended after ``stack`` would leave its client open.
+        # If a client cannot be opened, the group cancels the other tasks and waits for them. A task
+        # that opened its client after ``stack`` was closed would leave this client open.
         async with asyncio.TaskGroup() as tasks:
             opening_tasks = [
                 tasks.create_task(
@@ -117,7 +117,7 @@ async def read_all(
 
     Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
     """
-    # A partition that has no transactions between the two ids is left out.
+    # A partition without transactions between the two ids is left out: nothing is to be read.
     last_ids = {partition: last for partition, last in until.items() if last > after[partition]}
     start_after = {partition: after[partition] for partition in last_ids}
     if not last_ids:

@@ -81,11 +81,11 @@ def render_appends(
     num_retries = attempts - count
     appended = AppendThroughput(
         *_throughput_fields(count, num_bytes, seconds),
-        round(num_retries / count, 3) if count else 0.0,
-        _ms(sum(ordered) / count if count else 0.0),
-        _ms(_quantile(ordered, 0.5)),
-        _ms(_quantile(ordered, 0.99)),
-        _ms(ordered[-1] if ordered else 0.0),
+        retries_per_transaction=round(num_retries / count, 3) if count else 0.0,
+        mean_ms=_ms(sum(ordered) / count if count else 0.0),
+        p50_ms=_ms(_quantile(ordered, 0.5)),
+        p99_ms=_ms(_quantile(ordered, 0.99)),
+        max_ms=_ms(ordered[-1] if ordered else 0.0),
     )
     return record("Appended", appended)
 
@@ -101,11 +101,11 @@ def render_validation(validations: Mapping[int, Validation], seconds: float) -> 
         problem for validation in validations.values() for problem in validation.problems
     )
     result = ValidationResult(
-        not problems,
-        sum(validation.checked for validation in validations.values()),
-        sum(validation.others for validation in validations.values()),
-        round(seconds, 3),
-        problems,
+        passed=not problems,
+        transactions=sum(validation.checked for validation in validations.values()),
+        others=sum(validation.others for validation in validations.values()),
+        seconds=round(seconds, 3),
+        problems=problems,
     )
     rendering = record("Validated", result)
     if not problems:

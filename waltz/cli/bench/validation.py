@@ -1,11 +1,11 @@
 """Check the order and the locks of a log by transactions that contain the mark of their producer.
 
 The producer's mark is the id of the last transaction that the producer knew to be in the log when
-it began the append. The data of a checked transaction is this mark plus one. All checked
-transactions take the same lock, so the server must refuse one if another has been appended after
-its mark. In the log, there must be no other checked transaction between the mark in a checked
-transaction and the transaction itself. Transactions of other producers may be anywhere; they are
-only counted.
+it began the append. The data of a checked transaction is this mark plus one, as in Waltz 0.13.2
+(see `LOCK`). All checked transactions take the same lock, so the server must refuse one if another
+has been appended after its mark. In the log, there must be no other checked transaction between
+the mark in a checked transaction and the transaction itself. Transactions of other producers may
+be anywhere; they are only counted.
 
 Example: a producer that knows transactions up to 16 appends the data 17, and the append becomes
 transaction 20. Then none of the transactions 17 to 19 may be a checked one: the server should have

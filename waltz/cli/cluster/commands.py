@@ -264,6 +264,7 @@ def verify_command(
             )
         return verify(state, partition)
 
+    # The last repetition may begin when ``wait`` is almost over, and takes its own time after that.
     limit_seconds = USUAL_SECONDS + wait + SERVER_WAITS * timeout
     findings = run(check_until_passed(), seconds=limit_seconds)
     rendering = cluster_rows.render_checks(findings)

@@ -223,8 +223,8 @@ def _refuse_shared(
     """Raise Failed if one of ``wanted`` would have the outside address of another address.
 
     ``wanted`` are the registered addresses that get outside addresses; ``addresses`` has all
-    outside addresses afterwards. Only registered addresses that are in ``used`` are compared,
-    because the outside address of a process that has ended may remain for a while.
+    outside addresses afterwards. Only registered addresses that are in ``used`` are compared: the
+    entry of a process that has ended may remain, and must not block the address for a new process.
     """
     for registered in wanted:
         others = [each for each in addresses.sharing(registered) if each in used]

@@ -69,7 +69,8 @@ class _RescuePlan:
     ``partitions`` has the decision for each partition. ``create_from`` is the backup to create the
     cluster from; None: the cluster is in ZooKeeper. ``assignments`` are the partitions to assign to
     each storage, if ZooKeeper assigns no partition at all; otherwise it is empty. ``outside`` are
-    the outside addresses of the backup, if the cluster is in ZooKeeper without any; otherwise None.
+    the outside addresses of the backup, if the cluster is in ZooKeeper without any; otherwise None
+    (`restore_cluster` also writes those of a cluster that it creates).
     """
 
     partitions: list[PartitionRescue]
@@ -140,7 +141,9 @@ def rescue_command(
 
     If the cluster itself is lost, too, restore a backup: waltz cluster metadata restore
     """
-    rebuild_metadata(target(context), None, timeout, output, dry_run=dry_run, yes=yes)
+    rebuild_metadata(
+        target(context), backup=None, timeout=timeout, output=output, dry_run=dry_run, yes=yes
+    )
 
 
 def rebuild_metadata(
@@ -208,6 +211,7 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
             all_assignments = {**maps.assignments.partitions, **assignments}
             maps = replace(maps, assignments=ReplicaAssignments(all_assignments))
         partitions = await plan_rescue(
+            # None: a cluster that must be created has no metadata yet.
             cluster if create_from is None else None,
             maps,
             params,
@@ -325,7 +329,9 @@ async def _tls(cluster: Cluster, where: Target, create_from: ClusterBackup | Non
 def _network(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> Network:
     """Return the network that reaches the storages.
 
-    If ZooKeeper has no outside addresses, the network uses those of ``backup``.
+    While ZooKeeper has no outside addresses, the network uses those of ``backup``. While ZooKeeper
+    has no cluster, ``backup`` also names the storages: the network refuses an outside address that
+    two of them share.
     """
     if backup is None:
         return network_for(cluster, where.access)

@@ -91,10 +91,10 @@ class KnownServer:
 class SessionReplica:
     """The state of one replica in the metadata of its partition.
 
-    ``session`` is the last store session of the replica. ``closing_mark`` is the id at which the
-    next session cuts the replica; None if the replica has not left its session. Both are None if
-    the metadata do not have the replica. ``current`` is whether the replica takes part in the
-    present session of the partition.
+    ``session`` is the last store session of the replica. If the replica has left it,
+    ``closing_mark`` is the id up to which a recovery trusts the replica; otherwise it is None. Both
+    are None if the metadata do not have the replica. ``current`` is whether the replica takes part
+    in the present session of the partition.
     """
 
     storage: str
@@ -179,8 +179,8 @@ class LocalProcess(TypedDict, total=False):
 class LocalStatus(TypedDict):
     """The contents of ``cluster.json``.
 
-    ``supervisor`` is the pid of the supervisor, and ``control`` the path of the socket by which it
-    takes commands.
+    ``supervisor`` is the pid of the process that runs the cluster (`waltz.local.supervisor`), and
+    ``control`` the path of the socket by which it takes commands.
     """
 
     zookeeper: str
@@ -230,10 +230,14 @@ def render_connectivity(
     for server, member in sorted(members.items()):
         report, endpoint = reports[server], member.address
         if report.problem is not None:
-            rows.append(StorageReached(server, endpoint, None, False, report.problem))
+            rows.append(
+                StorageReached(
+                    server, endpoint, storage=None, reached=False, problem=report.problem
+                )
+            )
             continue
         for storage, reached in sorted(report.storages.items()):
-            rows.append(StorageReached(server, endpoint, storage, reached, None))
+            rows.append(StorageReached(server, endpoint, storage, reached, problem=None))
     return listing("Connectivity", StorageReached, rows)
 
 
@@ -274,7 +278,14 @@ def render_cluster(
 def render_checks(findings: Sequence[Finding]) -> Rendering:
     """Return the rendering of checks: a matrix of partitions and checks, then the failures."""
     results = [
-        CheckResult(f.partition, f.check, not f.problems, f.problem, f.problems) for f in findings
+        CheckResult(
+            f.partition,
+            f.check,
+            passed=not f.problems,
+            problem=f.problem,
+            problems=f.problems,
+        )
+        for f in findings
     ]
     failed = [result for result in results if not result.passed]
     by_partition: dict[int, dict[Check, CheckResult]] = {}
@@ -332,8 +343,8 @@ def _partition(
         replicas.append(
             SessionReplica(
                 storage,
-                state.session_id if state else None,
-                None if mark == UNRESOLVED else mark,
+                session=state.session_id if state else None,
+                closing_mark=None if mark == UNRESOLVED else mark,
                 current=metadata is not None and metadata.takes_part(storage),
             )
         )

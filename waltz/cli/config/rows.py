@@ -77,19 +77,19 @@ def render_settings(process: str, file: Path | None, report: SettingsReport[Any]
 def _explained_setting(setting: Setting) -> ExplainedSetting:
     """Return the row of a setting."""
     key = setting.key
-    # A required setting has no default: the origin says only that no other place sets it.
+    # A required setting has no default. With this origin, it is set in no place at all.
     is_absent = key.required and setting.origin == DEFAULT
     return ExplainedSetting(
         key.name,
         _plain(setting.value),
         setting.origin,
-        "nowhere" if is_absent else setting.origin,
-        key.kind,
-        key.required,
-        _plain(key.default),
-        "must be set" if key.required else _shown_value(key.default),
-        environment_variable(key.name),
-        key.meaning,
+        source="nowhere" if is_absent else setting.origin,
+        type=key.kind,
+        required=key.required,
+        default=_plain(key.default),
+        shown_default="must be set" if key.required else _shown_value(key.default),
+        variable=environment_variable(key.name),
+        meaning=key.meaning,
     )
 
 

@@ -34,7 +34,8 @@ class _Endpoint:
     """Where and how the page is served.
 
     ``host`` is the address to listen on. ``port`` 0 means any free port. ``names`` are names of the
-    host that browsers may use besides the address.
+    host that browsers may use besides the address. The console refuses requests with any other name
+    (`waltz.console.core.hosts`).
     """
 
     host: str
@@ -147,7 +148,7 @@ async def _serve(where: Target, endpoint: _Endpoint, console_target: ConsoleTarg
     # Imported only here: the module needs aiohttp, which only the extra `console` installs.
     from waltz.console.shell.http import serve_console
 
-    # An unusable path or TLS file is an error here. Otherwise each sample would fail.
+    # An unusable root or TLS file ends the command here. Otherwise each sample would fail.
     Paths(where.root)
     if where.tls is not None:
         where.tls.dialing_context()

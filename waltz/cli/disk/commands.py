@@ -110,6 +110,8 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
     Damaged records are left out: waltz disk verify shows them.
     """
     with inspecting(path) as place:
+        # Raises an error if the last records are only in a write-ahead log. Otherwise they would be
+        # missing from the result without a message.
         check_complete(place.root)
         sizes = {
             (partition, first_id): [
@@ -168,7 +170,7 @@ def dump_command(
         first_wanted, last_wanted = parse_argument(parse_ids, transaction)
     deserialize = None if serializer is None else parse_argument(find_deserializer, serializer)
     with inspecting(path) as place:
-        check_complete(place.root)
+        check_complete(place.root)  # As in `stat_command`.
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions

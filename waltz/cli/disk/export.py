@@ -59,6 +59,8 @@ def export_command(
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:
+        # Raises an error if the last records are only in a write-ahead log. Otherwise they would be
+        # missing from the export without a message.
         check_complete(place.root)
         chosen = [p for p in place.partitions if wanted is None or p in wanted]
         if wanted is not None and (absent := sorted(set(wanted) - set(chosen))):
@@ -78,8 +80,8 @@ def _printing(output: OutputFormat) -> Iterator[Callable[[Transaction], None]]:
 
         yield print_line
         return
-    # JSON is the usual format of an export. Its lines are flushed only once, at the end, because
-    # `show_line` flushes each line, which makes a large export slow.
+    # JSON is the usual format of an export. Its lines are not printed by `show_line`, which flushes
+    # each line: that would make a large export slow. They are flushed once, at the end.
     out = typer.get_binary_stream("stdout")
     try:
         yield lambda transaction: _write_json_line(out, transaction)

@@ -1,7 +1,8 @@
 """``waltz disk flatten``: go back from the engine ``wal`` to plain segment files. Writes files.
 
 A storage with the engine ``wal`` writes to a write-ahead log first, and later to the segment files.
-Only with both are its records complete. The engine ``files`` and Waltz 0.13.2 know no such log.
+So the newest records may be in the log only. The engine ``files`` and Waltz 0.13.2 do not read the
+log, and refuse a directory that needs it.
 """
 
 from __future__ import annotations

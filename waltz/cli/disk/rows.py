@@ -247,13 +247,13 @@ def _segment(partition: int, report: SegmentReport) -> CheckedSegment:
     return CheckedSegment(
         partition,
         report.first_id,
-        report.next_id - 1,
-        report.records,
-        report.end,
-        tail_bytes,
-        tail,
-        len(report.flaws),
-        tail if tail_bytes == 0 else f"{tail_bytes} bytes: {tail}",
+        last_id=report.next_id - 1,
+        records=report.records,
+        end=report.end,
+        tail_bytes=tail_bytes,
+        tail=tail,
+        flaws=len(report.flaws),
+        after=tail if tail_bytes == 0 else f"{tail_bytes} bytes: {tail}",
     )
 
 
@@ -357,7 +357,7 @@ def _data_text(data: bytes, form: DataForm, deserialize: Deserialize | None) -> 
         try:
             return str(deserialize(data))
         except Exception as problem:
-            # A serializer may raise any error for data that it did not write; the cell shows it.
+            # A serializer may raise any error for data of another one. The cell shows the error.
             return f"unreadable: {problem}"
     match form:
         case DataForm.HEX:

@@ -117,14 +117,14 @@ def render_log(content: WalContent) -> Rendering:
     ]
     log = LogSummary(
         header.key,
-        header.blocks * BLOCK_BYTES,
-        header.checksum.name,
-        header.checkpoint.value,
-        len(content.transactions),
-        content.num_transactions,
-        _end_text(content.end),
-        _is_damaged(content),
-        tuple(operations),
+        bytes=header.blocks * BLOCK_BYTES,
+        checksum=header.checksum.name,
+        checkpoint=header.checkpoint.value,
+        transactions=len(content.transactions),
+        total_transactions=content.num_transactions,
+        end=_end_text(content.end),
+        damaged=_is_damaged(content),
+        operations=tuple(operations),
     )
     return record("Write-ahead log", log)
 

@@ -59,7 +59,7 @@ _UP_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 """The time between two checks whether the cluster has started."""
 _STATUS_SECONDS = 3.0
-"""How long ``waltz local status`` waits for a session with ZooKeeper, which has the server ids."""
+"""How long ``waltz local status`` waits for a session with ZooKeeper, to read the server ids."""
 
 Dir = Annotated[
     Path, typer.Option("--dir", "-d", help="The directory of all files of the cluster.")
@@ -334,6 +334,7 @@ def _await_controllable(
             # rest of its output.
             has_ended = supervisor.poll() is not None
             new_output = supervisor_output.read()
+            # `exit_on_expected_error` begins each error text with this word.
             has_reason = has_reason or any(
                 line.startswith("waltz: ") for line in new_output.splitlines()
             )

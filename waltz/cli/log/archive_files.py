@@ -66,7 +66,8 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
     """Yield the rows of a file of an export. Raises BadArchive.
 
-    It is raised only after the last row if the file does not have as many rows as its name says.
+    If the file does not have as many rows as its name says, BadArchive is raised only after the
+    last row.
     """
     count = 0
     for row in read_rows(directory / piece.path):

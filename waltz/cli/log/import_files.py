@@ -82,6 +82,8 @@ def import_command(
         async with open_cluster(where) as cluster:
             key = (await cluster.store_params()).key
         record_file = record or default_record_file(path, key)
+        # Two runs at the same time would not know each other's client ids (`import_record`), and
+        # both would append the same rows.
         with exclusive(path):
             import_record = ImportRecord.read(record_file, key)
             return await _import(

@@ -122,7 +122,14 @@ def _file_sources(path: Path, wanted: tuple[int, ...] | None, to: int | None) ->
         first_displaced = None
         if len(counts) == 1:  # See `Source.displaced`.
             first_displaced = next(iter(displaced.values()), None)
-        return [Source(to, counts.total(), lambda: read_rows(path), first_displaced)]
+        return [
+            Source(
+                target=to,
+                count=counts.total(),
+                rows=lambda: read_rows(path),
+                displaced=first_displaced,
+            )
+        ]
     if None in counts:
         remedy = "name one with --to"
         if to is not None:
@@ -131,10 +138,10 @@ def _file_sources(path: Path, wanted: tuple[int, ...] | None, to: int | None) ->
 
     def source_of(partition: int) -> Source:
         return Source(
-            partition,
-            counts[partition],
-            lambda: (row for row in read_rows(path) if row.partition == partition),
-            displaced.get(partition),
+            target=partition,
+            count=counts[partition],
+            rows=lambda: (row for row in read_rows(path) if row.partition == partition),
+            displaced=displaced.get(partition),
         )
 
     partitions = sorted(partition for partition in counts if partition is not None)

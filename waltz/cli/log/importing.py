@@ -24,6 +24,7 @@ from waltz.client.core.batches import Appended, Refused
 from waltz.protocol import Lock
 
 _LOCK_NAME = "waltz-import"
+"""The name of the lock that all appends of imports take."""
 _BATCH_ROWS = 1000
 """How many rows one request has at most."""
 _BATCH_BYTES = 1 << 20

@@ -89,7 +89,11 @@ def render_export(ranges: Mapping[int, ExportRange]) -> Rendering:
     rows = []
     for partition, (after, last) in ranges.items():
         ids = f"{after + 1}-{last}" if last > after else "-"
-        rows.append(ExportedPartition(partition, ids, after + 1, last, last - after))
+        rows.append(
+            ExportedPartition(
+                partition, ids, first_id=after + 1, last_id=last, exported=last - after
+            )
+        )
     return listing("Exported", ExportedPartition, rows)
 
 

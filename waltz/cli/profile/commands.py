@@ -139,7 +139,12 @@ def list_command(output: Output = Format.TABLE) -> None:
         saved = read_profiles(profiles_file())
     rows = [
         ProfileRow(
-            name, name == saved.used, profile.zookeeper, profile.root, profile.tls, profile.access
+            name,
+            used=name == saved.used,
+            zookeeper=profile.zookeeper,
+            root=profile.root,
+            tls=profile.tls,
+            access=profile.access,
         )
         for name, profile in sorted(saved.profiles.items())
     ]

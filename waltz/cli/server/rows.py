@@ -63,12 +63,12 @@ def render_servers(
             ListedServer(
                 server_id,
                 member.address,
-                names.names.get(member.address),
-                len(served),
-                format_partitions(sorted(report.partitions)),
-                tuple(sorted(member.preferred)),
-                report.problem,
-                served,
+                local_name=names.names.get(member.address),
+                count=len(served),
+                partition_ranges=format_partitions(sorted(report.partitions)),
+                preferred=tuple(sorted(member.preferred)),
+                problem=report.problem,
+                partitions=served,
             )
         )
     return names.name_processes(listing("Servers", ListedServer, rows), members)

@@ -129,10 +129,10 @@ async def recover_each(
 async def direct_executor(
     cluster: Cluster, where: Target, *, step_seconds: float = STEP_SECONDS
 ) -> OrderExecutor:
-    """Return the executor of orders that need one storage only, such as an assignment.
+    """Return the executor of orders that wait for no server, such as an assignment.
 
-    Such an order could wait for this storage only. So it does not wait at all: it fails if the
-    storage does not answer a request. The storage has ``step_seconds`` for each step.
+    Such an order could only wait until a storage answers. So it does not wait at all: it fails if a
+    storage does not answer a request. A storage has ``step_seconds`` for each step.
     """
     tls, network = await tls_of(where, cluster), network_of(where, cluster)
     return OrderExecutor(cluster, tls, step_seconds=step_seconds, retry=False, network=network)

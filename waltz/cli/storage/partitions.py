@@ -1,6 +1,7 @@
 """``waltz storage``: assign partitions to storages, switch replicas on and off, sync storages.
 
-Touches ZooKeeper and the network. Each verb carries out an order (`orders`).
+Touches ZooKeeper and the network. Each verb carries out an order (`orders`). The help does not list
+``availability``, a verb of Waltz 0.13.2: ``switch`` does more, but not at storages of 0.13.2.
 """
 
 from __future__ import annotations
@@ -292,8 +293,9 @@ async def _changes_of(
 ) -> dict[str, SyncedStorage]:
     """Carry out an order, or print its dry run; return the changed replicas by storage.
 
-    A storage without changes is not in the result. Raises Failed as soon as a step fails, or the
-    order would have to wait. A dry run raises Failed only for a wait before the first step.
+    A storage without changes is not in the result. Raises Failed if the order is refused. Otherwise
+    raises Failed as soon as a step fails, or the order would have to wait. In a dry run, no step
+    fails, and only a wait before the first step raises Failed.
     """
     steps: list[Step | Wait] = []
     executor = await direct_executor(cluster, where, step_seconds=step_seconds)

@@ -252,6 +252,7 @@ async def _recover(
         steps += await perform(where, recovery, max_stall=max_stall, dry_run=dry_run)
     except (Failed, MalformedMetadata) as problem:
         steps += begun_steps(problem)
+        # This reason comes first: without the rebuild, servers cannot use the replica at all.
         problems.insert(0, str(problem))
     if problems:
         raise OrderFailed("; ".join(problems), steps)

@@ -190,11 +190,11 @@ def render_comparisons(comparisons: Mapping[int, ComparisonResult]) -> Rendering
         results.append(
             ComparedPartition(
                 partition,
-                comparison.last_id,
-                None if difference is None else difference.transaction_id,
-                tuple(tuple(sorted(storages)) for storages in versions),
-                dict(comparison.ends),
-                dict(comparison.problems),
+                compared_to=comparison.last_id,
+                first_difference=None if difference is None else difference.transaction_id,
+                versions=tuple(tuple(sorted(storages)) for storages in versions),
+                behind=dict(comparison.ends),
+                problems=dict(comparison.problems),
             )
         )
     return listing("Replicas", ComparedPartition, results)

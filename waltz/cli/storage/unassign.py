@@ -101,6 +101,7 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: fl
     try:
         num_steps = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=recorder)
     except OrderRefused as problem:
+        # Without the advice below: the rules that refuse an order are also valid with --force.
         raise Failed(str(problem)) from problem
     except NotPossible as problem:
         raise Failed(f"{problem}; --force removes the replicas nevertheless") from problem

@@ -145,12 +145,12 @@ def render_sample(
     servers = tuple(_server(now, server, partitions, names) for server in sorted(now.servers))
     storages = tuple(_storage(now, storage) for storage in sorted(now.storages))
     cluster = WatchedCluster(
-        _sum_of_rates(p.transactions_per_second for p in partitions),
-        sum(p.recoveries for p in partitions),
-        tuple(_troubles(partitions, servers, storages)),
-        partitions,
-        servers,
-        storages,
+        transactions_per_second=_sum_of_rates(p.transactions_per_second for p in partitions),
+        recoveries=sum(p.recoveries for p in partitions),
+        trouble=tuple(_troubles(partitions, servers, storages)),
+        partitions=partitions,
+        servers=servers,
+        storages=storages,
     )
     tables = nested_tables(cluster)
     rendering = Rendering(
@@ -207,10 +207,10 @@ def _partition(
     replicas = tuple(
         WatchedReplica(
             storage,
-            now.in_session(partition, storage),
-            _available(now, partition, storage),
-            now.lag(partition, storage),
-            _damaged(now, partition, storage),
+            in_session=now.in_session(partition, storage),
+            available=_available(now, partition, storage),
+            lag=now.lag(partition, storage),
+            damaged_records=_damaged(now, partition, storage),
         )
         for storage in sorted(now.maps.assignments.storages_of(partition))
     )
@@ -218,13 +218,13 @@ def _partition(
         partition,
         server,
         generation,
-        now.session(partition),
-        now.mark(partition),
-        transactions_per_second,
-        _in_session_text(replicas),
-        _greatest_lag(replicas),
-        sessions_since(first, now, partition),
-        replicas,
+        session=now.session(partition),
+        high_water_mark=now.mark(partition),
+        transactions_per_second=transactions_per_second,
+        replicas_in_session=_in_session_text(replicas),
+        greatest_lag=_greatest_lag(replicas),
+        recoveries=sessions_since(first, now, partition),
+        replicas=replicas,
     )
 
 
@@ -238,10 +238,10 @@ def _server(
     return WatchedServer(
         server,
         member.address,
-        names.names.get(member.address),
-        tuple(sorted(report.marks)) if answers else None,
-        _sum_of_rates(rates) if answers else None,
-        report.problem,
+        local_name=names.names.get(member.address),
+        partitions=tuple(sorted(report.marks)) if answers else None,
+        transactions_per_second=_sum_of_rates(rates) if answers else None,
+        problem=report.problem,
     )
 
 
@@ -255,12 +255,12 @@ def _storage(now: Sample, storage: str) -> WatchedStorage:
     known_lags = [lag for lag in lags if lag is not None]
     return WatchedStorage(
         storage,
-        now.maps.groups.groups.get(storage),
-        tuple(sorted(report.held)) if answers else None,
-        sum(now.in_session(p, storage) for p in range(now.num_partitions)),
-        sum(known_lags) if answers and len(known_lags) == len(lags) else None,
-        sum(known_sizes) if answers and len(known_sizes) == len(sizes) else None,
-        report.problem,
+        group=now.maps.groups.groups.get(storage),
+        partitions=tuple(sorted(report.held)) if answers else None,
+        in_session=sum(now.in_session(p, storage) for p in range(now.num_partitions)),
+        lag=sum(known_lags) if answers and len(known_lags) == len(lags) else None,
+        size_bytes=sum(known_sizes) if answers and len(known_sizes) == len(sizes) else None,
+        problem=report.problem,
     )
 
 

@@ -131,10 +131,13 @@ class LocalClusterPlan:
             shape,
             next(ports),
             tuple(
-                StoragePorts(next(ports), next(ports), next(ports), shape.host)
+                StoragePorts(port=next(ports), admin=next(ports), http=next(ports), host=shape.host)
                 for _ in range(shape.storages)
             ),
-            tuple(ServerPorts(next(ports), next(ports), shape.host) for _ in range(shape.servers)),
+            tuple(
+                ServerPorts(port=next(ports), http=next(ports), host=shape.host)
+                for _ in range(shape.servers)
+            ),
         )
 
     def to_json(self) -> str:
@@ -155,7 +158,7 @@ class LocalClusterPlan:
                 tuple(ServerPorts(**ports) for ports in fields["servers"]),
             )
         except PlanError:
-            raise
+            raise  # It is a ValueError, too, and has its complete text already.
         except (ValueError, KeyError, TypeError, RecursionError) as problem:
             raise PlanError("it is damaged, or another program wrote it") from problem
 
@@ -198,7 +201,7 @@ class ClusterLayout:
 
     @property
     def lock(self) -> Path:
-        """The file that the process that runs the cluster locks."""
+        """The file that a process locks while it runs the cluster."""
         return self.directory / "lock"
 
     @property
