@@ -95,6 +95,7 @@ def foreign_outside_addresses(
     addresses of foreign processes, because an administrator or another operator has written them.
     """
     parts = foreign_parts(desired, observed, present)
+    # A storage has registered two addresses: one for servers, and one for administration.
     admin_addresses = present.maps.admin_addresses()
     foreign_admin = {admin_addresses[each] for each in parts.storages & admin_addresses.keys()}
     foreign = parts.storages | parts.servers | foreign_admin
@@ -127,9 +128,9 @@ def storages_elsewhere(
     its data volume exists here. A missing StatefulSet alone does not show this: a WaltzCluster that
     is created again has no StatefulSet at first, but the claims that were kept.
 
-    The result is empty without ``spec.adopt``. It is also empty during a deletion if the condition
-    Foreign was False before: the deletion itself removes the StatefulSets and the claims, so their
-    absence shows nothing then.
+    The result is empty without ``spec.adopt``. During a deletion it is also empty if the last
+    observation found no such storage (`DesiredCluster.may_have_foreign_storages`): the deletion
+    itself removes the StatefulSets and the claims, so their absence shows nothing then.
     """
     if desired.cluster.spec.adopt is None:
         return {}

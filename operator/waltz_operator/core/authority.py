@@ -12,6 +12,9 @@ anywhere continues from the secret:
 | SIGN | `previous.crt`, `previous.key` | the new authority | both |
 | RETIRE | `previous.crt` | the new authority | the new authority |
 
+In RETIRE no process gets `previous.crt`: it is kept only as the sign of the phase, and the next
+phase removes it.
+
 The secrets CLUSTER-tls and CLUSTER-tls-client follow the phase. A phase ends only when every
 process has loaded the certificates of the phase, and clients have had the time to load theirs. So
 at each moment there are processes and clients of at most two neighbouring phases, and these accept
@@ -130,6 +133,8 @@ class ObservedAuthority:
         issued = self.issued
         if issued is None:
             return True  # No process has a certificate yet.
+        # Processes with the present certificates trust the signer of the new ones, and processes
+        # with the new certificates trust the signer of the present ones.
         return self.signing in issued.trusted and issued.signer in self.trusted
 
 

@@ -37,9 +37,10 @@ TOLERANCE = Fraction(1, 10)
 """How far a used share may be from the average of its pool, as a part of the average."""
 
 MAX_MOVES = 1000
-"""The number of moves of one request at most, because they are recorded in an annotation.
+"""The number of moves of one request at most; another request continues.
 
-Another request continues.
+The moves are recorded in an annotation (`core.rebalance`), and Kubernetes limits the size of
+annotations.
 """
 
 
@@ -101,13 +102,14 @@ def choose_moves(volumes: Sequence[VolumeUse], movable: Set[int]) -> Balancing:
     moves: list[PlannedMove] = []
     while len(moves) < MAX_MOVES and (move := _perform_best_move(levels)) is not None:
         moves.append(move)
-    return Balancing(tuple(moves), before, tuple(level.share for level in levels))
+    return Balancing(tuple(moves), before, after=tuple(level.share for level in levels))
 
 
 def is_improvement(source: VolumeUse | _Level, destination: VolumeUse | _Level, size: int) -> bool:
     """Whether the move of a partition of ``size`` bytes brings two used shares closer together."""
-    # The first rule of the module. It says for the destination that size * source.capacity is less
-    # than the gap, and for the source that size * destination.capacity is.
+    # This is the first rule of the module, with both used shares multiplied by both capacities. The
+    # part about the destination becomes: size * source.capacity < gap. The part about the source
+    # becomes: size * destination.capacity < gap.
     return 0 < size * max(source.capacity, destination.capacity) < _gap(source, destination)
 
 

@@ -34,9 +34,10 @@ _ROTATION_REASONS = {
 _TRUE_WITH_MESSAGE = ("Healthy", "Changing", "Rotating", "Foreign", "UpdateAvailable")
 """The conditions that may have a message while they are true.
 
-While Healthy is true, its message is the step that is being performed. Changing, Rotating, Foreign
-and UpdateAvailable are true only while there is something to say. A condition that is not listed
-has a message only while it is not true: the message says why.
+While Healthy is true, its message says what the operator does now: a step, or the rotation of the
+certificate authority. Changing, Rotating, Foreign and UpdateAvailable are true only while there is
+something to say. A condition that is not listed has a message only while it is not true: the
+message says why.
 """
 
 

@@ -24,7 +24,7 @@ class DesiredCluster:
     them. ``leaving_pools`` are the pools that this cluster has claimed and that ``spec.pools`` does
     not name, sorted by name. ``operator_namespace`` is the namespace in which the operator runs.
     ``vanished_owners`` are clusters that no longer exist although the label of a pool in ``pools``
-    still names them.
+    still names them: such a pool is released, so that this cluster can claim it.
     """
 
     cluster: WaltzCluster
@@ -142,7 +142,8 @@ def addresses_of(pool: StoragePool) -> tuple[str, ...]:
 def ordinal_of(pool: StoragePool, storage: str) -> int | None:
     """Return the ordinal of the storage at an address, None if ``pool`` has no such storage.
 
-    The ordinal may be beyond ``spec.storages``, if an earlier pool of this name had more storages.
+    The ordinal may be beyond ``spec.storages``: the number was lowered, or an earlier pool of this
+    name had more storages.
     """
     prefix = f"{names.storage_set(pool.metadata.name)}-"
     number = names.pod_of_storage(storage).removeprefix(prefix)

@@ -5,8 +5,8 @@ other step that makes a storage unavailable on purpose must use it, too, so that
 contradict each other.
 
 A *session* here is a store session: the exclusive right of one server to write the replicas of a
-partition (`waltz.admin.core.replicas`). A partition takes appends only in a session. Its *last*
-session is the one that the metadata of the partition name.
+partition (`waltz.admin.core.replicas`). A partition takes appends only in a session. The *last*
+session of a partition is the one that is recorded in the partition's metadata.
 """
 
 from __future__ import annotations

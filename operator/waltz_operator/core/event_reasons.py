@@ -70,5 +70,5 @@ EVENT_REASONS: dict[type, str] = {
 }
 """The event's reason for each kind of step that a plan may contain.
 
-Users select events by their reason, so a reason never changes.
+Users select events by their reason, so a reason never changes, even if its step gets another name.
 """

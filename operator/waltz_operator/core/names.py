@@ -20,7 +20,7 @@ ADMINISTERS_LABEL = "waltz.dev/administers"
 the storages of this cluster."""
 
 MANIFEST_ANNOTATION = "waltz.dev/manifest"
-"""An annotation of every object: the digest of the object's manifest."""
+"""An annotation of every object: the digest of the object's manifest (`core.objects.manifest`)."""
 
 POD_TEMPLATE_ANNOTATION = "waltz.dev/pod-template"
 """An annotation of every workload: the template of its pods, and what it was rendered from.

@@ -92,7 +92,8 @@ class ObservedCluster:
     issued for the processes: None if it issued none, 0 if the certificate cannot be decoded.
     ``deleting_seconds`` is the time since the deletion was requested, 0 without a deletion.
     ``zookeeper_leader`` is the pod of a managed ZooKeeper that leads the ensemble. It is observed
-    only while pods of ZooKeeper are outdated. It is None if it is unknown or not observed.
+    only while pods of ZooKeeper are outdated (`planning.rolls`, which replaces the leader last). It
+    is None if it is unknown or not observed.
     ``lost_seconds`` has the pods whose volume is lost, each with the seconds since the status of
     its pool first reported the loss.
     ``growth_refusals`` has the volume claims that the API server would refuse to enlarge to the

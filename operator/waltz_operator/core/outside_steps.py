@@ -12,8 +12,8 @@ from dataclasses import dataclass
 class SetSlot:
     """Label the pod of a server with its slot (`core.slots`); the slot None removes the label.
 
-    The step does not check that the pod is still as observed. It needs no check: another pod never
-    gets the name of this one, and the next plan corrects a label that is wrong.
+    The step does not check that the pod is still as observed. It needs no check: Kubernetes makes a
+    new name for each pod of the servers, and the next plan corrects a label that is wrong.
     """
 
     pod: str
@@ -30,7 +30,8 @@ class WriteOutsideAddresses:
     """Write the outside addresses into ZooKeeper, in place of those that were observed.
 
     ``addresses`` are the new ones, ``observed`` those that were observed, empty if there were none.
-    Both have pairs of a registered address and its outside address, in ascending order. If an
+    Both have pairs in ascending order: the address that a process has registered in ZooKeeper, and
+    the outside address that clients outside use instead (`planning.outside_addresses`). If an
     administrator has changed the addresses since the observation, the step does nothing: the next
     plan sees the change.
     """
@@ -44,7 +45,11 @@ class WriteOutsideAddresses:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOutsideAddresses:
-    """Delete the outside addresses in ZooKeeper."""
+    """Delete the outside addresses in ZooKeeper.
+
+    The step does not compare them with those that were observed. If it is performed late, the next
+    plan writes the wanted addresses again.
+    """
 
     def __str__(self) -> str:
         return "the addresses for clients outside are deleted in ZooKeeper"

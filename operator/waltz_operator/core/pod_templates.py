@@ -10,9 +10,8 @@ still repaired: it gets the recorded template back.
 
 The specs are recorded without the field `access`, on which no pod depends. They are compared
 without the fields on which the pods of the workload do not depend. `_NOT_IN_PODS` lists these
-fields. If the list lacks such a field, a change of the field replaces pods that need no change. The
-compared fields are not listed instead, because the operator would ignore the changes of a field
-that this list lacks.
+fields. If this list lacks a field, its changes replace pods that need no change. With a list of the
+compared fields, a field that the list lacks would do worse: its changes would never reach the pods.
 
 Rules (tests/unit/operator/test_operator_pod_templates.py):
 
@@ -22,10 +21,10 @@ Rules (tests/unit/operator/test_operator_pod_templates.py):
 * *Kept template.* Otherwise the recorded template stays.
 * *First record.* A workload without a record was made by an operator that wrote none, or its
   annotation was removed. If this operator renders exactly the manifest that was applied last, it
-  records its own template. If it renders another one, it records the live template, provided that
-  the status of the resources shows their present generation
-  (`RenderedWorkload.is_generation_observed`). Without this proof it applies its own template,
-  because a user may have changed a field of the pods.
+  records its own template. If it renders another one, the operator or a spec has changed since. If
+  the status of the resources shows their present generation, the specs have not changed
+  (`RenderedWorkload.is_generation_observed`), and the live template is recorded. Otherwise this
+  operator applies its own template, because a user may have changed a field of the pods.
 """
 
 from __future__ import annotations
@@ -362,8 +361,7 @@ def _with_present_fields(
 
     A newer operator may have recorded a value that this one does not know. If no pod depends on the
     field, the value must not make the whole spec invalid. The field is not just removed, because it
-    may be required. ``fields`` are those that no pod depends on, as in `_NOT_IN_PODS`: a mapping or
-    set as a value has fields of the field.
+    may be required. ``fields`` are those that no pod depends on, in the form of `_NOT_IN_PODS`.
     """
     if not isinstance(recorded, dict):
         return recorded

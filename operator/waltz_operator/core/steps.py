@@ -350,8 +350,8 @@ def changed_annotations(pool: ObjectMeta, step: PoolRecordStep) -> Mapping[str, 
 class ClusterPlan:
     """The next steps of one cluster, and the reasons why other steps are not possible yet.
 
-    ``steps`` are performed now, in this order. ``waits`` are the states that the operator waits to
-    end, without a step of its own: by time, by Kubernetes, or by an optional action of a user.
+    ``steps`` are performed now, in this order. ``waits`` say what the operator waits for: states
+    that no step of this plan ends, but time, Kubernetes, or an optional action of a user.
     ``problems`` are states that a person must correct. With a problem the cluster is not Ready,
     with a wait it is not Healthy. ``change`` is the change of the cluster's shape that is under
     way, ``rotation`` the rotation of its certificate authority that is under way or wanted. If all

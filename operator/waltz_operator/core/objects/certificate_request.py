@@ -47,7 +47,7 @@ def certificate_requests(
             {
                 "dnsNames": [names.client_tls_name(name, namespace)],
                 "usages": ["client auth"],
-                "issuerRef": dict(issuer),
+                "issuerRef": dict(issuer),  # YAML would write a shared dictionary as an alias.
             },
         ),
     )

@@ -132,9 +132,9 @@ def manifest(
 def with_template(rendered: Manifest, template: Mapping[str, Any], record: str) -> Manifest:
     """Return the manifest of a workload with another pod template.
 
-    ``record`` is the value of the annotation about the template (`core.pod_templates`). The new
-    digest is that of the body without annotations. So two manifests that differ only in ``record``
-    have the same digest.
+    ``record`` is the value of the annotation about the template (`core.pod_templates`). The digest
+    is that of the body without annotations, as `manifest` computes it for a workload. So the digest
+    of a live workload can be compared with that of a manifest that has no record yet.
     """
     metadata = dict(rendered.body["metadata"])
     annotations = dict(metadata.pop("annotations"))

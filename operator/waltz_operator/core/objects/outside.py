@@ -2,9 +2,10 @@
 
 Each storage, and each slot of servers (`core.slots`), has a Service of its own, because a client
 must reach exactly the process that has a partition. The Services of servers and storages lead to
-pods that are not ready, too: a server is not ready while one of its partitions is not open. A
-Service selects the port of a pod by the name of the port, because a pod of an earlier version may
-have another number for it.
+pods that are not ready, too. A server is not ready while one of its partitions is not open, and a
+storage while one of its replicas takes no part in its session. Clients of the other partitions must
+still reach them. A Service selects the port of a pod by the name of the port, because a pod of an
+earlier version may have another number for it.
 """
 
 from __future__ import annotations

@@ -195,6 +195,7 @@ def _placement(
     """Return the fields of a pod's spec that say on which nodes the pod may or should run."""
     pods = {"matchLabels": selector(cluster, component, pool)}
     fields: dict[str, Any] = {
+        # Spreads the storages of one pool, too, which the affinity does not keep apart.
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,

@@ -146,7 +146,9 @@ def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Ma
     """Return the disruption budget by which ``unavailable`` pods of a component may be away."""
     name = cluster.metadata.name
     # A server is not ready while one of its partitions is not open. Such a server must not block
-    # the drain of its node: other servers take its partitions over.
+    # the drain of its node: other servers take its partitions over. A storage is not ready while
+    # one of its replicas takes no part in its session. Its other replicas may be needed for
+    # quorums, so the budget still protects it.
     is_server = component is Component.SERVER
     content = {
         "spec": {

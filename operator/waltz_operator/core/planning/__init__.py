@@ -24,14 +24,14 @@ unregistered only when it holds nothing. Otherwise the only replica of a committ
 become unreachable (test_stateful_set_is_never_scaled_below_registered).
 
 *Quorum.* A partition that may have transactions gets or loses a replica only in two cases: if the
-replicas that stay are healthy and are a quorum both of the old and of the new set, or if a replica
-of the partition's last session returns. Such a change is one write and the last step of a plan. The
-next change waits until all replicas have caught up
+replicas that stay are healthy and are a quorum both of the old and of the new set, or if a storage
+of the partition's last store session is assigned to it again. Such a change is one write and the
+last step of a plan. The next change waits until all replicas have caught up
 (tests/unit/operator/test_operator_plan_quorum.py).
 
 *Shape.* A replica is unassigned on purpose only if range checksums show, directly before the
-change, that the replicas that stay are equal. A storage drops a replica only after every partition
-has recovered in a store session without the replica
+change, that the replicas that stay are equal. A storage drops an unassigned replica only after the
+partition has recovered in a store session without this replica
 (tests/unit/operator/test_operator_shape_properties.py).
 
 *Adoption.* A cluster that the operator did not create is changed only if ``spec.adopt`` and
@@ -51,20 +51,23 @@ tests/unit/operator/test_operator_disruption.py).
 
 *Rolling changes.* A storage whose replicas are healthy is stopped for another version only if every
 replica of all partitions is healthy, and never together with another storage. If a pod of a new
-version does not start, no second pod gets this version (`rolls`,
-tests/unit/operator/test_operator_roll_properties.py).
+version does not start, no second pod gets this version (`rolls`, which also has the rules for a
+storage that has failed; tests/unit/operator/test_operator_roll_properties.py).
 
 *Updates.* An operator of another version restarts no pod: the template of a workload changes only
-if a user has changed a field that its pods depend on, or has requested the update
-(`core.pod_templates`, tests/unit/operator/test_operator_pod_templates.py).
+if a user has changed a field that its pods depend on, or has requested the update. The exception is
+a template that endangers records or secrets (`core.pod_templates.TEMPLATE_VERSION`,
+tests/unit/operator/test_operator_pod_templates.py).
 
 *Growth.* No pod is stopped because its volumes grow, except one whose file system has waited for
-its resize too long. A StatefulSet is deleted without its pods only while all of them run its
-current version (tests/unit/operator/test_operator_growth_properties.py).
+its resize too long. A StatefulSet is deleted without its pods, and created again with other claim
+templates, only while all of its pods run its current version
+(tests/unit/operator/test_operator_growth_properties.py).
 
 *Healing.* The volume of one storage at a time is replaced, and only while every replica on the
-other storages is healthy. Storages that have lost their replicas, too, are the exception. No volume
-claim is deleted before the StoragePool records the replacement (`healing`,
+other storages is healthy. Among several storages that have lost their replicas, one is replaced
+although the replicas on the others are not healthy. No volume claim is deleted before the
+StoragePool records the replacement (`healing`,
 tests/unit/operator/test_operator_healing_properties.py).
 
 *Certificates.* Any two processes, and any client and process, accept each other's certificates,

@@ -52,9 +52,10 @@ def plan_processes_tls(desired: DesiredCluster, observed: ObservedCluster) -> Cl
 
 
 def missing_secret(desired: DesiredCluster, observed: ObservedCluster) -> str | None:
-    """Return the sentence about a secret that others must create before processes can start.
+    """Return the sentence about a secret that others have yet to create; None if none is missing.
 
-    None if there is no such secret. Processes that run keep the certificates that they have.
+    Processes cannot start without this secret. Processes that run already keep the certificates
+    that they have.
     """
     name, mode = tls_secret_name(desired.cluster), desired.cluster.spec.tls.mode
     if name is None or mode is TlsMode.OPERATOR:

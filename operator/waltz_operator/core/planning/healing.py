@@ -348,7 +348,7 @@ def _plan_filling(
         progress += (
             f", partition {copies[0].partition} is {_copied_percent(present, copies[0])} % copied"
         )
-    return ClusterPlan(tuple(steps), (progress, *waits[:1]))
+    return ClusterPlan(tuple(steps), waits=(progress, *waits[:1]))
 
 
 def _copied_percent(present: ClusterPresent, copy: CopyReplica) -> int:
@@ -390,7 +390,7 @@ def _plan_comparison(
         f"storage {pool_pod.storage} is compared with its peers: {num_done} of "
         f"{len(partitions)} partitions done"
     )
-    return ClusterPlan((step,), (progress,))
+    return ClusterPlan((step,), waits=(progress,))
 
 
 def _record(pool_pod: PoolPod, replacement: Replacement) -> ClusterPlan:

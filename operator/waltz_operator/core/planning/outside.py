@@ -64,9 +64,10 @@ def plan_addresses_removal(
 ) -> ClusterPlan | None:
     """Plan to delete the outside addresses of a deleted cluster; None if nothing is to be deleted.
 
-    The addresses are deleted even if the znodes are kept. They are deleted before the Services,
-    because the Services show that the operator has written them. The addresses of an adopted
-    cluster are kept, because some may be those of foreign processes.
+    The addresses are deleted even if the znodes are kept, because they lead to Services that are
+    deleted. They are deleted before the Services, because the Services show that the operator has
+    written them. The addresses of an adopted cluster are kept, because some may be those of foreign
+    processes.
     """
     present = own_metadata(desired, observed)
     if present is None or present.outside is None or desired.cluster.spec.adopt is not None:

@@ -74,8 +74,8 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         result = plan_roll(desired, observed) + result
     elif result.change is not None:
         # While the shape changes (pools, groups, moved partitions), no pod is replaced. That can
-        # take hours, so the plan says why. Other steps end within one reconcile, so the plan does
-        # not explain their delay of a roll.
+        # take hours, so the plan says why. Other steps need no explanation: they end within one
+        # reconcile, or the plan names what they do (`plan_healing`).
         result = explain_delayed_roll(desired, observed, result.change) + result
     # The certificate authority, too, is rotated only when nothing else changes.
     result += shown_rotation if result.steps else rotation_plan

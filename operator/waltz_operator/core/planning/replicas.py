@@ -56,7 +56,8 @@ def plan_replicas(
       replica catches up only while the partition is open.
     * A partition on foreign storages always counts as open before, so that it gets no empty
       replicas. If its metadata says that it was never open, the metadata may be lost while the
-      foreign storages still have the log. Then servers do not open the partition.
+      foreign storages still have the log. Then the servers themselves keep the partition closed
+      (`waltz_server.core.replication.lost_metadata`).
     * No server starts while a foreign storage with partitions does not answer the operator. Servers
       may not reach this storage either. Then they could not open the partitions that they take over
       from foreign servers.
@@ -175,8 +176,8 @@ def _views(present: ClusterPresent) -> Iterator[PartitionView]:
 def _delayed_shape(shape: ClusterPlan, healed: Set[str]) -> ClusterPlan:
     """Return the plan for the shape without its steps, while volumes of ``healed`` are replaced.
 
-    Otherwise more than one storage could be away at a time. The plan keeps the change, because the
-    spec is not reconciled before the change is complete, although the plan only waits.
+    With its steps, more than one storage could be away at a time. The plan still has the change:
+    without steps and without a change, the spec would count as reconciled (`core.status`).
     """
     change = shape.change
     if change is None:

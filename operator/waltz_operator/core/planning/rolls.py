@@ -163,7 +163,13 @@ def _zookeeper_state(desired: DesiredCluster, observed: ObservedCluster) -> Roll
 
     # A member that runs without being ready counts as failed (`_is_ready`), so the case of a pod
     # that runs and needs a repair does not exist here.
-    return _roll_state([members], outdated, _is_ready, lambda pod: False, obstacle)
+    return _roll_state(
+        [members],
+        outdated,
+        works=_is_ready,
+        can_be_repaired=lambda pod: False,
+        obstacle=obstacle,
+    )
 
 
 def _members_obstacle(
@@ -227,7 +233,13 @@ def _storages_state(
 
     sets = [pod_set for _, pod_set in pools_and_sets]
     outdated = [pod for pod_set in sets for pod in pod_set.outdated]
-    return _roll_state(sets, outdated, _is_started, can_be_repaired, obstacle)
+    return _roll_state(
+        sets,
+        outdated,
+        works=_is_started,
+        can_be_repaired=can_be_repaired,
+        obstacle=obstacle,
+    )
 
 
 def _roll_state(

@@ -16,8 +16,8 @@ replaced. The next phase begins only under these conditions:
 * In TRUST and SIGN, clients have had `spec.tls.rotationStepSeconds` to load their certificates. The
   operator does not see which certificates clients have loaded. Some clients use the secret of the
   processes.
-* All replicas of all partitions are healthy, and no roll is under way. A failed storage or an
-  outdated pod is repaired before another change begins.
+* All replicas of all partitions are healthy, and no pod of an earlier version waits to be replaced
+  (`planning.rolls`). A failed storage or an outdated pod is repaired before another change begins.
 """
 
 from __future__ import annotations

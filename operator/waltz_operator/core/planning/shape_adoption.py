@@ -1,5 +1,6 @@
 """Plan what happens to the groups of an adopted cluster's foreign storages. Pure.
 
+A *foreign* storage is registered in ZooKeeper, but is in no pool of the cluster (`core.adoption`).
 A *group* is a replica group: its storages together hold one copy of all partitions, as those of a
 pool. With ``adopt.foreignGroups: Retire`` the foreign groups give up their copies, one group after
 the other. The order `Retirement` of `waltz.admin` retires a group, in the same way as a pool that

@@ -1,11 +1,11 @@
 """Plan more copies: give every partition a replica on each pool that the spec names. Pure.
 
-Pools are filled one after the other. A partition with a single copy gets two more at once, because
-two copies would survive no failure (`waltz.admin.core.replica_addition`). First each storage
-creates all of its new replicas by one request, and switches them off: servers do not use an
-incomplete replica that is off. Then, one partition after the other, the new replica is filled,
-switched on, compared and assigned. The next partition waits until every replica is healthy and
-holds all committed transactions.
+Pools are filled one after the other, with one exception: a partition with a single copy gets
+replicas on two pools at once, because two copies would survive no failure
+(`waltz.admin.core.replica_addition`). First each storage creates all of its new replicas by one
+request, and switches them off: servers do not use an incomplete replica that is off. Then, one
+partition after the other, the new replica is filled, switched on, compared and assigned. The next
+partition waits until every replica is healthy and holds all committed transactions.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _plan_pool(
         ShapeChangeKind.ADDING_POOL,
         pool,
         f"pool {pool}: partition {num_complete + 1} of {total}",
-        len(first.replicas | storages_of_first),
+        copies=len(first.replicas | storages_of_first),
     )
     storages = sorted({storage for _, new in additions for storage in new})
     for storage in storages:

@@ -66,7 +66,11 @@ class PoolMembers:
 
     @property
     def is_spread_by_count(self) -> bool:
-        """Whether the partitions are spread by their number, and not arranged by their bytes."""
+        """Whether the partitions are spread by their number, and not arranged by their bytes.
+
+        They are arranged by bytes while a request is open, and afterwards as long as the pool has
+        the number of storages that the record names.
+        """
         return not self.request and self.record.storages != self.pool.spec.storages
 
     def move(self, partition: int, source: str, destination: str) -> Move:

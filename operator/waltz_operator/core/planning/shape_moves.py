@@ -3,10 +3,10 @@
 The order `Move` of `waltz.admin` performs each move; one partition moves at a time. A storage whose
 ordinal is not below ``spec.storages`` is drained: its partitions move to the other storages, and it
 is unregistered when it holds nothing. Only then is its StatefulSet scaled down
-(`planning.workloads`). While no storage is drained, a partition moves from the storage with the
-most partitions to the one with the fewest, as long as the two numbers differ by more than one. The
-partitions cannot be spread evenly by fewer moves. If a user has requested it, the partitions are
-arranged by bytes instead (`planning.shape_rebalance`).
+(`planning.workloads`). While no drained storage has partitions, a partition moves from the storage
+with the most partitions to the one with the fewest, as long as the two numbers differ by more than
+one. The partitions cannot be spread evenly by fewer moves. If a user has requested it, the
+partitions are arranged by bytes instead (`planning.shape_rebalance`).
 
 The plan does not depend on earlier plans. If the spec is changed back during a drain, the next
 plans spread the partitions again. A move that was interrupted ends at the storage that the present

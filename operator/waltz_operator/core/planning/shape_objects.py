@@ -24,7 +24,10 @@ from waltz_operator.core.shape_change import ShapeChange, ShapeChangeKind
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, DeleteObject, ReleasePool
 
 _POOL_KINDS = ("StatefulSet", "Service")
-"""The kinds of a pool's objects, besides its NetworkPolicy, which `workloads` deletes."""
+"""The kinds of a pool's objects that are deleted here, besides pods and volume claims.
+
+`workloads` deletes its NetworkPolicy, `outside` its Services for access from outside.
+"""
 
 
 def retired_pools(desired: DesiredCluster, observed: ObservedCluster) -> frozenset[str]:

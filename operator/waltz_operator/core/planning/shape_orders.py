@@ -1,4 +1,8 @@
-"""Turn an order of `waltz.admin` into the next steps of a plan. Pure."""
+"""Turn an order of `waltz.admin` into the next steps of a plan. Pure.
+
+An order has a goal, such as a move of a partition, and returns one step at a time: the next one for
+the observed state.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,10 @@ def follow_order(
 ) -> ClusterPlan | None:
     """Return the plan with the next steps of ``order``; None if the order is complete.
 
-    The state after a step is simulated, and the order is asked again. The plan ends with the first
-    step after which servers or storages must be observed again. If a wait or a refusal follows
-    other steps, the plan does not contain it: the next plan decides from the actual state.
+    To get several steps, the state after a step is simulated, and the order returns its next step
+    for this state. The plan ends with the first step after which servers or storages must be
+    observed again. If a wait or a refusal follows other steps, the plan does not contain it: the
+    next plan decides from the actual state.
     """
     steps: list[ReplicaStep] = []
     while True:
@@ -37,7 +42,7 @@ def follow_order(
                 return ClusterPlan(tuple(steps), waits, change=change)
             case Refuse(reason):
                 problems = () if steps else (f"{change.progress} is not possible: {reason}",)
-                return ClusterPlan(tuple(steps), (), problems, change)
+                return ClusterPlan(tuple(steps), waits=(), problems=problems, change=change)
             case step:
                 steps.append(step)
                 if isinstance(step, ChangeAssignment | CopyReplica | DropReplicas):

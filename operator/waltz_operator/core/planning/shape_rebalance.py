@@ -65,15 +65,20 @@ def plan_record(
 
     This function is called only when no move of the pool is under way and no recorded move is left.
     """
+    # ``request`` is the open request of the user. ``record.request`` is the request whose moves are
+    # recorded.
     record, request, storages = members.record, members.request, members.pool.spec.storages
     if request and not _is_followed(members):
+        # No moves are recorded for this request, or they are for another number of storages.
         return _plan_begin(present, members, capacities)
     ended = replace(record, request="", moves=())
     if request:
+        # The recorded moves are those of this request, and none is left.
         return _end(
             present, members, replace(ended, answered=request), request, RebalanceEnd.COMPLETE
         )
     if record.request:
+        # Moves are recorded, but no request is open: the user has changed or removed it.
         return _end(present, members, ended, record.request, RebalanceEnd.WITHDRAWN)
     # The recorded number of storages is 0 if the partitions are spread by count already.
     if record.storages not in (0, storages):

@@ -10,7 +10,7 @@ deleted without its pods and created again. A wait names each volume until the v
 
 The StatefulSet is deleted only while nothing depends on it: all of its pods run its current version
 (test_stateful_set_is_recreated_only_while_all_pods_run_and_are_current). Until it exists again,
-Kubernetes would not replace a pod, and the roll would not know which pods are outdated.
+Kubernetes would not replace a pod, and `planning.rolls` would not know which pods are outdated.
 
 A pod template that a StatefulSet keeps (`core.pod_templates`) is recorded in the set itself, and
 would be lost with it. So such a set is not deleted before a user has requested the update of its

@@ -64,9 +64,10 @@ _PRUNED_KINDS = ("Certificate", "NetworkPolicy", "PodDisruptionBudget")
 """The kinds of objects that are deleted when the spec no longer wants them.
 
 Objects of other kinds hold data or identities (volumes, secrets, workloads and their Services).
-Only the removal of a pool or a storage (`shape_objects`), the replacement of a volume, and the
-deletion of the cluster delete such objects. The Services for access from outside are left to
-`outside`.
+They are deleted only by the removal of a pool (`shape_objects`, `adoption_guard`) or of a storage
+(`shape_objects`), the replacement of a volume (`healing`), the growth of volumes, which creates the
+StatefulSet again (`volume_sizes`), and the deletion of the cluster. The Services for access from
+outside are left to `outside`.
 """
 
 
@@ -187,9 +188,9 @@ def _pod_ports(
         pod for pod in observed.of_kind("Pod", Component.STORAGE) if is_ours(pod, desired.name)
     ]
     return PodPorts(
-        {port_of_pod(pod, "waltz", spec.port) for pod in servers},
-        {port_of_pod(pod, "http", spec.http_port) for pod in servers},
-        {
+        servers={port_of_pod(pod, "waltz", spec.port) for pod in servers},
+        server_http={port_of_pod(pod, "http", spec.http_port) for pod in servers},
+        storage_http={
             _name(pool): {
                 port_of_pod(pod, "http", pool.spec.http_port)
                 for pod in storages
@@ -316,7 +317,10 @@ def _num_replicas_of_pods(pool: StoragePool, observed: ObservedCluster) -> int:
 
 
 def _await_pods(observed: ObservedCluster, wanted: Manifest) -> ClusterPlan:
-    """Return a wait for pods of a workload that are not ready; empty if all are, or without it."""
+    """Return a wait for the pods of a workload that are not ready.
+
+    The plan is empty if all pods are ready, or if the workload does not exist.
+    """
     live = observed.objects.get(wanted.key)
     if live is None:
         return EMPTY_PLAN

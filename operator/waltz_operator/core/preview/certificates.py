@@ -73,7 +73,11 @@ def _after_issue(
     if authority is not None:
         days = _NEW_CERTIFICATE_DAYS
         issued = IssuedCertificates(
-            authority.signing, authority.trusted, 0.0, days, names=frozenset(step.outside)
+            authority.signing,
+            authority.trusted,
+            age_seconds=0.0,
+            days=days,
+            names=frozenset(step.outside),
         )
         if is_for_clients:
             authority = replace(authority, to_clients=issued)

@@ -159,6 +159,7 @@ def preview(desired: DesiredCluster, observed: ObservedCluster) -> Preview:
         if planned.steps:
             performed, cluster = _perform(cluster, planned)
             rounds.append(performed)
+            # The last phase of a deletion: no WaltzCluster is left that a plan could be about.
             if RemoveFinalizer() in planned.steps:
                 return _end(cluster, rounds, Ending.COMPLETE, spare_before, awaited, (), refusals)
             planned = _plan(cluster)

@@ -3,11 +3,11 @@
 A preview (`core.preview`) uses this to find out what the planner would do next.
 
 A *session* is a store session: the exclusive right of one server to write the replicas of a
-partition (`waltz.admin.core.replicas`). Servers begin a new session when the *available* replicas
-of a partition have changed: those that can take part. The session makes its replicas equal. The
-*last session* of a partition is the one in its metadata, open or not. The metadata name the
-replicas of this session (`PartitionView.session_replicas`). Those of them that have recovered *take
-part* in it.
+partition (`waltz.admin.core.replicas`). A replica is *available* if it can take part in a session.
+Servers begin a new session when the available replicas of a partition have changed. The session
+makes its replicas equal. The *last session* of a partition is the one in its metadata, open or not.
+The metadata name the replicas of this session (`PartitionView.session_replicas`). Those of them
+that have recovered *take part* in it.
 """
 
 from __future__ import annotations

@@ -237,7 +237,8 @@ def _totals(shown: Preview, megabytes_per_second: float) -> Iterator[str]:
 def _risk(rounds: Sequence[Round]) -> str:
     """Return the text about how many storages may fail.
 
-    It has the lowest number after a round and, if it is less, that in the worst moment of a round.
+    The text has the lowest of the numbers after each round. If a moment within a round is worse,
+    the text has the number of that moment, too.
     """
     between = min((r.spare_after for r in rounds if r.spare_after is not None), default=None)
     worst = min((r.spare for r in rounds if r.spare is not None), default=None)

@@ -323,8 +323,11 @@ def _with_metadata(
     metadata: ClusterAbsent | ClusterPresent = ClusterAbsent()
     if isinstance(step, CreateMetadata):
         count, maps = step.num_partitions, StorageMaps.empty()
-        views = {p: PartitionView(p, frozenset(), NEW_PARTITION, "new") for p in range(count)}
-        replicas = ReplicaObservation(maps, count, views, {})
+        views = {
+            p: PartitionView(p, frozenset(), NEW_PARTITION, server_problem="new")
+            for p in range(count)
+        }
+        replicas = ReplicaObservation(maps, count, views, storages={})
         metadata = ClusterPresent(step.name, count, step.key, maps, replicas)
     return replace(cluster, observed=replace(cluster.observed, metadata=metadata))
 

@@ -127,6 +127,7 @@ class OutsideAccess(Model):
     admin_ports: bool = False
     """Whether the Services of the storages have the port for administration, too."""
 
+    # The name of the field in the resource is made from this one: `openZooKeeper`.
     open_zoo_keeper: bool = False
     """Whether a managed ZooKeeper has a Service, too. It has neither TLS nor authentication: every
     process that reaches it can read and change the metadata of the cluster, so restrict the
