@@ -25,12 +25,13 @@ class ShapeChangeKind(StrEnum):
 class ShapeChange:
     """A change of the cluster's pools, groups or storages that is not complete.
 
-    ``pool`` is the name of the pool, or the id of the foreign group, that changes.
+    ``pool`` is the name of the pool, or the id of the *foreign group*, that changes. A foreign group
+    is a group of an adopted cluster whose storages belong to no pool (`planning.shape_adoption`).
     ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
     is the number of copies that `quorum_sentence` is about:
 
-    * While a pool is added: the copies that the next partition will have once its new copies are
-      complete.
+    * While a pool is added: the copies that the partition that is filled now, or next, will have
+      afterwards.
     * While a pool or a foreign group is removed: the smallest number of copies that a partition
       keeps.
     * While partitions move: the largest number of copies that a partition has now. A partition that

@@ -32,7 +32,8 @@ class ListedServer:
     """One server and its report; ``problem`` is why the server did not answer, None if it did.
 
     ``local_name`` is the server's name for ``waltz local``, None if the cluster is not a local one.
-    ``count`` and ``partition_ranges`` summarize ``partitions`` for the table.
+    ``count`` and ``partition_ranges`` summarize ``partitions`` for the table. ``preferred`` are the
+    partitions that the server prefers to own, empty if it has no preference.
     """
 
     id: int
@@ -71,6 +72,7 @@ def render_servers(
                 partitions=served,
             )
         )
+    # ``local_name`` is only in JSON. In the table, the names stand beside addresses and ids.
     return names.name_processes(listing("Servers", ListedServer, rows), members)
 
 

@@ -70,10 +70,11 @@ class Columns:
 
     @property
     def has_row_ids(self) -> bool:
-        """Whether the rows have ids: then rows with equal fingerprints are one row.
+        """Whether there is a column ``id``: then rows with equal fingerprints are one row.
 
-        The ids themselves are not read. So the application must give rows with different ids
-        different data or different headers.
+        The log is searched for rows that were appended before, and it has no ids. So the ids are
+        not read, and the application must give rows with different ids different data or different
+        headers.
         """
         return "id" in self.names
 
@@ -111,9 +112,10 @@ class Columns:
     def _chooser(self, key: bytes | str | int | None, row: RowToAppend, task: int) -> int:
         """Return the number that chooses the partition of a row, modulo the number of partitions.
 
-        An attempt finds a row of another attempt only in the partition to which it would append the
-        row itself. If rows have ids, another run (`core.ledger`) may give the row to another task,
-        so ``task`` must not choose (`test_row_of_another_task_in_the_next_run_is_appended_once`).
+        Before an attempt (`core.ledger`) appends a row, it searches the log for the row, but only
+        in the partition that is chosen here. So every attempt must choose the same partition. If
+        rows have ids, another run may give the row to another task, so ``task`` must not choose
+        (`test_row_of_another_task_in_the_next_run_is_appended_once`).
         The fingerprint chooses, and not the id, because the log is searched for fingerprints. So
         rows that count as one row go to one partition, even if their ids are null or differ.
         """

@@ -80,7 +80,8 @@ def plan_record(
     if record.request:
         # Moves are recorded, but no request is open: the user has changed or removed it.
         return _end(present, members, ended, record.request, RebalanceEnd.WITHDRAWN)
-    # The recorded number of storages is 0 if the partitions are spread by count already.
+    # The pool has another number of storages than at its last rebalance. From now on its partitions
+    # are spread by count, which the number 0 records.
     if record.storages not in (0, storages):
         rescaled = replace(ended, storages=0)
         return _end(present, members, rescaled, record.answered, RebalanceEnd.RESCALED)
@@ -125,7 +126,7 @@ def _is_still_improvement(uses: tuple[VolumeUse, ...] | str, planned: PlannedMov
     """Whether a recorded move improves the balance by the present sizes.
 
     ``uses`` is the result of `_volume_uses`. If a size is unknown, the answer is True, so the move
-    is not left out: it waits until every storage answers.
+    is not left out. It begins only when all replicas are healthy (`shape_moves`).
     """
     if isinstance(uses, str):
         return True
