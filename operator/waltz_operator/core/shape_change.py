@@ -25,10 +25,10 @@ class ShapeChangeKind(StrEnum):
 class ShapeChange:
     """A change of the cluster's pools, groups or storages that is not complete.
 
-    ``pool`` is the name of the pool, or the id of the *foreign group*, that changes. A foreign group
-    is a group of an adopted cluster whose storages belong to no pool (`planning.shape_adoption`).
-    ``progress`` is its present state for users, such as ``pool d: partition 17 of 64``. ``copies``
-    is the number of copies that `quorum_sentence` is about:
+    ``pool`` is the name of the pool, or the id of the *foreign group*, that changes. A foreign
+    group is a group of an adopted cluster whose storages belong to no pool
+    (`planning.shape_adoption`). ``progress`` is its present state for users, such as ``pool d:
+    partition 17 of 64``. ``copies`` is the number of copies that `quorum_sentence` is about:
 
     * While a pool is added: the copies that the partition that is filled now, or next, will have
       afterwards.
