@@ -19,12 +19,15 @@ Terms of this package (docs/concepts.md explains sessions and marks in context):
 * *torn*: a write that a crash has interrupted is torn: only a part of it is on the disk.
 * *damaged*: a record that was flushed, and that is invalid or unreadable now.
 * *peer*: another storage that has a replica of the same partition.
+* *switch*: a partition has a read switch and a write switch. If an administrator turns one off, the
+  storage refuses these requests.
 
 Modules:
 
 * `log`: the records of one partition, in segment files
 * `control`: sessions, marks and switches of all partitions, in the control file
-* `wal`: the write-ahead log for the changes of all segment files, used by the engine ``wal``
+* `wal`: the write-ahead log for the changes of all segment files, used if the setting
+  ``storage.engine`` is ``wal``
 * `partitions`: what each request does to a partition, and which requests are refused
 * `scrub`: searching all logs for damaged records, a little at a time
 * `engine`: the order of requests, and rounds of appends that share their flushes

@@ -63,7 +63,10 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """A directory of the storage: that of the partitions, or a separate one."""
+    """A directory of the storage.
+
+    The partitions, the control file and the write-ahead log may each have a directory of their own.
+    """
 
     def exists(self, path: str) -> bool:
         """Return whether a file or directory of this name exists.

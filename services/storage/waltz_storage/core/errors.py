@@ -32,6 +32,7 @@ class RequestRefused(Exception):
         Each raise adds its frames to the traceback of an instance, and the frames keep the records
         of their requests in memory.
         """
+        # Not by a call of the class: `__init__` of some subclasses has other arguments than `args`.
         new = type(self).__new__(type(self), *self.args)
         new.__dict__.update(self.__dict__)
         return new
@@ -104,9 +105,8 @@ class TruncationRefused(RecordsDamaged):
     The replica takes part in no store session, because each session begins with this truncation.
     It must be replaced, because neither way of repair works:
 
-    * `waltz storage recover` leaves a replica that counts in votes to the servers, and this replica
-      counts.
-    * A damaged record is repaired only up to the local low-water mark, and this one is above.
+    * `waltz storage recover` fills no replica that counts in the servers' votes, and this one does.
+    * A damaged record is repaired only up to the local low-water mark, and this one is above it.
     """
 
     def _advice(self, partition: int) -> str:

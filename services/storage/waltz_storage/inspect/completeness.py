@@ -1,8 +1,8 @@
 """Find out whether segments are complete without a write-ahead log. Reads files, writes none.
 
-While a storage with the engine ``wal`` runs, and after a crash, the last records are only in its
-write-ahead log. A reader of the segments alone would report fewer records than the storage has, or
-zeros in their place, without noticing it.
+While a storage with ``storage.engine: wal`` runs, and after a crash, the last records are only in
+its write-ahead log. A reader of the segments alone would report fewer records than the storage has,
+or zeros in their place, without noticing it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def check_marked_complete(root: Path, header: ControlHeader) -> None:
     """Raise NeedsLog if the control file with ``header`` marks ``root`` as needing its log.
 
     The mark is the key in the header: the cluster's key with inverted bytes. A crash may leave only
-    some of the bytes inverted; such a key is a mark, too. Raises OSError.
+    some of the bytes inverted; such a key is a mark, too. Nothing is raised if no file shows the
+    cluster's key. Raises OSError.
     """
     key = cluster_key(root)
     if key is not None and header.key != key and is_key_or_inverse(header.key, key):

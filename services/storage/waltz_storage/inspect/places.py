@@ -50,7 +50,7 @@ def locate(path: Path) -> Place:
             raise CannotInspect(f"there is no file {path}")
         if not path.stem.isdecimal() or not path.parent.name.isdecimal():
             raise CannotInspect(f"{path} is not named like a segment in a partition's directory")
-        return Place(path.parent.parent, (int(path.parent.name),), int(path.stem))
+        return Place(path.parent.parent, (int(path.parent.name),), first_id=int(path.stem))
     directory = path.parent if path.name == CONTROL_FILE else path
     if not directory.is_dir():
         raise CannotInspect(

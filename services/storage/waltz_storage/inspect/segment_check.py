@@ -220,6 +220,7 @@ def _begins_after(
         return [end]
     ends = ends_before_valid(data, index, first_id, damaged_id, offset)
     if ends is not None:
+        # Each record begins where the one before it ends.
         return ends
     if end is not None:
         # If the id of the record is damaged, a start does not use its length. Here the length may

@@ -79,8 +79,8 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
         refused = f"the storage would not start at all: {failure}"
     else:
         damaged = ranges_of(log.damaged_at_opening)
-        return StartOutcome(None, log.next_id, tuple(disk.changes()), damaged)
-    return StartOutcome(refused, None, tuple(disk.changes()))
+        return StartOutcome(None, log.next_id, changes=tuple(disk.changes()), damaged=damaged)
+    return StartOutcome(refused, next_id=None, changes=tuple(disk.changes()))
 
 
 def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
@@ -93,7 +93,7 @@ def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
         control = read_control(place.root, meta)
     except CannotInspect as problem:
         needs_log = isinstance(problem, NeedsLog)
-        outcome = StartOutcome(str(problem), None, needs_log=needs_log)
+        outcome = StartOutcome(str(problem), next_id=None, needs_log=needs_log)
         return dict.fromkeys(place.partitions, outcome)
     # A damaged entry (a text) may be that of an assigned partition, so it is included.
     return {

@@ -3,10 +3,10 @@
 Files are used only through the `Disk` that the caller passes. The control file is in the directory
 of the partitions, or in a separate directory (see `directory_pair`). `control_format` defines its
 bytes: the entry of a partition has two *structs*, and an update overwrites the older one. Every
-update is durable before the call returns. Otherwise a replica could forget its session by a loss of
-power. It would then not vote, and its log would be cut to an older mark. If most replicas of a
-partition forgot their sessions, committed records would be lost (planted bug "control file not
-flushed").
+update is durable before the call returns. Otherwise a loss of power could take back a replica's
+session. With an older session than ZooKeeper names for it, the replica does not vote, and its log
+is cut to the older low-water mark on its disk. If that happened to most replicas, committed records
+would be lost (planted bug "control file not flushed").
 
 Beside the control file is a file of *flushed marks*: up to which record each log was flushed (see
 `flushed_marks`).
@@ -152,9 +152,9 @@ class ControlFile:
     def reset(self, partition: int) -> None:
         """Reset a partition's session, marks and flags durably; this also repairs its entry.
 
-        The flushed mark is removed last: before that, a crash leaves either the old entry with its
-        mark, or an entry that is not assigned, whose mark is ignored.
-        Raises NoSpace, DiskFailed.
+        The flushed mark is removed last. Otherwise a crash could leave the old entry without its
+        mark, and a start might not notice that the log has lost records. A mark that is left beside
+        a reset entry is ignored: the partition is not assigned. Raises NoSpace, DiskFailed.
         """
         structs = reset_steps(self._entries[partition])
         for entry in structs:
@@ -166,10 +166,10 @@ class ControlFile:
     def advance_generation(self) -> None:
         """Refuse from now on a data volume that is restored from a copy made before this call.
 
-        Call this after a truncation. An older copy still has the records that were removed. The
-        flushed mark does not show that, because the copy also has the record of the mark
-        (`test_data_volume_from_before_a_truncation_is_refused`). Storages with one directory have
-        no generation. Raises NoSpace, DiskFailed.
+        Call this after a truncation. An older copy still has the records that were removed, and the
+        replica would vote with them. The flushed mark does not show that, because the copy also has
+        the record of the mark (`test_data_volume_from_before_a_truncation_is_refused`). Storages
+        with one directory have no generation. Raises NoSpace, DiskFailed.
         """
         if self._pair is not None:
             # The partitions are truncated on several threads. Without a lock, a thread could write
@@ -229,8 +229,8 @@ def open_control(
       partitions.
     * The directories are not a pair (see `directory_pair`).
     * The directory needs its write-ahead log, and ``can_replay`` is false.
-    * The control file is cut off or missing although there are partitions. A new file would say, as
-      with Waltz 0.13.2, that no partition is assigned.
+    * The control file is cut off or missing although there are partitions. Waltz 0.13.2 makes a new
+      file then, in which no partition is assigned.
     """
     try:
         return _open(data, meta, ControlHeader(now_ms, key, num_partitions), can_replay)

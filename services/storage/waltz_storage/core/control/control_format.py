@@ -33,7 +33,8 @@ _ASSIGNED = 4
 _READABLE = 8
 _WRITABLE = 16
 _ONLY_ONE_SWITCH = _READABLE | _WRITABLE
-"""The flag "only one of the two switches is on": one bit for each switch, never both."""
+"""The two bits of the flag "only one of the two switches is on". The bit that is set says which
+switch is on; they are never set both."""
 _STAMP_SHIFT = 16
 """The lowest bit of the stamp; the flags are in the bits below."""
 _LOW_16_BITS = 0xFFFF
@@ -54,7 +55,7 @@ class EntryCorrupted(Exception):
 class ControlHeader:
     """The cluster of the directory. ``created_ms`` is in milliseconds since 1970.
 
-    ``version`` is never checked.
+    ``version`` is not checked, as in Waltz 0.13.2.
     """
 
     created_ms: int
@@ -207,7 +208,7 @@ def struct_offset(partition: int, slot: int) -> int:
 
 def fresh_entry(partition: int) -> bytes:
     """Return the 76 bytes of the entry of a partition that was never assigned."""
-    older = ControlEntry(PartitionInfo(), -1, 0)
+    older = ControlEntry(PartitionInfo(), sequence=-1, slot=0)
     return _PARTITION.pack(partition) + older.encode() + older.updated(PartitionInfo()).encode()
 
 
@@ -229,6 +230,7 @@ def decode_entry(raw: bytes) -> ControlEntry:
         raise EntryCorrupted("both copies of the partition info have the same sequence number")
     current = max(undamaged, key=lambda entry: entry.sequence)
     if current.sequence == _LAST_SEQUENCE:
+        # No update can follow (see `ControlEntry.updated`), and `reset_steps` relies on this error.
         raise EntryCorrupted("the partition info has the highest possible sequence number")
     return current
 
@@ -244,12 +246,14 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
     # An entry without a usable struct may have two undamaged ones, see `decode_entry`. A crash must
     # make neither of them current. So the first step writes the highest number, which
     # `decode_entry` refuses: the entry stays corrupted until the last step.
-    current = entry or ControlEntry(PartitionInfo(), _LAST_SEQUENCE - 1, 0)
+    current = entry or ControlEntry(PartitionInfo(), sequence=_LAST_SEQUENCE - 1, slot=0)
     fresh = current.updated(PartitionInfo())
     return (
         fresh,  # It has the next number, and replaces the older struct.
-        ControlEntry(PartitionInfo(), -1, current.slot),
-        ControlEntry(PartitionInfo(), 0, fresh.slot),
+        # The struct before the reset is not current any more, and can be replaced, too.
+        ControlEntry(PartitionInfo(), sequence=-1, slot=current.slot),
+        # This changes only the number of ``fresh``.
+        ControlEntry(PartitionInfo(), sequence=0, slot=fresh.slot),
     )
 
 

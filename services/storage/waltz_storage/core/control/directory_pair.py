@@ -14,7 +14,7 @@ volume that was restored from a copy of the previous generation looks the same. 
 although the sessions and marks in its control file may be older than the log:
 
 * Session: a replica with an older session than the one that ZooKeeper names for it does not vote.
-  Its log is cut to its mark, and it copies the rest (`replica_roles` of the server,
+  Its log is cut to its low-water mark, and it copies the rest (`replica_roles` of the server,
   `test_meta_volume_of_previous_generation_is_accepted_but_its_replica_does_not_vote`).
 * Fence: it is lower, too, so the replica would accept requests of an older session. But no server
   sends it any. When the storage stopped, each server lost its connection and dropped the replica
@@ -221,8 +221,8 @@ def _make_durable(pair: Pair) -> None:
 
     Otherwise a loss of power could leave the meta directory behind by two generations: the one that
     was not durable, and the one that this start writes to the data directory next. The same bytes
-    are written again (see `control_file`). The meta directory comes first, because the data
-    directory may be ahead of it, never behind.
+    are written again (`control_file._make_durable` says why a flush is not enough). The meta
+    directory comes first, because the data directory may be ahead of it, never behind.
     """
     for file in (pair.meta, pair.data):
         file.write_durably(0, file.read(0, _FILE_BYTES))

@@ -14,9 +14,11 @@ newer undamaged one is current. The file of the marks has three *slots* for each
 has a mark and the checksum of one of these structs, and counts only while that struct is current.
 There are three slots, because two of them must not be overwritten:
 
-* The newest durable slot of the current struct. If its write were torn by a crash, no mark would be
+* The newest durable slot of the current struct. If a crash tore a write to it, no mark would be
   left.
-* The newest slot, if a flush may be writing it. It counts as durable when that flush ends.
+* The newest slot, if a flush may be writing it. It becomes durable when this flush ends, unless it
+  is written again meanwhile. If that were allowed, and an append came during each flush, no newer
+  mark would ever become durable.
 
 The next mark goes to the third slot (`test_storage_flushed_marks`). Files are used only through the
 `Disk` that the caller passes.
@@ -248,8 +250,9 @@ class FlushedMarks:
 
         If there are two such slots, return the older one. Only slots of the current control struct
         count as durable here. Example: a full disk has refused a change of the struct. The newest
-        slot is then the one that `before_update` has written for a struct that does not exist. It
-        must not replace the newest durable slot of the current struct.
+        slot is then the one that `before_update` has written for a struct that does not exist. If
+        it counted as the newest durable slot, the next mark could overwrite the only slot that
+        counts after a crash.
         """
         newest = state.newest
         durable = [

@@ -188,9 +188,9 @@ class Engine:
     def settle(self, part: RoundPart, now: float) -> Done:
         """Complete a durable part of a round; ``now`` is in seconds, as `AppendJob.arrived`.
 
-        An append is answered only here, after its flush: the server counts the answer as a vote
-        that the records survive a loss of power (planted bug "append answered before it is
-        flushed").
+        An append that `step` has not refused is answered only here, after its flush: the server
+        counts the answer as a vote that the records survive a loss of power (planted bug "append
+        answered before it is flushed").
         """
         open_partition, appends = part.partition, part.appends
         outcomes = part.log.complete(part.staged)
@@ -240,6 +240,7 @@ class Engine:
     def _begin_next(self, lane: _Lane, ready: Ready) -> None:
         """Begin the next job of a free lane, or the next step of its first read."""
         assert not lane.is_busy, f"partition {lane.partition}: two jobs at a time"
+        # Move the reads at the head to their own queue, so that the appends behind them can begin.
         while lane.jobs:
             read = self._as_read(lane.jobs[0])
             if read is None:
@@ -247,6 +248,7 @@ class Engine:
             lane.jobs.popleft()
             lane.reads.append(read)
         head = lane.jobs[0] if lane.jobs else None
+        # If appends and reads wait, groups of appends and steps of reads alternate.
         if isinstance(head, AppendJob) and not (lane.reads and lane.is_read_due):
             lane.is_read_due = True
             self._take_group(lane, ready)

@@ -16,14 +16,17 @@ LEAST_READ_BYTES = 64 << 10
 """The least weight of a read: a queued read needs some memory even if its answer is small."""
 
 ADMIN_WEIGHT = 16 << 20
-"""The weight of a request on the admin port, unless its own bytes are more."""
+"""The weight of a request on the admin port, unless its own bytes are more.
+
+A connection may thus begin four of these requests at a time (see `shell.request_intake`)."""
 
 _SMOOTHING = 8
 """An answer with smaller records lowers the estimated size by one eighth of the difference."""
 _HEADER_BYTES = 256
 """About how many bytes of memory the header of a record needs."""
 _MOST_HEADERS_BYTES = 4 << 20
-"""The largest weight of a request for headers."""
+"""The largest weight of a request for headers: that of the most headers in an answer
+(`partition._MAX_HEADERS`)."""
 
 
 class RequestWeights:

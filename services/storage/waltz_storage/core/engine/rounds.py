@@ -50,8 +50,8 @@ class RoundPart(NamedTuple):
 class RoundWriter(Protocol):
     """Writes the parts of a round and makes them durable.
 
-    `shell.parallel_flushes` implements this as Waltz 0.13.2 does: each partition has its own
-    segment files. `shell.wal_engine` uses one write-ahead log for all partitions.
+    `shell.parallel_flushes` flushes the segment files of each partition, as Waltz 0.13.2 does.
+    `shell.wal_engine` flushes one write-ahead log for all partitions.
     """
 
     @property
@@ -60,7 +60,10 @@ class RoundWriter(Protocol):
 
     @property
     def flushes_once(self) -> bool:
-        """Whether one flush makes all parts of a round durable, however many there are."""
+        """Whether one flush makes all parts of a round durable, however many there are.
+
+        `shell.engine_thread` then commits a small round on its own thread.
+        """
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write and flush all parts; raises DiskFailed.

@@ -11,6 +11,7 @@ Read in this order:
 * `flushed_end`: what is known about the end of a log before its files are opened
 * `log_check`: checking each record of a part of a log, and naming those that are damaged
 * `log_repair`: replacing damaged records by those of a peer
+* `log_cut`: where a truncation may cut a log
 * `partition_log`: the log: append, read, truncate, repair
 * `opening_errors`: why a file may fail to open without being damaged
 * `segment_scan`: reading a segment up to the first invalid record

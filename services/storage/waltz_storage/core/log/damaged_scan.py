@@ -64,6 +64,7 @@ def scan_past_damage(
         if ends is None:
             return None
         damaged.extend(range(next_id, next_id + len(ends)))
+        # The first damaged record begins at ``position``, each later one where the one before ends.
         offsets.append(position)
         offsets.extend(ends[:-1])
         rest = scan(data, plan.first_id, next_id + len(ends), ends[-1])
@@ -88,8 +89,9 @@ def ends_before_valid(
     The first of them is at ``position``. Return None unless a valid record with the next id follows
     the damaged ones: this function is for readers that do not know how far the log must reach.
     """
-    segment = _Segment(data, index, first_id, None, None, sealed=False)
-    return segment.shortest_run(damaged_id, position, data.size())
+    segment = _Segment(data, index, first_id, must_have=None, last_checksum=None, sealed=False)
+    # The number of damaged records is not limited: a file has more bytes than records.
+    return segment.shortest_run(damaged_id, position, most=data.size())
 
 
 class _Segment:

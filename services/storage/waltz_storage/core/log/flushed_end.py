@@ -68,14 +68,17 @@ class FlushedMark(Protocol):
     """Stores the flushed mark of one log."""
 
     def raise_to(self, end: FlushedEnd) -> None:
-        """Note that the log is flushed up to ``end``; raises DiskFailed."""
+        """Note that the log is flushed up to ``end``; raises DiskFailed.
+
+        The mark need not be durable when this returns: a mark that is too low is safe.
+        """
 
     def lower_to(self, end: FlushedEnd) -> None:
         """Note durably that the log will be cut after ``end``; raises NoSpace, DiskFailed."""
 
 
 class NoFlushedMark:
-    """Implements `FlushedMark` for a log that is opened without a control file."""
+    """Implements `FlushedMark` for a log whose mark is not kept, as in a rehearsal (`inspect`)."""
 
     def raise_to(self, end: FlushedEnd) -> None:
         """Do nothing."""

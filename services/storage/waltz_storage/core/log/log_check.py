@@ -3,8 +3,10 @@
 A read ends at the first damaged record. A check continues after it: the check takes the position of
 each record from the index, so that one wrong length does not hide the records after it. Records are
 read in *windows* of consecutive records. A window has at most the bytes that the caller allows for
-the whole check. A longer record is a window of its own and is read in pieces. Files are used only
-through `LogSegments`.
+the whole check. So a check has more than one window only if it meets a record whose place is not
+certain: such a record is a window of its own, and is not read. A record that is longer than a
+window is also a window of its own, and is read in pieces. Files are used only through
+`LogSegments`.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> Check
     """
     end_id = segments.tail.next_id
     if not 0 <= first_id < end_id:
-        return CheckedRecords(first_id, first_id, end_id, 0, ())
+        return CheckedRecords(first_id, next_id=first_id, end_id=end_id, size=0, damaged=())
     segment = segments.segment_of(first_id)
     count = min(end_id, segment.next_id, first_id + MAX_CHECKED_RECORDS) - first_id
     try:
@@ -75,7 +77,7 @@ def check_records(segments: LogSegments, first_id: int, max_bytes: int) -> Check
 def _unreadable(first_id: int, count: int, end_id: int) -> CheckedRecords:
     """Return the result for ``count`` records that cannot be read: all of them are damaged."""
     return CheckedRecords(
-        first_id, first_id + count, end_id, 0, tuple(range(first_id, first_id + count))
+        first_id, first_id + count, end_id, size=0, damaged=tuple(range(first_id, first_id + count))
     )
 
 

@@ -49,6 +49,7 @@ def cut_offset(segments: LogSegments, last_id: int) -> int:
     try:
         _check_last(segments, segment, last_id)
         if segments.segment_of(last_id + 1).first_id == last_id + 1:
+            # The record to remove is the first one of its segment, of which only the header stays.
             return HEADER_BYTES
         return segments.extent(segment, last_id, 1).offsets[1]
     except RecordsDamaged as damaged:

@@ -67,7 +67,7 @@ def open_log(
             disk.flush_directory("")
         first_ids = _remove_remains(disk, identity)
         if not first_ids:
-            create_files(disk, identity, 0, options.now_ms()).close()
+            create_files(disk, identity, first_id=0, now_ms=options.now_ms()).close()
             first_ids = [0]
         # All segments are checked before any of them is changed.
         if first_ids[0] != 0:

@@ -62,9 +62,10 @@ def record_steps(
     """Read and verify consecutive records; yield those of each step, and whether they are the last.
 
     The read ends at ``max_records``, at the present end of the log, before the record that would
-    exceed ``max_bytes`` on disk, or before a damaged record. The first record is read whatever its
-    size. The last records may be yielded as if more followed: sometimes only the next step can show
-    that the read ends here. Raises OSError, and RecordsDamaged if the first record is damaged.
+    exceed ``max_bytes`` on disk, or before a damaged record. Near a damaged record, it may end
+    earlier than it must (see `_read_step`). The first record is read whatever its size. The last
+    records may be yielded as if more followed: sometimes only the next step can show that the read
+    ends here. Raises OSError, and RecordsDamaged if the first record is damaged.
     """
     removals, next_id = segments.removals, first_id
     end = min(first_id + max_records, segments.tail.next_id)
@@ -78,7 +79,9 @@ def record_steps(
             records = _read_step(segments, segment, next_id, count, step_bytes, at_least)
             if not records.count and max_bytes > STEP_BYTES:
                 # The next record is larger than a step, but may be within the bound of the read.
-                records = segments.read_step(segment, next_id, 1, max_bytes, at_least=0)
+                records = segments.read_step(
+                    segment, next_id, count=1, max_bytes=max_bytes, at_least=0
+                )
         except RecordsDamaged:
             if next_id == first_id:
                 raise
@@ -87,8 +90,9 @@ def record_steps(
             # The next record would exceed ``max_bytes``.
             return
         next_id += records.count
-        # A step with fewer records than requested has reached its bound in bytes. If the bound was
-        # ``max_bytes``, and not `STEP_BYTES`, the whole read has reached its end.
+        # A step with fewer records than requested has reached its bound in bytes, or a damaged
+        # record has shortened it. If the bound was ``max_bytes``, and not `STEP_BYTES`, the whole
+        # read ends here.
         reached_max_bytes = records.count < count and max_bytes <= STEP_BYTES
         is_last = next_id >= end or reached_max_bytes
         max_bytes -= len(records.raw)
@@ -143,7 +147,8 @@ def header_steps(
     * At the present end of the log.
     * When a `HeaderBudget` is spent, but not before the list has `LEAST_HEADERS`.
     * Before a damaged record, if the list has at least ``least`` headers, and not less than one.
-      With a shorter list, the read raises RecordsDamaged.
+      With a shorter list, the read raises RecordsDamaged. ``least`` is above one for servers of
+      Waltz 0.13.2, which might never request the rest of a short list (`LEAST_HEADERS`).
 
     Raises OSError, too.
     """
@@ -178,8 +183,8 @@ def _read_header_step(
     """Read headers until ``budget`` is spent; return fewer headers if a record is damaged.
 
     The read is repeated with half as many records until all of these are valid, each time with the
-    whole budget. That happens at most as often as the logarithm of ``count``. Raises RecordsDamaged
-    if the first record is damaged, or OSError.
+    whole budget. So a step reads more than its budget only beside damage, and at most about
+    log2(count) times as much. Raises RecordsDamaged if the first record is damaged, or OSError.
     """
     reads, size = budget.reads_left, budget.bytes_left
     while True:

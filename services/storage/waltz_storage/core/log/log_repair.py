@@ -4,7 +4,7 @@ The peer's records are written only where they fit: they must begin at the end o
 record before them, and end where the record after them begins. So a repair changes no position, and
 no record before or after the peer's records. A repair writes only records that are damaged: a crash
 at any moment leaves each of them damaged or repaired, and the repair can be repeated
-(`test_storage_repair`). Files are used only through `LogSegments`.
+(`test_storage_repair_crash`). Files are used only through `LogSegments`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _CHECK_BYTES = 1 << 20
 class SegmentRepair:
     """The peer's records that belong to one segment, from ``first_id`` on, and what to write.
 
-    ``records`` are in disk form. ``offsets`` has the position where each of them begins, and then
-    the position where the last one ends. ``damaged`` has the places in ``records``, from 0, of the
-    records that are damaged in the segment: only these are written. ``entries`` are the bytes to
-    write at ``entry_at`` in the index file, none if the index is right.
+    ``records`` are in disk form (see `segment_format`). ``offsets`` has the position where each of
+    them begins, and then the position where the last one ends. ``damaged`` has the places in
+    ``records``, from 0, of the records that are damaged in the segment: only these are written.
+    ``entries`` are the bytes to write at ``entry_at`` in the index file: none if it is right.
     """
 
     segment: SegmentBounds
@@ -84,10 +84,10 @@ def repair_records(
 ) -> tuple[CheckedRecords, ...]:
     """Replace damaged records by those of a peer, durably.
 
-    ``end`` is the last record of the log. ``checksum`` is the CRC-32 of the records in disk form as
-    the peer computed it. After the repair, all these records are checked. Return the results, which
-    may name records that are still damaged. Raises RequestRefused before anything is written;
-    NoSpace, DiskFailed and OSError at any time.
+    ``end`` is the last record of the log. ``checksum`` is that of the peer: the CRC-32 of the whole
+    records in disk form, with the fields that no checksum of data covers. After the repair, all
+    these records are checked. Return the results, which may name records that are still damaged.
+    Raises RequestRefused before anything is written; NoSpace, DiskFailed, OSError at any time.
     """
     repairs = plan_repair(segments, end, records, checksum)
     for repair in repairs:
@@ -365,8 +365,8 @@ def _checks(segments: LogSegments, first_id: int, last_id: int) -> Iterator[Chec
 
 def _in_disk_form(records: RecordBatch) -> list[bytes]:
     """Return the bytes of each record in disk form, with its checksum."""
-    encoder = SegmentEncoder(records.first_id(), 0, _NO_THRESHOLD)
-    added, _ = encoder.add(records.wire, 0, records.count)
+    encoder = SegmentEncoder(records.first_id(), offset=0, threshold=_NO_THRESHOLD)
+    added, _ = encoder.add(records.wire, position=0, count=records.count)
     assert added == records.count, "the ids of the records were checked"
     # The encoder's parts are in turn a record without its checksum, and the checksum.
     bodies, checksums = encoder.parts[::2], encoder.parts[1::2]

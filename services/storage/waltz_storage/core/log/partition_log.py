@@ -184,6 +184,7 @@ class PartitionLog:
         last segment durable. If the disk is full, a batch is refused unless all its records were
         written. Raises DiskFailed.
         """
+        # Write the index entries of earlier, durable records. `flush` makes the entries durable.
         self._tail.write_checkpoint()
         try:
             for chunk in staged.chunks:
@@ -199,7 +200,8 @@ class PartitionLog:
             # The log has all chunks that were written, so it ends after the last of them.
             for number, end in enumerate(staged.ends):
                 if end > self._tail.next_id and staged.outcomes[number] is None:
-                    # The frames in the traceback of ``error`` refer to ``staged``.
+                    # The traceback of ``error`` refers to ``staged``. If ``staged`` kept ``error``
+                    # itself, the two would keep each other, and the records, in memory.
                     staged.outcomes[number] = error.new_instance()
 
     def flush(self, staged: StagedAppend) -> None:
@@ -223,8 +225,8 @@ class PartitionLog:
     def complete(self, staged: StagedAppend) -> list[RequestRefused | None]:
         """Make the flushed records readable; return the outcome of each batch (see `StagedAppend`).
 
-        The flushed mark is raised before the appends are answered. Otherwise a start after the
-        death of this process would not notice that the files lack these records. Raises DiskFailed.
+        The flushed mark is raised before the appends are answered. Otherwise, if this process died
+        then, the next start would not notice a loss of these records. Raises DiskFailed.
         """
         self._add_written(staged)
         self._mark.raise_to(self._end)
@@ -242,9 +244,8 @@ class PartitionLog:
     def read_batch(self, first_id: int, max_records: int, max_bytes: int) -> RecordBatch:
         """Return consecutive verified records from ``first_id`` on; none if that is not in the log.
 
-        The batch ends at ``max_records``, at the end of the log, or before the record that would
-        exceed ``max_bytes`` on disk. The first record is returned whatever its size. Raises
-        RecordsDamaged, OSError.
+        The first record is returned whatever its size. `log_reads.record_steps` says where the
+        batch ends. Raises RecordsDamaged if the first record is damaged, or OSError.
         """
         return result_of(self.batch_steps(first_id, max_records, max_bytes))
 
@@ -306,9 +307,9 @@ class PartitionLog:
         """Remove all records after ``last_id`` from the disk, durably (spec/disk.md section 7).
 
         Segments are removed from the newest to the oldest. After a crash in between, the log has no
-        gap and is only longer than it should be; the server then truncates the log again. Shown by
-        `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
-        segment". The record ``last_id`` stays even if it is damaged (see `cut_offset`).
+        gap and is only longer than it should be (`test_storage_crash`); the server then truncates
+        the log again. The planted bug "truncation stops at the beginning of a segment" leaves the
+        newer segments. The record ``last_id`` stays even if it is damaged (see `cut_offset`).
 
         Raises DiskFailed. With any other error nothing is removed: TruncationRefused,
         RecordsDamaged, OSError, NoSpace if the flushed mark cannot be lowered, RequestRefused if

@@ -85,9 +85,9 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
 
     The data file gets its name last, when its header is on disk. So a crash leaves at most an index
     file without entries, and a data file that still has the suffix of new files. It never leaves a
-    data file without a header (planted bug "new segment whose name is not durable",
-    `test_storage_crash`). Raises DiskFailed, or NoSpace after it has removed the files that it
-    created.
+    data file without a header (`test_storage_crash`). If the name were not durable, a loss of power
+    could remove the segment with its flushed records (planted bug "new segment whose name is not
+    durable"). Raises DiskFailed, or NoSpace after it has removed the files that it created.
     """
     data_path = identity.path(first_id, DATA_SUFFIX)
     index_path = identity.path(first_id, INDEX_SUFFIX)

@@ -1,9 +1,10 @@
 """Pure. Read consecutive records of one segment, or only their headers.
 
-A read in wire form verifies the record checksums. So does a read of headers, although it must read
-the data for that. A client decides by a header whether its append is in the log. Because of a wrong
-header it would append a second time (`test_header_of_a_damaged_record_is_damage`). A read in disk
-form verifies nothing: the client verifies the records.
+`segment_format` explains the two forms of a record. A read in wire form verifies the record
+checksums. So does a read of headers, although it must read the data for that: a client decides by a
+header whether its append is in the log, and because of a wrong header it would append a second time
+(`test_header_of_a_damaged_record_is_damage`). A read in disk form verifies nothing: the client
+verifies the records.
 
 `log_reads` divides long reads into steps and calls these functions for each step.
 """

@@ -51,7 +51,8 @@ class TailSegment:
         self.end = bounds.end
         self._allocated = files.data.size()
         self._allocate_bytes = allocate_bytes
-        # A segment gets no further record once it is larger than its threshold.
+        # A segment gets no further record once it is larger than its threshold. Zeros that were
+        # allocated beyond that might never be used.
         self._allocate_limit = threshold + 1
         self._indexed = bounds.next_id - bounds.first_id
         """How many entries the index file has."""

@@ -46,8 +46,9 @@ _READS = (
 def raises_fence(request: storage.Request) -> bool:
     """Whether the request raises the fence to its session id, if that is higher.
 
-    A read of committed records does not raise it: the sender may be a reader, a client that repeats
-    the session id of a server. StoredRecordListRequest is a subclass of this kind of request.
+    A read of committed records does not raise it. Its sender is a reader, such as a client that
+    repeats the session id of a server, and a reader must not end the session of the server that
+    writes. StoredRecordListRequest is a subclass of this kind of request.
     """
     return not isinstance(request, storage.CommittedRecordListRequest)
 
@@ -211,4 +212,4 @@ def begin_session(
             f"unable to set local low watermark to value {max_id} because it's less than current "
             f"local low watermark {info.local_low_water_mark}"
         )
-    return PartitionInfo(session_id, low_water_mark, max_id, info.flags)
+    return PartitionInfo(session_id, low_water_mark, local_low_water_mark=max_id, flags=info.flags)

@@ -35,7 +35,7 @@ READ_LIMIT_BYTES = 64 << 20
 """A list of records ends before it would exceed this size, but has at least one record."""
 
 BULK_LIMIT_BYTES = 16 << 20
-"""As `READ_LIMIT_BYTES`, for requests that name a bound in bytes; a lower bound counts.
+"""As `READ_LIMIT_BYTES`, for requests that name their own bound in bytes: the lower one counts.
 
 A copy of a replica makes many such requests."""
 

@@ -1,8 +1,8 @@
 """Pure. `StorageDirectory`: the control file and the partitions of one storage node.
 
 It opens, assigns and unassigns partitions, and sets their switches. The engine and the admin port
-find the open partitions here. With the engine ``wal``, the segment files are changed through a
-write-ahead log (`WriteAheadLog`).
+find the open partitions here. If the setting ``storage.engine`` is ``wal``, the segment files are
+changed through a write-ahead log (`WriteAheadLog`).
 
 Only one thread at a time may use a partition; several threads may use different partitions. Files
 are used only through the `Disk` that the caller passes.
@@ -345,6 +345,7 @@ class StorageDirectory:
         for partition, why in damaged.items():
             if partition not in self._refused and self._control.info(partition).assigned:
                 self._refused[partition] = why
+                # A mark counts only with the checksum of the control struct, which this sets.
                 self._load_mark(partition)
                 self._control.flushed_marks.write_never_reached(partition)
 

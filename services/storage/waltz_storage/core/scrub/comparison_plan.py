@@ -58,6 +58,7 @@ def replica_comparison(
             replicas[storage] = held.local_low_water_mark
     last_id = max((end for end in replicas.values() if isinstance(end, int)), default=-1)
     if only_id is not None:
+        # If no replica is compared up to ``only_id``, the range is empty.
         return Comparison(replicas, min(only_id, last_id), first_id=only_id)
     return Comparison(replicas, last_id, slice_ids=slice_ids)
 

@@ -67,7 +67,8 @@ class Differences:
 def _is_settled(known: Difference, storages: Iterable[str], result: ComparisonResult) -> bool:
     """Whether a comparison shows that the transaction of ``known`` is the same on ``storages``.
 
-    All of them must have been compared up to this transaction.
+    All of them must have been compared up to this transaction. ``compared_until`` of the result is
+    the id up to which the compared replicas are the same.
     """
     if result.compared_until < known.transaction_id:
         return False

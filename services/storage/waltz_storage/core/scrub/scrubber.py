@@ -54,9 +54,9 @@ class ScrubProgress:
     """How far the scrubber is.
 
     ``passes`` is the number of complete passes. ``checked_bytes`` were read since the process
-    started, ``pass_bytes`` of them in the present pass, or between two passes in the last one.
-    ``pass_size`` is the number of bytes that the logs had when that pass began. ``passing`` says
-    whether a pass has begun and is not complete.
+    started. ``passing`` says whether a pass has begun and is not complete. ``pass_bytes`` were read
+    in this pass; if no pass is under way, in the last one. ``pass_size`` is the number of bytes
+    that the logs had when that pass began.
     """
 
     passes: int
@@ -84,7 +84,11 @@ class Scrubber:
         self, bytes_per_second: int, now: float, pass_seconds: float = PASS_SECONDS
     ) -> None:
         self.findings = Findings()
-        self._bucket = TokenBucket(bytes_per_second, CHECK_BYTES, now) if bytes_per_second else None
+        self._bucket = (
+            TokenBucket(bytes_per_second, capacity=CHECK_BYTES, now=now)
+            if bytes_per_second
+            else None
+        )
         self._pass_seconds = pass_seconds
         self._passes = self._checked_bytes = self._pass_bytes = self._pass_size = 0
         self._passing = False

@@ -226,6 +226,7 @@ class Catalogue:
     def write(self, region: int, row: CatalogueRow) -> None:
         """Write a row in memory; the caller writes its bytes and changes its file."""
         before = self._rows.get(region)
+        # If the file of the old row was removed, another region may have a new file of this name.
         if before is not None and self._regions.get(before.file) == region:
             del self._regions[before.file]
         self._damaged.pop(region, None)
@@ -279,7 +280,7 @@ class Catalogue:
         assert self._position is None or self._position <= position, "a position never goes back"
         self._position = position
         self._position_row = 1 - self._position_row
-        row = CatalogueRow(FileName(FileKind.POSITION), RowState.PRESENT, position.value)
+        row = CatalogueRow(FileName(FileKind.POSITION), RowState.PRESENT, length=position.value)
         return self._position_row * ROW_BYTES, row.encode(self._position_row)
 
 

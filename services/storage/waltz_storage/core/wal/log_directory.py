@@ -90,11 +90,13 @@ def _check_or_make_pair(data: Disk, home: Disk, lock: DiskFile, logged: bool) ->
     file = data.create(LOG_PAIR_FILE)
     try:
         data_id, log_id = _read_id(file), _read_id(lock)
+        # A storage directory that needs its log needs exactly the log with its own UUID.
         if logged and (log_id is None or log_id != data_id):
             raise DirectoryRefused(
                 "storage.wal.directory is not the one that belongs to this storage.directory: "
                 f"the files {LOG_PAIR_FILE} differ. {_REMEDY}"
             )
+        # A plain one needs no log, but must not overwrite the log of another storage.
         if log_id is not None and log_id != data_id:
             raise DirectoryRefused(
                 f"storage.wal.directory has the write-ahead log {WAL_FILE} of another storage: "

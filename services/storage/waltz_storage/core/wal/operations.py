@@ -6,7 +6,8 @@ number of the region in its high 24 bits, and the offset in that file in its low
 operation is encoded as an *entry*: address (64 bits), type (32 bits), length (32 bits), then data
 that depend on the type. All numbers are little-endian.
 
-A replay applies all four kinds of operations. The storage itself writes no Move and no Zero.
+The format has four kinds of operations (docs/formats.md), and a replay applies all of them. The
+storage itself writes no Move and no Zero.
 """
 
 from __future__ import annotations

@@ -368,5 +368,5 @@ def _buffer_of(file: FileName, open_file: DiskFile) -> Buffer:
 
 
 def _flush_of(file: DiskFile) -> Flush:
-    """Return the flush of a file: an empty write, for the reason in `wal_file.flush_wal`."""
+    """Return the flush of a file: a durable write of no bytes (`wal_file.flush_wal` says why)."""
     return partial(file.write_durably, 0, b"")

@@ -69,8 +69,8 @@ def scan_transactions(
         later = ring.after(position, distance)
         if isinstance(_read_at(header, read_block, later, free - distance), Transaction):
             raise WalDamaged(position, later)
-    # INVALID alone means that a transaction begins at ``position``. But `_read_at` also returns it
-    # if there is no free block, although it has read nothing then.
+    # Of the reasons, only INVALID means that a transaction begins at ``position``. But `_read_at`
+    # also returns INVALID if there is no free block, although it has read nothing then.
     yield LogEnd(position, torn=free > 0 and at_position is Unreadable.INVALID)
 
 

@@ -140,9 +140,9 @@ def _renew_catalogue(disk: Disk, catalogue: Catalogue, end: TransactionId) -> Lo
     """Make the catalogue anew if rows are lost; return the lost rows, None if there are none.
 
     Without its row, a file would be hidden from its partition. The new rows have other regions.
-    That is correct because the log is empty after its replay, apart from a transaction without
-    operations: nothing in the log names a region. The new catalogue replaces the old one by a
-    renaming. So a crash leaves one of them, and the log fits both.
+    That is correct because nothing in the log names a region: after its replay, the log has only
+    the transaction without operations that `replay_log` has written. The new catalogue replaces the
+    old one by a renaming. So a crash leaves one of them, and the log fits both.
 
     The new position is ``end``, the end of the log, after that transaction. A copy of the log from
     before the replay names regions of the old catalogue. Such a copy ends before the new position,

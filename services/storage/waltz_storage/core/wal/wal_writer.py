@@ -163,6 +163,9 @@ class WalWriter:
         All files that transactions before ``checkpoint`` changed must be flushed. The position in
         the catalogue must be flushed, too, and be at least ``checkpoint``: a start compares both
         (see `catalogue`). Raises DiskFailed.
+
+        The last header must be durable, because the new one overwrites the header before the last.
+        Otherwise a crash could leave no valid header.
         """
         assert self._header == self._durable_header, "one header is written at a time"
         assert checkpoint <= self._following, "a checkpoint passes only complete transactions"
