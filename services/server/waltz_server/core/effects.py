@@ -114,7 +114,10 @@ class RetryCopies:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOverdue:
-    """Timer: if the recovery of this session still runs, it takes too long."""
+    """Timer: if the recovery of this session still runs, it takes too long.
+
+    Then the partition counts as unhealthy, and the store reports `SessionDelayed`.
+    """
 
     session_id: int
 
@@ -141,7 +144,7 @@ class RetryFeeds:
 
 @dataclass(frozen=True, slots=True)
 class RangeReadTick:
-    """Timer: one tick is over, the unit in which range reads (`range_reads`) measure waits."""
+    """Timer: one tick is over. A tick is the unit of the waits in `range_reads`."""
 
 
 StoreTimer = (

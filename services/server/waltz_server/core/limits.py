@@ -31,4 +31,6 @@ class ReplicationLimits:
     copy_bytes: int = COPY_BYTES
     """Maximum size of the records of one copy; a larger record is alone in its copy."""
     checkpoint_interval: int = 250_000
-    """Transactions after which a session ends; the next session raises the low-water marks."""
+    """Transactions after which a session ends; the next session raises the low-water marks.
+
+    The log of a replica that returns may be cut at its mark: see `renewal_reason`."""

@@ -67,7 +67,7 @@ class PartitionSettings:
 
     lock_table_size: int = 30_000
     min_fetch: int = 100
-    """A FeedRequest is for all transactions up to the mark, and for at least this many."""
+    """A FeedRequest is for the transactions up to the mark, or for this many if that is more."""
     realtime_threshold: int = 1000
     """A feed less than this many transactions behind the log's end is real-time."""
     feed_cache_bytes: int = 4 << 20
@@ -310,9 +310,9 @@ class Partition:
         """Continue the waiting appends, feeds and reads: a session has opened at ``mark``."""
         assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         if mark != self._mark:
-            # Another server wrote, and its transactions took locks that the lock table has not
-            # seen. By the table's old marks, appends decided on stale data would be granted: see
-            # the planted bug "commits of another owner leave no mark in the lock table".
+            # Another server wrote: own appends in doubt were reported before. Its transactions took
+            # locks that the table has not seen. By its old marks, stale decisions would be granted:
+            # see the planted bug "commits of another owner leave no mark in the lock table".
             self._queue.take_every_lock(mark)
         self._mark = mark
         self._confirmed = True

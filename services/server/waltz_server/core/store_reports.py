@@ -7,9 +7,9 @@ caused them is complete, and acts on them in order.
 
 Reports are not callbacks, because acting on a report calls the store again. For example,
 `AppendsCommitted` frees locks, so that waiting appends are granted and passed to the store. The
-session then sends another batch, drains or closes. A callback would do all this while the session
-still counts acknowledgements. But a report waits until the session is in a consistent state.
-Reports that are added while the partition acts on a report are taken next.
+session then sends another batch. A callback would do all this while the session is still counting
+acknowledgements. A report waits until the session is in a consistent state. Reports that are added
+while the partition acts on a report are taken next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True)
 class SessionDelayed:
-    """No session is open, and it is unknown when the next one opens."""
+    """No session is open, and it is unknown when the next one opens.
+
+    Then `data_reads` refuses requests of long queues, and `range_reads` gives up its reads of
+    replicas: they would delay what the same connections read from other partitions.
+    """
 
 
 class AppendsCommitted(NamedTuple):

@@ -84,7 +84,8 @@ class ConnectionAccess:
         self._control = control
         names = certificate_names(certificate or {})
         self._rights = ClientRights(address, names)
-        # A client without a certificate is known by its host alone: each connection has its port.
+        # A client without a certificate is known by its host, without the port: each connection has
+        # another port, by which the quotas would count it as another client.
         self._client = ", ".join(sorted(names)) or address.rpartition(":")[0].strip("[]")
         self._entered = False
         """Whether `enter` has counted the connection."""
@@ -143,8 +144,9 @@ def close_without_right(
     """Close the connections of clients that have lost the right to read one of ``partitions``.
 
     ``before`` and ``after`` are the rules before and after a change. The feeds and the waiting
-    reads of these clients end. The clients connect again, and get an answer that says which right
-    is missing.
+    reads of these clients end: they would go on without another request that could be denied. The
+    clients connect again, and get an answer that says which right is missing. A lost right to
+    append needs no closing, because each append is checked.
     """
     # The result for each set of names, because many connections have the same names.
     revoked: dict[frozenset[str], int | None] = {}

@@ -84,8 +84,8 @@ class PartitionHost(Protocol):
 class ClientConnection(FrameHandler):
     """A connection on the port for clients.
 
-    An append whose record has more than ``max_record_bytes`` is not accepted: no storage could
-    receive or send the record, so no store session of the partition would open any more.
+    An append whose record has more than ``max_record_bytes`` is not accepted: no frame could carry
+    the record to a storage or back, so the replicas would fail and the session would end.
     ``control`` has the access rules and quotas. If it is None, every request is allowed, without
     limits.
     """
@@ -140,8 +140,8 @@ class ClientConnection(FrameHandler):
             self._append(appends, must_check)
             appends = {}
             if self._ready_connection().closed:
-                # An earlier message has closed the connection, and the partitions have removed the
-                # client. They would never remove what a later message registers, such as a feed.
+                # An earlier message has closed the connection, and `lost` has removed the client
+                # from the partitions. What a later message registers would stay, such as a feed.
                 return
             if type_byte == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body, must_check)

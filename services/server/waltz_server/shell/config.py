@@ -140,6 +140,7 @@ class ServerConfig(ClusterSettings):
         """
         yield from super().problems(ignored)
         if self.min_fetch >= self.realtime_threshold:
+            # A rule of Waltz 0.13.2 (spec/behaviour.md section 7).
             yield "server.realtimeThreshold must exceed server.minFetchSize"
         if self.port and self.port == self.http_port:
             yield "server.port and server.jetty.port must differ"

@@ -39,7 +39,7 @@ from waltz_server.shell.storage_links import StorageLink, StorageLinks
 log = logging.getLogger(__name__)
 
 _METADATA_SECONDS = 10.0
-"""How long ZooKeeper may take for one operation on the metadata."""
+"""How long ZooKeeper may take for one operation on the metadata; then it counts as failed."""
 
 
 class _Arrival(NamedTuple):

@@ -51,8 +51,9 @@ def readiness(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     """Return whether the server is ready for clients, and the report of `health` with more details.
 
     A server is ready if it is healthy, has joined the cluster, and has an open store session for
-    each of its partitions. A server without partitions is ready as soon as it has joined. Before it
-    has joined, no server hands partitions over to it.
+    each of its partitions. A server without partitions is ready as soon as it has joined, and not
+    before: an old server of a rolling update, which stops when a new one is ready, could not hand
+    its partitions over to a server that has not joined.
     """
     healthy, report = health(node)
     closed = sorted(h.core.id for h in node.partitions() if not h.core.store.is_open)

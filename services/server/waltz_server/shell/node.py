@@ -99,7 +99,10 @@ class ServerNode:
         self._connections: dict[Peer, FrameConnection] = {}
         """The open connections of clients."""
         self.paused = PausedConnections(
-            self._connections, self._is_overloaded, lambda: self.control.clock()
+            self._connections,
+            self._is_overloaded,
+            # A lambda, because `control` is created below.
+            clock=lambda: self.control.clock(),
         )
         """The connections of clients that are not read now."""
         self._preference_change = asyncio.Lock()
@@ -215,7 +218,8 @@ class ServerNode:
         """
         self._leaving = True
         self.paused.stop()
-        # Requests that arrive from now on stay unread: the clients send them to the new owners.
+        # Requests that arrive from now on stay unread: the clients send them to the new owners, to
+        # which they change when this server has left ZooKeeper.
         for connection in self._connections.values():
             connection.pause_reading()
         if self._membership is not None:

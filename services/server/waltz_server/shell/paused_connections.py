@@ -59,8 +59,8 @@ class PausedConnections:
             self._paused[connection] = set()
         if overloaded is not None:
             self._paused[connection].add(overloaded)
-        # Start only one timer. Each further one would go on, and check as often as the first one,
-        # while any connection is paused.
+        # Start only one timer: `_check` starts it again while any connection is paused, so each
+        # further one would go on beside it, and all connections would be checked more often.
         if self._timer is None:
             self._check()
 

@@ -126,6 +126,7 @@ class StorageLink:
             self._sent_at.pop(seq, None)
             response = None if isinstance(answer, ConnectionLost) else answer
             if response is not None:
+                # The backoff begins anew if this connection is lost.
                 self._link.mark_useful()
             self._converter.answered(converted, response)
             elapsed_ms = (self._loop.time() - sent_at) * 1000

@@ -70,8 +70,9 @@ class ServerConnection(FrameHandler):
     ) -> None:
         """Answer a server.
 
-        ``submit`` queues requests for the engine. ``on_truncation`` is called with a partition, and
-        the last id of its log, after a request to truncate the log was executed.
+        ``submit`` queues requests for the engine. ``open_sessions`` has the sessions of all
+        connections of the storage. ``on_truncation`` is called with a partition, and the last id of
+        its log, after a request to truncate the log was executed.
         """
         self._cluster = cluster
         self._on_truncation = on_truncation

@@ -10,8 +10,8 @@ A *round* is the appends, of one or more partitions, that are written and flushe
 
 * The thread of the engine. It also writes and flushes a round of one partition, and a short round
   that one flush makes durable.
-* The writer. It writes and flushes any other round, so that the answers to the appends of each
-  partition are sent as soon as these are durable.
+* The writer. It writes and flushes any other round. Meanwhile the thread of the engine sends the
+  answers for each partition as soon as the appends of that partition are durable.
 * A few threads that flush (see `parallel_flushes`).
 * A few threads for tasks: reads, truncations, sessions, assignments.
 * A thread that makes the flushed marks durable, which say how far each log is flushed.
@@ -45,7 +45,8 @@ _FLUSH_THREADS = 4
 _TASK_THREADS = 4
 """How many threads do tasks."""
 _SHORT_ROUND_BYTES = 1 << 20
-"""A round of several partitions stays on the thread of the engine up to this size."""
+"""A round of several partitions stays on the thread of the engine up to this size, if one flush
+makes all of it durable (`RoundWriter.flushes_once`)."""
 _MARKS_SECONDS = 0.1
 """The flushed marks are made durable at most this often. After a loss of power they may lag behind
 their logs by the appends of this time."""

@@ -50,10 +50,10 @@ class RefusedPartition:
 class FlattenResult:
     """What `flatten` has done.
 
-    So many ``transactions`` were in the log and are now in the segment files. ``interrupted`` says
-    whether the log ended with a transaction that a crash had interrupted. That transaction was
-    dropped: its appends were never answered. The files of the ``refused`` partitions are as they
-    would be after a start.
+    ``transactions`` is how many transactions of the log were replayed into the segment files.
+    ``interrupted`` says whether the log ended with a transaction that a crash had interrupted. That
+    transaction was dropped: its appends were never answered. A start would not serve the
+    ``refused`` partitions either, and would leave their files as they are now.
     """
 
     transactions: int
@@ -114,8 +114,8 @@ def flatten_directories(
     # An inverted key says that the segments need the log. Otherwise there is nothing to replay.
     if _read_header(directories).key != key:
         result = _start_and_stop(directories, key, num_partitions, now_ms)
-    # Meanwhile a storage with the engine `wal` may have started here. The next step notices that:
-    # the directory is locked, or needs its log again.
+    # Since the key was read, a storage with the engine `wal` may have started here. Then
+    # `open_control` refuses the directory: it is locked, or it needs its log again.
     control = open_control(data, key, num_partitions, now_ms(), directories.meta)
     with closing(control):
         _remove_log(data, log, control)

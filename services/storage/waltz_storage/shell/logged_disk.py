@@ -7,7 +7,8 @@ without the log may leave the same state. So the recovery of a partition is the 
 without the log.
 
 The control file and the flushed marks are written and flushed as without the log. A flush of a
-segment file returns when its transaction is durable. So these changes keep their order.
+segment file returns when its transaction is durable. So a change of these two
+that follows such a flush reaches the disk later than the change of the segment file.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class LoggedDisk:
     """
 
     def __init__(self, disk: Disk, commits: WalCommits) -> None:
-        """Take an open log, all of whose transactions are in their files. Raises OSError."""
+        """Take an open log whose transactions are all applied to their files. Raises OSError."""
         self.commits = commits
         self._disk = disk
         self._states: dict[str, LoggedFileState] = {}
@@ -59,7 +60,7 @@ class LoggedDisk:
             for directory, names in partition_directories(disk)
             if names is None or self._without_row(directory, names)
         }
-        """The directories that may have segment files of which the catalogue has no row."""
+        """Directories with segment files that have no row in the catalogue, and unreadable ones."""
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""

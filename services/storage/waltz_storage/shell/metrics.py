@@ -178,7 +178,7 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
         "file and offset",
         "refused-partitions",
         lambda storage: _refusals(storage.directory),
-        len,
+        to_prometheus=len,
     ),
     gauge(
         "waltz_storage_damaged_records",
@@ -220,7 +220,7 @@ _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
         "transaction and the storages",
         "differing-partitions",
         lambda storage: _differences(storage.differences),
-        len,
+        to_prometheus=len,
     ),
     counter(
         "waltz_storage_comparisons_total",
@@ -352,12 +352,12 @@ _PARTITION: tuple[MetricFamily[OpenPartition], ...] = (
 )
 
 METRICS: MetricDeclarations[StorageSources, OpenPartition] = MetricDeclarations(
-    "waltz-storage",
-    "waltz_storage_info",
-    {"version": gauge_source("waltz-version-id", lambda _: build_version())},
-    _PROCESS,
-    _PARTITION,
-    {
+    group="waltz-storage",
+    info="waltz_storage_info",
+    info_labels={"version": gauge_source("waltz-version-id", lambda _: build_version())},
+    process=_PROCESS,
+    partition=_PARTITION,
+    json_only={
         gauge_source(
             "waltz-storage-partition-ids", lambda storage: sorted(storage.directory.partitions)
         ): "the ids of the partitions that this storage serves"

@@ -122,6 +122,7 @@ class StorageNode:
         metrics = self._metrics = storage_metrics(sources, clock)
         pulls = self._pulls = PeerPulls(
             (cluster.key, cluster.num_partitions),
+            # Not `outside.submit`, which takes no appends: `PeerPulls` posts the answers itself.
             engine.submit,
             mailbox.post,
             network,
@@ -142,9 +143,9 @@ class StorageNode:
             lambda: AdminConnection(
                 cluster,
                 handler,
-                lambda: json.dumps(metrics.json.bean_form()),
-                pulls.handle,
-                config.allowed_administrators,
+                metrics=lambda: json.dumps(metrics.json.bean_form()),
+                pull=pulls.handle,
+                allowed=config.allowed_administrators,
             ),
             config.tls,
             # An administrator must reach a storage whose port for servers is full.

@@ -31,15 +31,19 @@ log = logging.getLogger(__name__)
 _BURST_BYTES = 4 << 20
 """How many bytes are compared at once after a pause."""
 _LEAST_BYTES = 64 << 10
-"""For the rate, each request counts as at least this many bytes, also if it fails."""
+"""For the rate, each request counts as at least this many bytes. Otherwise requests that fail, or
+find few records, would follow each other without a pause."""
 
 
 class PeerComparison:
     """Compares after each pass, at ``bytes_per_second``; ``differences`` has what was found.
 
     The rate counts the bytes that all storages of a comparison read. All storages of a cluster
-    compare, so each of them reads at about this rate, too. ``pass_offset`` is added to the number
-    of each pass.
+    compare, so each of them reads at about this rate, too.
+
+    ``pass_offset`` is added to the number of each pass, which decides the partitions that are due
+    (`due_partitions`). With different offsets, storages that start at the same time do not compare
+    the same partitions after the same pass.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class PeerComparison:
         Raises PeersUnknown.
         """
         assigned = await self._peers.assigned(partitions)
+        # A partition that has only one replica left has no known difference any more.
         self._differences.keep({p for p, replicas in assigned.items() if len(replicas) > 1})
         due = due_partitions(assigned, self._pass_offset + passes)
         return tuple(sorted({*due, *self._differences.known}))

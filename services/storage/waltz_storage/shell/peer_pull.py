@@ -40,12 +40,14 @@ _PEER_SECONDS = 5.0
 """How long after its beginning a request waits for the peer: for the connection, and for records.
 
 This is less than `waltz.admin.execution.COPY_PART_SECONDS`, which is how long the administrator
-waits for the answer. So it gets the reason of a failure even if the last append is slow.
+waits for the answer. So the administrator gets the reason of a failure even if the last append is
+slow.
 """
 _RECORDS_AT_ONCE = 4096
 """How many records one request to the peer reads at most."""
 _MOST_COPIES = 64
-"""For how many incomplete copies `PeerPulls` remembers what it knows about the records."""
+"""For how many incomplete copies `PeerPulls` remembers what it knows about the records. Nothing
+tells it that an administrator has given up a copy: beyond this number, it forgets the oldest."""
 
 
 class _PullRefused(Exception):
@@ -180,7 +182,8 @@ class PeerPulls:
                 admin.RecordListResponse,
             )
         except (ConnectionLost, asyncio.CancelledError):
-            # The list was perhaps too long for a message, or for the time.
+            # The list was perhaps too long for a message, or for the time: when that is over, the
+            # caller's `timeout_at` cancels this coroutine.
             if peer.version < ADMIN_LISTS_BOUNDED_SINCE:
                 counts.lost(request.partition, count)
             raise

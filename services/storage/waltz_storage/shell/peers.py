@@ -22,7 +22,8 @@ from waltz.net import Network, TlsConfig, TlsConfigError
 _ANSWER_SECONDS = 30.0
 """The time that ZooKeeper and the storages have for all their answers together.
 
-A third of it is for the answer of one storage."""
+A third of it is for the storages, which are queried at the same time: one that does not answer must
+not use up the time of ZooKeeper."""
 
 
 class PeersUnknown(Exception):

@@ -121,7 +121,7 @@ class Scrubbing:
                 if self._on_damage is not None:
                     self._on_damage()
             return
-        self.scrubber.note(check, None, now)
+        self.scrubber.note(check, None, now)  # The records were not checked.
         if isinstance(outcome, OSError):
             log.warning(
                 "scrubber: the files of partition %d cannot be opened: %s; this pass skips the "

@@ -248,7 +248,8 @@ class _OwnReplica:
 
     ``peer_deadline`` is the time limit of the peer. It is switched off while the own log is
     awaited: a slow disk of this storage must not be reported as a failure of the peer
-    (`test_own_log_that_does_not_answer_is_named_instead_of_the_peer`).
+    (`test_own_log_that_does_not_answer_is_named_instead_of_the_peer`). ``progress`` in
+    `_Attempt._replace` sets it again for the next batch.
     """
 
     def __init__(self, handler: AdminHandler, peer_deadline: asyncio.Timeout) -> None:
@@ -264,7 +265,7 @@ class _OwnReplica:
         answered: asyncio.Future[admin.Response] = asyncio.get_running_loop().create_future()
 
         def reply(answer: admin.Response) -> None:
-            # The future is cancelled if the time limit passes or the storage stops meanwhile.
+            # The future is cancelled if `_ANSWER_SECONDS` pass or the storage stops meanwhile.
             if not answered.done():
                 answered.set_result(answer)
 

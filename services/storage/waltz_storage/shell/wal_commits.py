@@ -39,7 +39,8 @@ _PAUSE_PER_CHECKPOINT = 3
 flushes of segment files, which compete with those of the log, take a fourth of the time or less.
 They take more if a checkpoint lasts longer than `_MOST_PAUSE_SECONDS` / 3, or if the log fills."""
 _CHECKPOINT_SHARE = 4
-"""A checkpoint begins at the latest when one part in this many of the log is used."""
+"""A checkpoint begins at the latest when 1 / `_CHECKPOINT_SHARE` of the log is used. It frees space
+before the log is full: appends to a full log wait for a checkpoint."""
 
 Fail = Callable[[BaseException], None]
 """Ends the process at once because of an error."""
@@ -321,7 +322,8 @@ class WalCommits:
             return
         self._checkpointing = True
         try:
-            # A checkpoint begins only when the header of the last one is durable.
+            # The steps are those of `LoggedFiles`. A checkpoint begins only when the header of the
+            # last one is durable.
             self._flush_header()
             flushes = self.logged.begin_checkpoint()
             self._lag.note_checkpoint_begin()

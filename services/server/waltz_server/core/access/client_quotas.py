@@ -16,7 +16,7 @@ BURST_SECONDS = 1.0
 
 _CLIENTS_BEFORE_CLEANUP = 1000
 """If the state of this many clients or more is kept when a new client connects, `ClientQuotas`
-forgets the idle clients."""
+forgets the idle clients, so that clients that never return do not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class ClientQuotas:
     def enter(self, client: str, now: float) -> bool:
         """Count a new connection of ``client``, and return True.
 
-        If the client has as many connections as the limit allows, count nothing and return False.
+        If the client has as many connections as the limit allows already, count nothing and return
+        False: the caller must close the new connection.
         """
         if client not in self._clients:
             if len(self._clients) >= _CLIENTS_BEFORE_CLEANUP:
@@ -83,9 +84,10 @@ class ClientQuotas:
         state.connections -= 1
 
     def appended(self, client: str, size: int, now: float) -> float:
-        """Count ``size`` appended bytes of a connected client.
+        """Count ``size`` bytes that a connected client has appended.
 
-        Return for how many seconds the caller must not read the client: 0 if it is within its rate.
+        Return for how many seconds the caller must not read the connection on which they arrived: 0
+        if the client is within its rate.
         """
         bucket = self._clients[client].bucket
         if bucket is None:

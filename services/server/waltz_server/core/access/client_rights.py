@@ -37,7 +37,7 @@ class ClientRights:
 
     def allows(self, rules: AccessRules, right: Right, partition: int) -> bool:
         """Return whether ``rules`` give the client ``right`` on ``partition``."""
-        if rules is not self._rules:
+        if rules is not self._rules:  # A change in ZooKeeper makes a new object.
             self._rules = rules
             self._decided.clear()
             self._denied.clear()

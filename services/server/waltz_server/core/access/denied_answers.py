@@ -47,7 +47,7 @@ def request_denial(request: ReadingRequest, denial: str, version: int) -> cs.Mes
 
 
 def append_denials(req_ids: Iterable[ReqId], denial: str, version: int) -> list[cs.RequestDenied]:
-    """Return one RequestDenied for each append. None of the appends will be in the log.
+    """Return one RequestDenied for each append, which the caller has kept out of the append queue.
 
     Raises ProtocolViolation if the client's ``version`` has no RequestDenied.
     """

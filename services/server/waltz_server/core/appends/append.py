@@ -47,4 +47,5 @@ class Append:
     batch: bytes | None = None
     """Request id of the batch that contains this append, None for a single append.
 
-    If the store fails an append of a batch, it also fails the later appends of the batch."""
+    Only a prefix of a batch may be in the log. So if the store fails an append of a batch, it also
+    fails the later appends of the batch (`in_doubt_appends`)."""

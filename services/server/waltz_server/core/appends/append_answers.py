@@ -88,9 +88,10 @@ class OutcomeAnswers:
     def dropped(self, appends: Sequence[Append]) -> None:
         """Answer the batches of ``appends``, whose generation ended before they were sent.
 
-        A single append has no answer. If its client does not know the new generation yet, an answer
-        would make the client send the append again in the old generation. The server would drop the
-        append again, and so on. Without an answer, the client mounts the partition in the new
+        A batch gets ABSENT: its client does not send it again by itself. A single append has no
+        answer, because after ABSENT its client sends it again. A client that does not know the new
+        generation yet would use the old one, the server would drop the append again, and so on.
+        Without an answer, the client learns the new generation, mounts the partition in the new
         generation, and looks for the append in the log.
         """
         self._batches.ended(appends, OutcomeKind.ABSENT)

@@ -96,7 +96,7 @@ class AppendBatches:
         open_batch.outcomes[position] = outcome
         open_batch.missing -= 1
         if not open_batch.missing:
-            # All are known now; the condition is for the type checker.
+            # No outcome is None now; the condition is for the type checker.
             outcomes = tuple(known for known in open_batch.outcomes if known is not None)
             assert len(outcomes) == len(open_batch.batch.appends), "every append has an outcome"
             self._ready.add(batch_answer(open_batch.batch.peer, open_batch.batch.req_id, outcomes))

@@ -43,7 +43,9 @@ Locks = tuple[int, ...]
 def decode_append(body: bytes, version: int) -> tuple[int, Append]:
     """Return the partition and the append of a message body; raises MalformedMessage."""
     if version >= APPEND_LOCKS_SINCE and len(body) >= _ONE_LOCK_DATA_OFFSET:
-        # Most appends have one write lock and no other, so this form is decoded in one step.
+        # Most appends have one write lock and no other, so this form is decoded in one step. The
+        # three counts of locks show the form: each is at its place if those before it have the
+        # values of this form.
         client, generation, partition, _, mark, num_write, lock, num_read, num_append, _, length = (
             _ONE_WRITE_LOCK.unpack_from(body, 1)
         )

@@ -82,6 +82,7 @@ class AppendQueue:
         self._arrived: list[_Item | Barrier] = []
         """Appends, batches and barriers that `decide` has not seen, in the order of arrival."""
         self._waiting: LockQueues[_Item] = LockQueues()
+        """The appends and batches that wait for a busy lock, or behind another waiter."""
         self._barriers_behind_waiters: deque[_BarrierBehindWaiter] = deque()
         self._numbers = count()
         """The next number in the order of arrival of the waiters and the barriers behind them."""
@@ -152,7 +153,8 @@ class AppendQueue:
             self._place_barrier(barrier, self._num_granted)
 
     def forget(self, peer: Peer) -> None:
-        """Drop the barriers of a closed connection; its appends stay."""
+        """Drop the barriers of a closed connection. Its appends stay open, because they may already
+        be on disks. The client's next mount is a barrier that waits for them."""
 
         def stays(item: _Item | Barrier) -> bool:
             return not (isinstance(item, Barrier) and item.peer is peer)
@@ -224,7 +226,7 @@ class AppendQueue:
         these lists when it is decided.
         """
         peer, append = single
-        # Only clients that know LOG_MARK and AHEAD send appends that have an ``answer_to``.
+        # Older clients, whose appends have no ``answer_to``, know neither LOG_MARK nor AHEAD.
         if append.answer_to is not None:
             self._replace_log_mark(append)
             # A mark beyond the log's end: the client's state is of another log. The locks would not
@@ -299,7 +301,8 @@ class AppendQueue:
             return False
         taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
-            # Only commits raise the marks of locks, so no other append of this batch has done it.
+            # Only commits raise the marks of locks. So the appends of this batch that are granted
+            # before this one do not refuse it.
             latest = locks.last_taken(append.checked)
             if append.checked and latest > append.client_mark:
                 refused.append(self._refused(batch.peer, append, OutcomeKind.REFUSED, latest))

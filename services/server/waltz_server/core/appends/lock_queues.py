@@ -129,7 +129,8 @@ class LockQueues(Generic[Item]):
     def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
         """Keep the items for which ``stays`` is true; remove and return all others.
 
-        No waiter that is kept is parked any more.
+        No waiter that is kept is parked any more: if it is first in all its queues, it is due, and
+        the caller parks it again if one of its locks is still busy.
         """
         waiters = list(self._all.values())
         for emptied in (self._all, self._clients, self._locks, self._due, self._parked):

@@ -70,7 +70,7 @@ class LockTable:
         return False
 
     def last_taken(self, slots: Slots) -> int:
-        """Return the last transaction that may have taken a lock with ``slots``; -1 if empty."""
+        """Return the last transaction that may have taken a lock with ``slots``; -1 for none."""
         marks = self._marks
         latest = -1
         for a, b, c in slots:

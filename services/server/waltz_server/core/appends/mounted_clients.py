@@ -48,7 +48,8 @@ class MountedClients:
 
         Return a new barrier for ``mount``, or None in two cases:
 
-        * Another connection of the client is newer or as new. It stays registered.
+        * Another connection of the client is newer or as new. It stays registered, and ``mount``
+          gets no answer.
         * An earlier mount on ``peer`` waits. Then ``mount`` replaces it in its barrier, because the
           client would ignore the answer to the earlier mount.
 

@@ -16,7 +16,8 @@ _ENTRY_OVERHEAD_BYTES = 200
 class DataCache:
     """Record tails of all partitions of a server; the entry put longest ago is dropped first.
 
-    An entry larger than a quarter of the capacity is not kept: it would evict too many others.
+    `get` does not change this order. An entry larger than a quarter of the capacity is not kept: it
+    would evict too many others.
     """
 
     def __init__(self, capacity_bytes: int) -> None:

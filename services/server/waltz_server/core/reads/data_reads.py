@@ -81,9 +81,9 @@ class _ClientReads:
     """The unanswered requests of one connection."""
 
     queue: deque[_QueuedRequest] = field(default_factory=deque)
-    """The requests that are neither answered nor wait for a read, in order."""
+    """The requests that are not answered and do not wait for a read, in order."""
     awaited_ids: set[int] = field(default_factory=set)
-    """The transactions for whose reads requests of the connection wait."""
+    """The transactions that the waiting requests of the connection want."""
     num_waiting: int = 0
     """Number of requests that wait for reads; several may wait for one transaction."""
 
@@ -113,7 +113,7 @@ class DataReads:
         self._unread: dict[int, None] = {}
         """The transactions in ``_waiting`` that no read under way includes: an ordered set."""
         self._next_starts: deque[int] = deque()
-        """Transactions with which next reads begin, because the answer to a read ended before."""
+        """First transactions of the next reads: the answer to an earlier read ended before them."""
         self._windows: dict[int, int] = {}
         """For each read under way: its first transaction id, and its number of transactions."""
         self._unfinished: dict[Peer, None] = {}
@@ -329,7 +329,7 @@ class DataReads:
     def _plan_reads_of_missing(self, window: range) -> None:
         """Plan reads of the wanted transactions of ``window`` that the answer did not have.
 
-        A next read begins with the first of them, so that each read answers at least one request.
+        A next read begins with the first of them. One from a lower id could end before them again.
         """
         missing = [n for n in window if n in self._waiting and not self._is_being_read(n)]
         self._unread.update(dict.fromkeys(missing))

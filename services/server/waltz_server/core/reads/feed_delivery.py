@@ -85,8 +85,8 @@ class FeedDelivery:
         self._failed_id: int | None = None
         """`_HeaderRead.needed_id` of a failed read, until its retry is due."""
         self._waiting: list[Feed] = []
-        """Catch-up feeds in their turn, which wait for the read in progress or for a retry. Their
-        turn ends after that."""
+        """Catch-up feeds in their turn, which wait for the read in progress or for a retry. Then
+        `resume` serves them and ends their turn."""
 
     def open(self, feed: Feed) -> None:
         """Begin ``feed``, which replaces the earlier feed of its connection."""
@@ -163,10 +163,11 @@ class FeedDelivery:
             self.resume()
 
     def resume(self) -> None:
-        """Serve the feeds that waited for headers, before another read evicts the headers.
+        """Serve the feeds that waited for headers, and end their turn.
 
-        This is also the retry after a failed read. Then the cache may lack the headers, and the
-        next turns of these feeds read them.
+        Meanwhile no other read begins (``may_read``): its headers could evict those that were read
+        for these feeds. This is also the retry after a failed read. Then the cache may lack the
+        headers, and the next turns of these feeds read them.
         """
         self._failed_id = None
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]

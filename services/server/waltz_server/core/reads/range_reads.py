@@ -125,10 +125,10 @@ class RangeReads:
         self.resume()
 
     def session_delayed(self) -> None:
-        """Make requests due again for which a replica is read: the next session may open late.
+        """Give up the reads of replicas in progress, and make their requests due again.
 
-        Otherwise these reads would count for `READS_PER_CONNECTION` until a session opens, and the
-        connection's reads of other partitions would wait for this partition.
+        The next session may open late. Until then, these reads would count for
+        `READS_PER_CONNECTION`, and the connection's reads of other partitions would wait for them.
         """
         self._session_delayed = True
         for read in reversed(self._stop_reading()):  # So the oldest is first again.
@@ -339,7 +339,7 @@ class RangeReads:
         assert self._mark is not None
         response = cs.StoredRecordsResponse(read.request.req_id, self._mark, records)
         self._send(read, *cs.encode_parts(response, read.peer.version))
-        self._ahead.begin(read, records.count, self._mark, READS_PER_CONNECTION)
+        self._ahead.begin(read, records.count, self._mark, most_reads=READS_PER_CONNECTION)
 
     def _refuse(self, read: RangeRead, error: str) -> None:
         mark = UNRESOLVED if self._mark is None or not self._confirmed else self._mark

@@ -20,7 +20,8 @@ _LENGTH_OFFSET = 28
 BATCH_OVERHEAD_BYTES = 200
 """About how many bytes of memory a kept batch needs besides its records."""
 _COMPACT_AT = 1024
-"""When this many entries are dropped, they are removed from the lists, all at once."""
+"""When this many entries are dropped, they are removed from the lists, all at once: each removal
+from the beginning of a list moves all its other entries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,8 @@ def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -
     while queue and len(appends) < limits.batch_records:
         size += record_bytes(queue[0])
         if appends and size > limits.batch_bytes:
-            # A larger batch could exceed the largest frame of a storage: every replica would refuse
-            # it. An append that is larger alone is a batch of its own.
+            # With this append, the batch could exceed the largest frame of a storage, and every
+            # replica would refuse it. An append that exceeds the bound alone is a batch of its own.
             break
         appends.append(queue.popleft())
     return SentBatch(first_id, appends, records_of(first_id, appends))

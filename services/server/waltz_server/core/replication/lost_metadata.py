@@ -2,8 +2,9 @@
 
 A server begins a session by writing the next session id to ZooKeeper. If ZooKeeper's data are lost
 or restored from an older backup, the ids begin again below those on the disks of the replicas. The
-server must not raise the ids session by session until they fit: after that, nothing would
-distinguish the metadata from true ones. So it waits until another process, such as ``waltz cluster
+server must not raise the ids session by session until they are above those on the disks. Then
+nothing would show any more that the metadata are wrong, and a session could open by the replica
+states of an earlier time. So the server waits until another process, such as ``waltz cluster
 rescue``, has written the metadata.
 
 A replica with a newer session does not prove that the metadata are lost. Another server may have
@@ -96,7 +97,7 @@ class LostMetadata:
         self.reason: str | None = None
         """Why the partition stays closed, None if no contradiction is known."""
         self._checked = (-1, -1)
-        """The version and the session id of the metadata that a contradiction is about."""
+        """The version and the session id of the metadata to which ``reason`` applies."""
         self._unconfirmed: Contradiction | None = None
         """A contradiction that becomes ``reason`` if the metadata have not changed since."""
 

@@ -53,7 +53,8 @@ def state_to_write(
     if replica is not None and replica.recovered:
         return ReplicaState(session_id, UNRESOLVED)  # It takes part in the session.
     if replica is not None and replica.marked:
-        # Later sessions recognise an emptied disk: it has an older session than this state.
+        # This session's id is on the disk. If the disk is emptied later, it has an older id than
+        # this state, by which later sessions recognise the loss (`RecoveryCase.OLDER`).
         return ReplicaState(session_id, mark)
     if entry is None:
         return ReplicaState(NO_SESSION, mark)

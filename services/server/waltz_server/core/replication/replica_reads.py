@@ -26,7 +26,8 @@ READS_PER_STORAGE = 2
 the network, the storage does the other one."""
 
 _MAX_PASSED_OVER = 32
-"""How many waiting reads are passed over to find one whose replicas are not busy."""
+"""How many waiting reads are passed over to find one whose replicas are not busy. More would make
+each search long, and one follows each answer."""
 
 _ReadRequest = st.BoundedRecordListRequest | st.StoredRecordListRequest | st.RecordHeaderListRequest
 
@@ -105,9 +106,10 @@ class ReplicaReads:
         self._begin(_ReplicaRead(purpose, first_id, count, None))
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> bool:
-        """Report ``response`` to a read, or try another replica; None: the connection was lost.
+        """Report ``response`` to a read, or try another replica if it does not answer the read.
 
-        Return False, and do nothing, if ``request`` is not of a read that is under way.
+        ``response`` is None if the connection was lost. Return False, and do nothing, if
+        ``request`` is not of a read that is under way.
         """
         if not isinstance(request, _ReadRequest):
             return False

@@ -163,8 +163,9 @@ class SessionRecovery:
             self._vote()
             return
         if max_id < state.low_water_mark:
-            # The replica got this mark before the copies up to it: it acknowledged no append of the
-            # session that wrote the mark, and R is not below the mark (lagging_replica.txt).
+            # The session that wrote this mark had not copied the records up to it yet. So the
+            # replica acknowledged no append of that session, and its position counts, also after
+            # copies. R is not below the mark (lagging_replica.txt).
             state.role, state.case = VoteRole.CLEAN, RecoveryCase.LAGGING
         state.position = max_id
         self._vote()
@@ -205,7 +206,7 @@ class SessionRecovery:
     def failed(self, replica: str) -> None:
         """Count ``replica``, which has failed, as absent from now on.
 
-        The replica must not have acknowledged any append in the new session.
+        Not for a replica that has acknowledged a new append: the next vote must count that replica.
         """
         self._failed.append(replica)
         self._replicas.pop(replica, None)
@@ -379,7 +380,7 @@ class SessionRecovery:
 
         The copy ends at ``bound`` at the latest, which is above ``position``; None: no bound. The
         source is the replica whose log ends nearest above ``position``, of those with the fewest
-        failed reads. A copy never goes beyond the next position of the vote: the mark may be
+        failed reads. A copy never goes beyond the nearest end of any of these logs: the mark may be
         resolved there, and records copied beyond the mark would have to be cut.
         """
         ends = {name: end for end, name in self._counted() if end > position}

@@ -9,19 +9,25 @@ from enum import Enum, auto
 from waltz.protocol import storage as st
 
 _SHORTEST_READ_MS = 1.0
-"""A read that took less time than this counts as this long."""
+"""A read that took less time than this counts as this long. Otherwise a replica with a few very
+short reads would get almost all further reads."""
 _LONGEST_READ_MS = 3000.0
-"""A read that took more time than this counts as this long."""
+"""A read that took more time than this counts as this long. Otherwise one read that hung would
+keep a replica from further reads long after the replica has recovered."""
 
 
 class StoreStage(Enum):
     """The stage of a store.
 
-    An attempt to begin a session goes from READING to BEGINNING to RUNNING. A store without a
-    generation or replicas is IDLE. An attempt that fails leads to WAITING, and then to READING. A
-    session that fails to open leads to WAITING; any other session that ends leads to READING. A new
-    generation ends any session at once, and leads from IDLE, WAITING and REFUSED to READING. New
-    replicas do the same, except that an open session drains before it ends. CLOSED is final.
+    * IDLE: a new generation or new replicas lead to READING, as soon as the store has both.
+    * READING, BEGINNING, RUNNING: an attempt to begin a session passes these stages. If it fails
+      before RUNNING, WAITING or REFUSED follows.
+    * RUNNING: if the session fails to open, WAITING follows. If it ends in any other way, READING
+      follows. A new generation ends it at once. New replicas do so, too, but an open session first
+      drains.
+    * WAITING, REFUSED: a new generation or new replicas lead to READING. After WAITING, the end of
+      the pause does so, too.
+    * CLOSED: this stage is final.
     """
 
     IDLE = auto()

@@ -85,7 +85,7 @@ class StorePartition:
         self._lost_metadata = LostMetadata()
         self._attempts = SessionAttempts(partition, retry, ready)
         self._backoff = StorageBackoff(retry.delay, ready)
-        self._queue: deque[Append] = deque()
+        self._queue: deque[Append] = deque()  # The granted appends that wait to be sent.
         self._in_doubt = InDoubtAppends()  # Of the last session that opened and has ended.
         self._last_session_id = -1  # The newest session that this server has begun.
         self._mark: int | None = None

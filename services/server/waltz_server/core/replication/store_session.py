@@ -80,9 +80,9 @@ class StoreSession:
         self._quorum = len(replicas) // 2 + 1
         assert self._quorum <= len(replicas) < 2 * self._quorum, "any two quorums share a replica"
         self.replica_states = {name: ReplicaSession(name) for name in replicas}
-        states, copies = metadata.replicas, limits.copy_records
+        last_replicas, copy_records = metadata.replicas, limits.copy_records
         self.recovery = SessionRecovery(
-            self.session_id, self.generation, replicas, states, copies, committed
+            self.session_id, self.generation, replicas, last_replicas, copy_records, committed
         )
         self._written = metadata
         """The metadata as this session has last written them."""
@@ -258,7 +258,7 @@ class StoreSession:
     def _admit(self) -> None:
         """Make recovered replicas active if the metadata name them; open the session with a quorum.
 
-        The next vote counts only named replicas. It could miss appends that others acknowledged.
+        The next vote counts only named replicas, so it would miss what other ones acknowledged.
         """
         mark = self.recovery.mark
         assert mark is not None
@@ -282,7 +282,7 @@ class StoreSession:
         while replica.copying is None and replica.next_id < self._next_id:
             batch = self._tail.starting_at(replica.next_id)
             if batch is None:
-                if replica.in_flight == 0:
+                if replica.in_flight == 0:  # One copy at a time, and none beside batches.
                     self._catch_up(replica)
                 return
             if replica.in_flight >= self._limits.batches_in_flight:

@@ -14,8 +14,9 @@ from waltz.protocol import storage as st
 from waltz_server.core.effects import Ready, RetryCopies, StartTimer
 
 _RETRY_BACKOFF = Backoff(5.0, 60.0)
-"""The delays before sources are tried again. A storage begins to repair a damaged record ten
-seconds after it has found the damage. Each retry adds a line for each source to the log."""
+"""The delays before sources are tried again. Shorter ones would only fill the log, to which each
+retry adds a line for each source: a storage begins to repair a damaged record ten seconds after it
+has found the damage."""
 
 
 class UnreadableSources:
@@ -64,9 +65,10 @@ class UnreadableSources:
     def preferred(self, first_id: int, sources: Collection[str]) -> frozenset[str]:
         """Return those of ``sources`` that should be read from ``first_id`` on; empty if none is.
 
-        They have not failed at ``first_id``, and at fewer ids than the others since the last retry.
-        So two replicas that are damaged at different records are both used, and a replica that
-        refuses all reads is used last.
+        First, the sources that have failed at ``first_id`` are left out. Of the others, those that
+        have failed at the fewest ids since the last retry are returned. So two replicas that are
+        damaged at different records are both used, and a replica that refuses all reads is used
+        last.
         """
         times = Counter(name for name, _ in self.failures)
         usable = [
