@@ -86,7 +86,6 @@ class FlushedMarks:
     """The open file of the flushed marks.
 
     Any thread may call its methods, but only one thread at a time for the same partition.
-    ``created`` says whether the file was missing and is new.
 
     * The opening of a partition calls `load`. Then its log raises and lowers the mark, through the
       object that `mark_of` returns.
@@ -95,13 +94,12 @@ class FlushedMarks:
     * The shell calls `flush` from time to time, on a thread of its own.
     """
 
-    def __init__(self, file: DiskFile, num_partitions: int, *, created: bool) -> None:
+    def __init__(self, file: DiskFile, num_partitions: int) -> None:
         """Read the file; make its content durable, because the last process may not have done so.
 
         The same bytes are written again: after a failed flush, Linux counts the cached pages as
         flushed (see `control_file`). Raises OSError, NoSpace, DiskFailed.
         """
-        self.created = created
         self._file = file
         raw = file.read(0, PARTITION_BYTES * num_partitions)
         file.write(0, raw.ljust(PARTITION_BYTES * num_partitions, b"\0"))
@@ -286,10 +284,9 @@ def open_marks(home: Disk, num_partitions: int) -> FlushedMarks:
 
     Raises OSError, NoSpace, DiskFailed.
     """
-    created = not home.exists(FLUSHED_FILE)
     file = home.create(FLUSHED_FILE)
     try:
-        marks = FlushedMarks(file, num_partitions, created=created)
+        marks = FlushedMarks(file, num_partitions)
         home.flush_directory("")
     except BaseException:
         file.close()
