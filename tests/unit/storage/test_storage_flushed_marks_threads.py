@@ -57,7 +57,7 @@ def test_counters_of_flushes_change_only_under_the_lock_of_the_file() -> None:
     disk = MemoryDisk()
     file = disk.create("marks")
     guarded = _GuardedFile(disk, file._inode)
-    marks = _RecordingMarks(guarded, 2, created=True)
+    marks = _RecordingMarks(guarded, 2)
     marks.changes, guarded.unguarded_flushes = [], 0
     marks.load(0, 7)
     marks.raise_to(0, FlushedEnd(3, 9))
