@@ -22,10 +22,10 @@ reads the log up to this transaction, so its decision takes no later one into ac
 lock, `LogClient.submit` makes a new attempt: it calls ``sign`` again. A program that calls
 `LogClient.append` must pass the mark itself. Without a mark, locks do not protect the decision.
 
-* `waltz.sync`: the same without asyncio
-* `waltz.StateFollower`: applies the transactions of the log to an application's state
-* `waltz.sync.callbacks`: an application that applies every transaction to its state in a callback
-* `waltz.state`: an application's state in an SQL database, which follows the log
+* `waltz.sync`: the same client for programs without asyncio; its calls block
+* `waltz.StateFollower`: applies the transactions of the log to an application's state, with asyncio
+* `waltz.sync.callbacks`: the same with threads: it calls the application for each transaction
+* `waltz.state`: a base class for such an application that keeps its state in an SQL database
 * `waltz.testing`: a whole cluster in one process, for tests
 
 Connections use TLS by default. The argument ``tls``, the environment, a ``cluster.json`` or the

@@ -1,7 +1,7 @@
 """The pytest plugin of Waltz: the fixture ``waltz_cluster``. The cluster runs in a thread.
 
-pytest loads the plugin in every project whose environment has Waltz. So that it costs them nothing,
-the plugin imports the cluster only when a test uses the fixture.
+pytest loads the plugin in every project whose environment has Waltz, also if the project does not
+use it. So the plugin imports the cluster only when a test uses the fixture.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from waltz.metadata.zookeeper_probe import probe_zookeeper
 from waltz.net import TCP, Network, TlsConfig
 
 _MOST_ZNODES = 20_000
-"""The largest number of znodes in a bundle."""
+"""The largest number of znodes in a bundle, so that a user can still send it."""
 
 Bundle = dict[str, bytes]
 """The files of a bundle: contents by path."""
@@ -87,8 +87,8 @@ class BundleCollector:
 
     async def _collect_parts(self) -> None:
         """Add the files that need a session with ZooKeeper, or their errors."""
-        # Enough for opening the session with ZooKeeper and then for the parts, which have a shorter
-        # limit (`_add_part`).
+        # The parts, which run concurrently, have about half of this time (`_add_part`). The rest is
+        # for opening the session with ZooKeeper.
         seconds = self._timeout_seconds * 6 + 5
         limit = asyncio.timeout(seconds)
         try:

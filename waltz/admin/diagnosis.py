@@ -56,7 +56,8 @@ async def diagnose(
     BadRoot, TlsConfigError and BadCredentials, which are about the caller's own settings.
     """
     has_session = False
-    # One part for the session, one for reading ZooKeeper, two for two rounds of queries.
+    # `timeout_seconds` for opening the session, again for reading from ZooKeeper, and again for
+    # each of two rounds of queries (`Monitor.sample`, `query_servers`).
     limit_seconds = timeout_seconds * 4 + 2
     try:
         async with asyncio.timeout(limit_seconds), open_cluster() as cluster:

@@ -47,7 +47,8 @@ COPY_PART_SECONDS = 10.0
 """The time limit of each part of a copy.
 
 It is larger than `_PEER_SECONDS` of `waltz_storage.shell.peer_pull`, the time after which a storage
-reports that it cannot read from another one. Otherwise no copy could be relayed.
+reports that it cannot read from another one. With a smaller limit the copy would fail before this
+report, which makes `copy_offline` relay the records.
 """
 
 
@@ -71,8 +72,8 @@ class OrderExecutor:
     `ReplicaObservation`. ``copy_batch`` is how many transactions one request of a copy or a repair
     transfers. ``on_copied`` is called with the progress of a copy, ``on_compared`` with the
     progress of a comparison. If a destination cannot read the records of a copy from the source,
-    the records go through this process with ``relay``, and the copy fails without. ``network``
-    opens the connections.
+    ``relay`` decides: if it is True, the records go through this process, otherwise the copy fails.
+    ``network`` opens the connections.
     """
 
     def __init__(

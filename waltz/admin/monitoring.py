@@ -88,10 +88,12 @@ class Monitor:
             params.num_partitions,
             membership,
             maps,
-            {partition: node.metadata for partition, node in nodes.items()},
-            servers,
-            storages,
-            {p: node.changed_at for p, node in nodes.items() if node.changed_at is not None},
+            metadata={partition: node.metadata for partition, node in nodes.items()},
+            servers=servers,
+            storages=storages,
+            changed_at={
+                p: node.changed_at for p, node in nodes.items() if node.changed_at is not None
+            },
         )
 
     async def _query_servers(

@@ -102,7 +102,9 @@ class ReplicaObserver:
             answered, maps, params, with_damage=scope.damage
         )
         reports = {**first_reports, **second_reports}
-        return ReplicaObservation(maps, count, views, reports, self._lag_allowed, bounds)
+        return ReplicaObservation(
+            maps, count, views, reports, self._lag_allowed, commit_bounds=bounds
+        )
 
     async def _views(
         self, maps: StorageMaps, metadata: Mapping[int, PartitionMetadata], *, with_servers: bool
@@ -150,7 +152,8 @@ class ReplicaObserver:
         """Query one storage; with ``retry``, until it answers or ``answer_seconds`` have passed."""
         if admin_port is None:
             return StorageReplicas(problem="it is not in the cluster")
-        # The reason if the time is over; the error of a failed attempt says more.
+        # The reason if no attempt has ended. The error of a failed attempt says more, and replaces
+        # this text.
         problem = f"no answer within {self._answer_seconds:g} s"
         tls = self._tls_of.get(storage, self._tls)
         try:

@@ -91,12 +91,12 @@ async def copy_offline(
     With ``overwrite``, such a destination is cut to its low-water mark, too, and filled again.
     Transactions above the start of the source's session that the replica has acknowledged are then
     lost. So ``overwrite`` is safe only if no committed transaction needs this replica for its
-    quorum. Without ``overwrite`` nothing is lost: all records that the cut removes are below that
-    start, and are copied again.
+    quorum. Without ``overwrite`` nothing is lost: the whole log, and so all records that the cut
+    removes, are below that start and are copied again.
 
     The destination itself reads from ``source_address``, the host and the admin port of the source.
-    If this is None, the records are relayed. If it cannot read there, they are relayed with
-    ``relay``; otherwise the copy fails. The copy ends early when ``may_continue`` returns False.
+    The records are relayed if this is None, and with ``relay`` also if the destination cannot read
+    there; without ``relay`` the copy then fails. The copy ends when ``may_continue`` returns False.
 
     Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
@@ -127,7 +127,7 @@ async def copy_offline(
             progress(position, last_id)
     while position < last_id and may_continue():
         count = min(batch_size, last_id - position)
-        records = await source.records(partition, position + 1, count, COPY_BYTES)
+        records = await source.records(partition, position + 1, count, max_bytes=COPY_BYTES)
         if (wrong := _relay_problem(records, position + 1, count)) is not None:
             raise CopyFailed(
                 f"the source {wrong} of partition {partition}, though it must have everything up "

@@ -56,7 +56,8 @@ async def prove_equality(
 ) -> None:
     """Return if the replicas that ``condition`` names are equal; raise NotEqual otherwise.
 
-    A replica that cannot be read is not proven to be equal. ``on_compared`` is called with the
+    A replica that cannot be read is not proven to be equal. A replica that ends early, or is not
+    healthy, is compared only as far as `comparison_of` allows. ``on_compared`` is called with the
     progress. Raises also NoCluster, MalformedMetadata, OperationTimedOut.
     """
     partition, storages = condition.partition, condition.storages
@@ -138,7 +139,7 @@ async def compare_replicas(
     async with answered_within(metadata_seconds):
         params = await cluster.store_params()
         ports = (await cluster.connections()).value.admin_ports
-    queries = SumQueries(partition, ports, tls, params, network, range_seconds)
+    queries = SumQueries(partition, ports, tls, params, network, answer_seconds=range_seconds)
     while (id_range := comparison.next_range) is not None:
         if comparison.may_pause and not may_continue():
             break

@@ -60,7 +60,8 @@ T = TypeVar("T")
 ID_ROOM = 1_000_000
 """How far new ids of clients and servers are above those of the backup.
 
-The cluster has given ids after the backup was made. No id may be given twice.
+The cluster has given ids after the backup was made. No id may be given twice: for example, two
+clients with one id could use one request id, and each take the other's append for its own.
 """
 
 
@@ -225,9 +226,9 @@ async def fence_replicas(
 ) -> None:
     """Make the storages refuse all sessions below those that ``plans`` write.
 
-    A server may still have a session from before the metadata were lost. It may commit transactions
-    that ``plans`` do not know, until this function makes the storages refuse its appends. So plan
-    again afterwards. Raises FencingFailed.
+    A server may still have a session from before the metadata were lost. The server may commit
+    transactions that ``plans`` do not know, until this function makes the storages refuse its
+    appends. So plan again afterwards. Raises FencingFailed.
     """
     identity = params.key, params.num_partitions
     holders = {

@@ -144,14 +144,14 @@ class ServerQuery(FrameHandler):
         """
         assert self._connection is not None
         if self._connection.version < RANGES_SINCE:
-            return ReqId(_NOT_A_CLIENT, 0, first_partition, 0)
+            return ReqId(_NOT_A_CLIENT, generation=0, partition=first_partition, seq=0)
         return self._next_id(first_partition)
 
     def _next_id(self, partition: int) -> ReqId:
         """Return the id of a request with the next request number."""
         # A request number is a signed number of 32 bits; after the largest one follows 0.
         self._request_number = (self._request_number + 1) & 0x7FFF_FFFF
-        return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)
+        return ReqId(_NOT_A_CLIENT, generation=0, partition=partition, seq=self._request_number)
 
     async def _send_request(self, request: messages.Message, answer_type: type[AnswerT]) -> AnswerT:
         """Send a request, and return its answer, a message of ``answer_type``.

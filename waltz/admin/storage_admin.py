@@ -82,7 +82,7 @@ class StorageAdmin:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connect = None
+        self._connect = None  # A request under way fails: it must not open another connection.
         self._connection.close()
 
     async def partitions(self) -> dict[int, bool]:

@@ -2,7 +2,8 @@
 
 Every message begins with a sequence number. An answer has the sequence number of its request.
 
-`partition_states` defines the switches and the state of a partition; this module exports them, too.
+`partition_states` defines the switches and the state of a partition, and when it is *available*.
+This module exports its classes, too.
 """
 
 from __future__ import annotations
@@ -241,8 +242,8 @@ class PullRecordsRequest:
     """Make the node copy records of another storage, its peer, into its own ``partition``.
 
     ``host`` and ``admin_port`` are the address of the peer's admin port. The records are those from
-    ``first_id`` to ``last_id``. The node's partition must not be available. It must have
-    ``session_id`` as its persisted session, and ``first_id`` as the next id of its log.
+    ``first_id`` to ``last_id``. The node's partition must not be available: no server may write it
+    meanwhile. Its persisted session must be ``session_id``, the next id of its log ``first_id``.
     """
 
     seq_num: int

@@ -53,9 +53,11 @@ class OutcomeKind(IntEnum):
 
     COMMITTED = 0
     REFUSED = 1
-    """A lock refused the append."""
+    """A lock refused the append, which is not in the log and never will be."""
     ABSENT = 2
-    """The append is not in the log and never will be."""
+    """The append is not in the log and never will be, for another reason than REFUSED and AHEAD.
+
+    The client may send it again as it is."""
     UNKNOWN = 3
     """The append may be in the log; the client must search the log before it sends it again."""
     AHEAD = 4

@@ -41,9 +41,9 @@ class MountRequest:
     grows with each connection of the client. After the mount, the server accepts no append or feed
     request for the partition on the client's older connections.
 
-    If ``fed`` is false, the server sends no feed before MountResponse. Clients set it to false if
-    they learn the outcomes of their appends from `AppendAnswers`. Before version 6 every mount is
-    fed.
+    If ``fed`` is false, the server sends no feed before MountResponse; a FeedRequest may begin the
+    feed later. Clients set it to false if they learn the outcomes of their appends from
+    `AppendAnswers`. Before version 6 every mount is fed.
     """
 
     req_id: ReqId
@@ -107,7 +107,7 @@ class AppendAnswers:
 
 @dataclass(frozen=True, slots=True)
 class FeedRequest:
-    """Continue the feed after ``client_high_water_mark``."""
+    """Begin or continue the feed after ``client_high_water_mark``, up to a FeedSuspended."""
 
     req_id: ReqId
     client_high_water_mark: int
@@ -124,7 +124,10 @@ class FeedData:
 
 @dataclass(frozen=True, slots=True)
 class FeedSuspended:
-    """The feed stops here until the next FeedRequest."""
+    """The feed stops here until the next FeedRequest.
+
+    It has then sent the number of transactions that the server sends for one FeedRequest.
+    """
 
     req_id: ReqId
 
@@ -195,8 +198,8 @@ class HighWaterMarkRequest:
 class HighWaterMarkResponse:
     """The high-water mark, -1 for an empty log, or -2^63 if the server does not know it.
 
-    The server does not know the mark of a partition that it does not own, that it has not opened,
-    or that it owns in an older generation than that of ``req_id``.
+    The server does not know the mark if it does not own the partition, if it has not opened the
+    partition, or if its generation is older than that of ``req_id``.
     """
 
     req_id: ReqId

@@ -41,7 +41,8 @@ DENIALS_SINCE = 5
 """The first version that has RequestDenied."""
 
 APPEND_ANSWERS_SINCE = 6
-"""The first version that has AppendAnswers. A client that uses them needs no feed."""
+"""The first version that has AppendAnswers. A client that uses them needs a feed only to find out
+whether an append whose answer was lost is in the log."""
 
 STORED_RANGES_SINCE = 7
 """The first version that can answer a range of records in their form on disk."""

@@ -249,8 +249,8 @@ class BatchCodec:
 class UncheckedBatchCodec(BatchCodec):
     """The form of `BatchCodec`, but only for the last field of a message.
 
-    Reading does not check the records. The receiver must check them by `RecordBatch.mismatch`
-    before it uses them.
+    Reading does not check the records: `RecordBatch.mismatch` makes all checks in one pass. The
+    receiver must call it before it uses the records.
     """
 
     def read(self, reader: Reader) -> RecordBatch:

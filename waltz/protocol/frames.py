@@ -94,8 +94,8 @@ CLIENT_SERVER = ProtocolSpec(
     "client/server",
     ord("L"),
     (0, 1, 2, 3, 4, 5, 6, 7),
-    "Waltz Client",
-    "Waltz Server",
+    dialer_hello="Waltz Client",
+    listener_hello="Waltz Server",
     large_requests=_APPENDS,
     long_answers=frozenset((STORED_RECORDS_TYPE,)),
 )
@@ -103,8 +103,8 @@ STORAGE = ProtocolSpec(
     "storage",
     ord("S"),
     (0, 1, 2, 3),
-    "Waltz Storage Client",
-    "Waltz Storage Server",
+    dialer_hello="Waltz Storage Client",
+    listener_hello="Waltz Storage Server",
     large_requests=frozenset((STORAGE_APPEND_TYPE,)),
     long_answers=frozenset((STORED_LIST_TYPE,)),
 )
@@ -112,8 +112,8 @@ ADMIN = ProtocolSpec(
     "storage admin",
     ord("A"),
     (0, 1, 2, 3),
-    "Waltz Storage Admin Client",
-    "Waltz Storage Admin Server",
+    dialer_hello="Waltz Storage Admin Client",
+    listener_hello="Waltz Storage Admin Server",
     large_requests=frozenset((REPAIR_TYPE,)),
 )
 
@@ -199,8 +199,8 @@ class FrameDecoder:
         self.spec = spec
         self.large_types = large_types
         """The message types that may exceed `MAX_SMALL_FRAME_BYTES`. None: all types, for a dialer.
-        A listener sets `ProtocolSpec.large_requests` or an empty set, and may change between them.
-        """
+        A listener sets `ProtocolSpec.large_requests`. A storage sets an empty set until the peer
+        has shown that it belongs to the cluster."""
         self.long_answer: LongAnswer | None = None
         """The long message whose rest the caller must receive now, usually None. The caller sets
         this to None after it has received the rest, before it calls `feed` again."""
@@ -250,8 +250,8 @@ class FrameDecoder:
                 or version != self.version
                 or not 0 <= length <= self._limit
             ):
-                # Usually this quick check suffices. It finds a wrong head, and also the head of a
-                # Hello, before which `version` is None: the complete check decides.
+                # Usually the quick check above suffices. It also finds the right head of a Hello,
+                # because `self.version` is None before it. So the complete check decides.
                 self._check_head(chunk[position : position + HEAD_BYTES])
             frame_bytes = HEAD_BYTES + length
             end = position + frame_bytes

@@ -89,9 +89,9 @@ def _form_of(layout: Layout, version: int) -> _Form:
     return _Form(
         layout.message,
         layout.type_byte,
-        struct.Struct("".join((">B", *formats))),
-        attrgetter(*names) if names else lambda _: (),
-        tuple(fields[len(names) :]),
+        head=struct.Struct("".join((">B", *formats))),
+        head_values=attrgetter(*names) if names else lambda _: (),
+        fields=tuple(fields[len(names) :]),
     )
 
 

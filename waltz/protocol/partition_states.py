@@ -27,7 +27,8 @@ class PartitionState:
 
     The session and its marks are those that `storage.LastSessionInfoResponse` describes.
     ``max_transaction_id`` is -1 if the log is empty. ``size_bytes`` is the size of the partition's
-    segment files, including preallocated space.
+    segment files, including preallocated space. A partition that the storage refuses, because its
+    files are damaged, has the last id -1, the size 0, and both switches off.
     """
 
     partition: int

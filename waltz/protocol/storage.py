@@ -6,9 +6,10 @@ has the sequence number of its request. ``offline`` marks requests of an offline
 
 A *store session* is a server's exclusive right to write the replicas of one partition. Each session
 of a partition has a larger id than the one before. For each partition, a storage keeps a *fence*:
-the largest session id of the requests that it has received. It refuses requests with a smaller
-session id. `CommittedRecordListRequest`, `StoredRecordListRequest` and requests with an impossible
-session id do not raise the fence (spec/disk.md section 9).
+the largest session id of the requests that it has received. The storage refuses requests with a
+smaller session id. `CommittedRecordListRequest` and `StoredRecordListRequest` raise no fence.
+Neither do requests with an impossible session id: one so far above the persisted id that no server
+can have it (spec/disk.md section 9).
 """
 
 from __future__ import annotations
@@ -250,7 +251,8 @@ class CommittedRecordListRequest(_Message):
 
     Readers other than servers use this request, because it never raises the fence: a reader must
     not end the session of the server that writes. A storage refuses the request if ``session_id``
-    is not the session that the storage persisted.
+    is not the session that the storage persisted. ``max_records`` and ``max_bytes`` are as in
+    `BoundedRecordListRequest`.
     """
 
     first_id: int

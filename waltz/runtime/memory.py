@@ -53,6 +53,8 @@ def favour_speed() -> None:
 
 def favour_size() -> None:
     """Tune a process that works little and should be small, such as the operator."""
+    # Keep no freed bytes at the end of a memory area, and have two areas for all threads: each
+    # further area would have free memory of its own.
     _set_malloc({_M_TRIM_THRESHOLD: 0, _M_MMAP_THRESHOLD: _SMALL_BLOCK_BYTES, _M_ARENA_MAX: 2})
     _freeze()
 

@@ -155,7 +155,7 @@ def certificate_left(name: str, read: Callable[[SubjectT], float | None]) -> Met
         "seconds until its TLS certificate expires; days in JSON; missing without a certificate",
         "tls-certificate-days-left",
         read,
-        lambda days: days * _SECONDS_A_DAY,
+        to_prometheus=lambda days: days * _SECONDS_A_DAY,
     )
 
 

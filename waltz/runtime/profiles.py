@@ -39,7 +39,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """All profiles of a user by name, and the name of the one in use, None if none is."""
+    """All profiles of a user by name, and the name of the one in use, None if none is.
+
+    The one in use is that of `find_profile` for a user who names none.
+    """
 
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     used: str | None = None

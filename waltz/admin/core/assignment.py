@@ -1,11 +1,15 @@
 """Orders: assign some partitions to one storage, or all partitions to a group of storages. Pure.
 
 In an `Assignment` the storage creates the replicas before ZooKeeper assigns them, so that a server
-never finds an assigned replica that the storage does not hold. A `GroupAssignment` does the
-opposite: it first assigns all partitions by one change in ZooKeeper, then the storages create the
-replicas. A `GroupAssignment` that was interrupted after this change cannot be started again,
-because its storages have partitions now: a `Synchronization` (`core.synchronization`) of each
-storage completes it. In both orders, servers fill the new replicas.
+never finds an assigned replica that the storage does not hold.
+
+A `GroupAssignment` does the opposite. It first assigns all partitions by one change in ZooKeeper:
+the group gets either all of them or none. Then the storages create the replicas, which servers
+cannot use before. A `GroupAssignment` that was interrupted after the change cannot be started
+again, because `auto_assign` refuses storages that have partitions. A `Synchronization`
+(`core.synchronization`) of each storage completes it.
+
+In both orders, servers fill the new replicas.
 """
 
 from __future__ import annotations
@@ -84,7 +88,8 @@ class Assignment(Order):
 class GroupAssignment(Order):
     """Assign all partitions round-robin to the storages of ``group``.
 
-    These storages must not have partitions yet.
+    These storages must not have partitions yet: otherwise the group could get two replicas of one
+    partition.
     """
 
     group: int

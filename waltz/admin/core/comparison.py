@@ -70,11 +70,11 @@ class ComparisonResult:
     """The result of a comparison up to ``last_id``.
 
     ``compared_until`` is the last id up to which all transactions were compared and are the same:
-    less than ``last_id`` if the comparison has ended early. ``ends`` maps the storage of each
-    replica that cannot be compared up to ``last_id`` to the last id that can be compared: the
-    replica's last id, or its low-water mark if it is not healthy. ``problems`` maps the storage of
-    each replica that could not be read to the reason. On the storages in neither of the two, all
-    compared transactions before ``difference`` are the same.
+    less than ``last_id`` if the comparison has ended early. ``ends`` has the storages of the
+    replicas that cannot be compared up to ``last_id``, each with the last id that can be compared:
+    the replica's last id, or its low-water mark if it is not healthy. ``problems`` has the storages
+    of the replicas that could not be read, each with the reason. On the storages in neither of the
+    two, all compared transactions before ``difference`` are the same.
     """
 
     last_id: int
@@ -85,7 +85,10 @@ class ComparisonResult:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every replica could be read and no transaction differs."""
+        """Whether every replica could be read and no compared transaction differs.
+
+        A replica in ``ends`` lags or is not healthy, which is no difference.
+        """
         return self.difference is None and not self.problems
 
 
@@ -194,7 +197,8 @@ class Comparison:
             self._may_pause = True
             self._set_range(self._last_id)
         else:
-            # The first half of a range that differs is the same, so the second half differs.
+            # The first half of a range that differs is the same, so the second half differs:
+            # compare the first half of that.
             self._set_range(self._middle(self._differing_end))
 
     def _narrow(self, sums: Mapping[str, RangeSum], differing_end: int) -> None:
@@ -244,9 +248,9 @@ def comparison_of(
     """Return the comparison of the replicas of a partition, as ``observation`` shows them.
 
     ``storages`` are the storages of the replicas; None: those that ZooKeeper assigns. ``last_id``
-    must be committed; None: the last id before the present store session. A replica that is not
-    healthy (`unhealthy_reason`) is compared only up to its own low-water mark, because a recovery
-    may still cut its later transactions.
+    must be committed, because replicas may differ above the last committed id; None: the last id
+    before the present store session. A replica that is not healthy (`unhealthy_reason`) is compared
+    only up to its own low-water mark, because a recovery may still cut its later transactions.
     """
     if last_id is None:
         last_id = _last_id_before_session(observation, view)

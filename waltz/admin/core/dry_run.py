@@ -144,7 +144,10 @@ def _with_repair(observation: ReplicaObservation, step: RepairRecords) -> Replic
 
 
 def _new_replica(partition: int) -> HeldPartition:
-    """Return a replica as a storage creates it: empty, and switched on."""
+    """Return a replica as a storage creates it: switched on, and empty.
+
+    It is not empty if the storage's disk has files of it, but no observation shows these.
+    """
     return HeldPartition(
         partition,
         session_id=-1,

@@ -1,8 +1,8 @@
 """Say in words what is wrong with a cluster, and which command comes next. Pure.
 
 The statements follow from a sample (`core.sample`) and from the checks of ``waltz cluster verify``
-(`core.verification`). A check that fails only because a process does not answer is left out: the
-process has its own statement.
+(`core.verification`). If a process does not answer, it has a statement. Other problems that may
+follow from that are left out, unless appends wait because of them (`_CRITICAL`).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
                 "Read its log, and restart it. Other servers take over its partitions when "
                 "ZooKeeper ends its session",
                 "waltz server list",
-                problem_times.of_silent_server(now, server),
+                period=problem_times.of_silent_server(now, server),
                 process=now.endpoint(server),
             )
     for storage, stored in sorted(now.storages.items()):
@@ -226,7 +226,7 @@ def _silent_processes(now: Sample) -> Iterator[Statement]:
                 f"Storage {storage} does not answer: {stored.problem}.",
                 "Read its log, and restart it with its disk",
                 "waltz storage validate",
-                problem_times.of_silent_storage(now, storage),
+                period=problem_times.of_silent_storage(now, storage),
                 process=storage,
             )
 
@@ -248,7 +248,7 @@ def _failed_checks(
         period_of = _PERIOD_OF.get(check, problem_times.of_undated_problem)
         yield Statement(
             severity,
-            f"{_named(affected)}: {problem}.",
+            f"{_subject(affected)}: {problem}.",
             *_REMEDIES[check],
             period=Period.of_first(period_of(now, partition) for partition in affected),
             missing=_MISSING.get(check),
@@ -393,8 +393,8 @@ def format_ranges(ranges: Iterable[tuple[int, int]], most: int = 5) -> str:
     return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
 
 
-def _named(partitions: Sequence[int]) -> str:
-    """Return the subject of a sentence about partitions."""
+def _subject(partitions: Sequence[int]) -> str:
+    """Return the subject of a sentence about partitions, such as ``Partition 3``."""
     if len(partitions) == 1:
         return f"Partition {partitions[0]}"
     return f"Each of partitions {format_partitions(partitions).replace(',', ', ')}"

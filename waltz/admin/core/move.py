@@ -4,11 +4,13 @@
 2. ZooKeeper assigns the partition to the destination, too.
 3. When the new replica takes part in the store session, ZooKeeper's assignment to the source is
    removed.
-4. When a session without the source has begun, the source drops its replica.
+4. When a session without the source has recovered, the source drops its replica. A quorum of the
+   session before may need it until then (`core.replica_removal`).
 
 A partition with *n* replicas has *n* + 1 after step 2, and *n* after step 3. In each of these two
-changes, the *n* replicas that stay must be a quorum of *n* + 1. For example, three replicas are a
-quorum of four. One replica is no quorum of two, so the only replica of a partition cannot be moved.
+changes, the *n* replicas that stay must be a quorum of *n* + 1, so that the next session opens with
+them alone. For example, three replicas are a quorum of four. One replica is no quorum of two, so
+the only replica of a partition cannot be moved.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ def _next_step(observation: ReplicaObservation, order: Move) -> Next:
         case True, False:
             return _group_refusal(observation, order) or _add_destination(observation, view, order)
         case True, True:
-            # Storages of different groups: no earlier attempt of this move has assigned the
-            # destination. Each of the two groups needs its own replica, so the source's must stay.
+            # An earlier attempt of this move has assigned the destination, unless the storages are
+            # in different groups. Each of two groups needs its own replica: then both must stay.
             return _two_groups_refusal(observation, order) or _remove_source(
                 observation, view, order
             )

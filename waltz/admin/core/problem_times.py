@@ -1,9 +1,13 @@
 """Find out when a problem began, as far as the metadata of partitions show it. Pure.
 
-A server writes the metadata of a partition when a store session begins, and when a replica joins
-the session. The metadata say which replicas took part in the session when they were written. So a
-replica that is missing in the metadata was missing at that time already, and a replica that is in
-them was not missing yet. In all functions, ``now`` is the newest sample of the cluster.
+A server writes the metadata of a partition when a store session begins, when a quorum of replicas
+has recovered in it, and when a further replica joins it. The metadata say which replicas took part
+in the session when they were written. So a replica that is missing in the metadata was missing at
+that time already, and a replica that is in them was not missing yet. From the beginning of a
+session until its quorum has recovered, no replica takes part. A storage that stops answering in
+this time is dated too early.
+
+In all functions, ``now`` is the newest sample of the cluster.
 """
 
 from __future__ import annotations
@@ -34,8 +38,8 @@ class Period:
         afters = [each.after for each in all_periods if each.after is not None]
         # A problem for which ``after`` is unknown may have begun before all others.
         after = min(afters, default=None) if len(afters) == len(all_periods) else None
-        # If ``after`` precedes ``since`` in each period, it does so here. Otherwise one of the
-        # periods is wrong, and the result would contradict itself.
+        # In correct periods ``after`` precedes ``since``, so it does so here, too. Otherwise one of
+        # the periods is wrong. Drop ``after``, so that the result does not contradict itself.
         if since is not None and after is not None and after >= since:
             after = None
         return cls(since, after)
@@ -57,7 +61,7 @@ def of_silent_storage(now: Sample, storage: str) -> Period:
 
     The metadata of several partitions show this. Where a replica of the storage takes part in the
     session, the storage answered when the metadata were written. Where an assigned replica of the
-    storage takes no part, the storage did not answer then.
+    storage takes no part, it is assumed that the storage did not answer then.
     """
     answered: list[float] = []
     silent: list[float] = []
@@ -113,7 +117,8 @@ def of_missing_replica(now: Sample, partition: int) -> Period:
 def of_switched_off_replica(now: Sample, partition: int, storage: str) -> Period:
     """Return since when a replica that is switched off is missing in its session.
 
-    The metadata show this only if the replica takes no part in the session that they describe.
+    The metadata show this only if the replica takes no part in the session that they describe. A
+    replica that servers may write, but not read, takes part: then nothing is known.
     """
     if now.in_session(partition, storage):
         return UNKNOWN_PERIOD

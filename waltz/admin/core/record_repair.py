@@ -125,9 +125,10 @@ def repair_source(
 ) -> RepairSource | None:
     """Return the storage that has the most undamaged records from ``first_id`` on without a gap.
 
-    Each of ``storages`` must hold a replica that takes part in the present store session. Records
-    after a damaged one do not count: the destination takes a record only if the record before it is
-    undamaged. Return None if no storage has the record ``first_id`` undamaged.
+    Each of ``storages`` must hold a replica that takes part in the present store session. The
+    records after a damaged one do not count. Their source cannot repair the damaged one, so it
+    stays damaged at the destination, which refuses records that directly follow a damaged record.
+    Return None if no storage has the record ``first_id`` undamaged.
     """
     best: RepairSource | None = None
     for storage in storages:

@@ -3,9 +3,10 @@
 The new replicas are created and filled before ZooKeeper assigns them. So they lack only the newest
 transactions when they begin to count in quorums. One change in ZooKeeper assigns all new replicas.
 
-In general, the present replicas alone must be a quorum of the replicas after the change: two
-replicas can get only one more. A single replica is no quorum of any larger set, so it is an
-exception: it must get at least two more. Then sessions open even if one of the new replicas fails.
+In general, the present replicas alone must be a quorum of the replicas after the change, so that
+sessions open even if all new replicas fail. For example, two replicas can get only one more. A
+single replica is no quorum of any larger set, so it is an exception: it must get at least two more.
+Then sessions open even if one of the new replicas fails.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 Filling first cuts the replica to its own low-water mark: it deletes all transactions above the
 mark. The replica may have acknowledged some of them, and a server may have committed them because
-of that. So only a replica that no vote on the committed transactions counts may be filled.
-Otherwise the vote would not notice that the transactions are missing, and they would be lost.
+of that. If a vote on the committed transactions counted the replica then, it would not notice that
+they are missing, and they would be lost. So a replica may be filled only if no vote counts it. The
+orders check this before: `Move` and `ReplicaAddition` fill a replica that ZooKeeper has not
+assigned yet, `ReplicaRecovery` calls `counts_in_vote`.
 """
 
 from __future__ import annotations

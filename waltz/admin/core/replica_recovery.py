@@ -114,6 +114,7 @@ def _recover_assigned(
     step = None
     if not counts_in_vote(view, storage, held):
         step = next_fill_step(observation, view, storage, source=order.source)
+    # A replica that is switched off leaves its session: the others must be a quorum without it.
     if isinstance(step, SwitchOff) and not _opens_without(observation, view, storage):
         return Wait(f"partition {view.partition} has no quorum without storage {storage}")
     return (

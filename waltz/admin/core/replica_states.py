@@ -18,10 +18,10 @@ from waltz.admin.core.sample import Sample, StorageSample, rate
 class ReplicaState(StrEnum):
     """The state of one replica.
 
-    FILLING: the replica belongs to the current store session, but has not caught up. OUT: it does
-    not belong to the session. OFF: reading, writing or both are switched off. MISSING: it is
-    assigned, but the storage does not hold it. REFUSED: the storage cannot serve it. DAMAGED: it
-    has damaged records.
+    IN_SESSION: the replica takes part in the current store session. FILLING: the server fills it,
+    and it takes part when it has caught up. OUT: neither of the two. OFF: reading, writing or both
+    are switched off. MISSING: it is assigned, but the storage does not hold it. REFUSED: the
+    storage cannot serve it. DAMAGED: it has damaged records.
     """
 
     IN_SESSION = "in session"
@@ -115,10 +115,10 @@ def view_partition(before: Sample | None, now: Sample, partition: int) -> Partit
         server,
         None if member is None else member.address,
         generation,
-        now.session(partition),
-        now.mark(partition),
-        rate(before, now, partition),
-        replicas,
+        session=now.session(partition),
+        high_water_mark=now.mark(partition),
+        transactions_per_second=rate(before, now, partition),
+        replicas=replicas,
     )
 
 
@@ -132,10 +132,10 @@ def view_replica(now: Sample, partition: int, storage: str) -> ReplicaStatus:
         storage,
         state,
         reason,
-        now.in_session(partition, storage),
-        now.lag(partition, storage),
-        None if held is None else held.max_transaction_id,
-        None if is_silent else now.damaged_records(partition, storage),
+        in_session=now.in_session(partition, storage),
+        lag=now.lag(partition, storage),
+        last_id=None if held is None else held.max_transaction_id,
+        damaged_records=None if is_silent else now.damaged_records(partition, storage),
     )
 
 
@@ -194,7 +194,7 @@ def _partition_state(
     if partition not in report.marks:
         return PartitionState.OPENING, f"server {server} has not acquired it yet"
     if report.health is not None and not report.health.get(partition, False):
-        # The cause need not be a missing quorum: the server may also wait for a copy.
+        # Do not say that a quorum is missing: the server may also wait until a replica is copied.
         why = f"server {server} has no open store session; its log and its /health say why"
         return PartitionState.UNAVAILABLE, why
     if report.marks[partition] is None:

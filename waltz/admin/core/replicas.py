@@ -36,8 +36,9 @@ class HeldPartition:
     there is none. ``low_water_mark`` is the last committed id of the partition when that session
     began. ``local_low_water_mark`` is the last id that the replica itself had at that time, but at
     most ``low_water_mark``: it is smaller if the replica lagged. ``max_transaction_id`` is the
-    replica's last id now, committed or not. A field is None if the storage does not report it.
-    ``readable`` and ``writable`` are the two switches: whether servers may read and write.
+    replica's last id now, committed or not. ``size_bytes`` is the size of its segment files. A
+    field is None if the storage does not report it. ``readable`` and ``writable`` are the two
+    switches: whether servers may read and write.
     """
 
     partition: int
@@ -103,7 +104,8 @@ class ObservationScope:
     """Whether the partitions' servers are queried, too, and the storages of the partitions: those
     that ZooKeeper assigns, and those of the last session.
 
-    If not, ``server_problem`` of each `PartitionView` must be ignored."""
+    If not, ``server_problem`` of each `PartitionView` must be ignored: it says that no server is
+    assigned."""
     assigned: bool = False
     """Whether the storages that ZooKeeper assigns are queried even without ``query_peers``."""
     without: frozenset[str] = frozenset()
@@ -212,7 +214,8 @@ def unhealthy_reason(
 
     A healthy replica takes part in the current session and is level (`ReplicaObservation`). If a
     replica that lags counted as healthy, a change could drop another replica that has the
-    transactions that this one lacks.
+    transactions that this one lacks. A replica whose storage does not report its last id counts as
+    level.
     """
     if problem := absence_reason(observation, view, storage):
         return problem
@@ -253,11 +256,11 @@ def change_obstacle(
 ) -> str | None:
     """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may.
 
-    The change is safe if the last change is complete, every replica that stays is healthy, and the
-    staying replicas alone form both quorums that the next session needs. New replicas do not count
-    for these quorums, because servers have not filled them yet. If they counted, one more failure
-    would leave the partition without a quorum (``tests/unit/admin/test_operations_plans.py`` checks
-    every change with one failure).
+    The last change must be complete, and every replica that stays must be healthy. The staying
+    replicas alone must form both quorums that the next session needs. New replicas do not count for
+    these quorums, because servers have not filled them yet. If they counted, one more failure would
+    leave the partition without a quorum (``tests/unit/admin/test_operations_plans.py`` checks every
+    change with one failure).
     """
     staying = view.replicas & wanted
     if problem := unsettled_reason(observation, view, staying):
@@ -302,7 +305,7 @@ def commit_bounds(
     """Return for each partition an id at or above every transaction committed before the reports.
 
     Every committed transaction is on a quorum of the session's replicas. So if a quorum reports,
-    the highest reported id is such an id. Other partitions are left out.
+    the highest reported id is such an id. A partition without such a quorum is left out.
     """
     bounds = {}
     for view in views:

@@ -25,11 +25,11 @@ session may end before it opens. Session O is the last one that opened.
    No later session resolves less than R, so these logs never end below R again.
 3. At least q replicas took part in O without a closing mark. If a later session marked the disk of
    one of them, the disk has the mark R of that session. Every committed id is at most this R:
-   nothing above R was committed before that session, and no session has opened since.
+   nothing above R was committed before that session, and no session after O has opened.
 4. A log has the committed records up to its disk's low-water mark (it is *right* up to there).
    Above the mark it may have other records: those of an older session, or copies of such records
    that a session made before it resolved its mark.
-5. Two logs that differ at one id differ at all higher ids.
+5. Two logs that differ at one id differ at all higher ids: a record follows only one log.
 
 **The rule.** For a session X on a disk,
 
@@ -60,13 +60,13 @@ X is 7. If both also have the same record 41, they vote, and the next recovery r
 43 to 45. If their records 41 differ, neither is committed: both get the closing mark 40. c gets the
 closing mark 30.
 
-**No committed id T is lost.** If O is older than X, then V(X) has q replicas, so one of them took
-part in O without a closing mark. The mark of this replica is not below T (fact 3). So m(X) is not
-below T, and each replica of W(X) holds T. The next recovery cannot resolve a mark below m(X): only
-the replicas outside W(X) may end below m(X), and these are fewer than q. If O is X, the same is
-true for T up to m(X). If T is above m(X), no session after O has marked a participant, so m(X) is
-the mark of O. Then all q replicas that hold T are in W(X), have the same record after m(X), and
-vote as they would with the metadata that O wrote.
+**No committed id T is lost.** If O is older than X, then V(X) has q replicas, so one of them is
+among the q of fact 3, and a session after O has marked its disk. So m(X) is not below T, and each
+replica of W(X) holds T. The next recovery cannot resolve a mark below m(X): only the replicas
+outside W(X) may end below m(X), and these are fewer than q. If O is X, the same is true for T up to
+m(X). If T is above m(X), no session after O has marked one of the q of fact 3: its mark would not
+be below T. So m(X) is the mark of O. Then all q replicas that hold T are in W(X), have the same
+record after m(X), and vote as they would with the metadata that O wrote.
 
 **No record differs.** W(X) has q replicas, so one of them took part in O, and has the right record
 at m(X). The others have the same record there, so all logs of W(X) are right up to m(X) (fact 5).

@@ -2,8 +2,8 @@
 
 By default one compare-and-set in ZooKeeper removes the whole group from the assignment. For
 clusters under load, several changes of fewer partitions each are possible. A change is made only
-while the remaining replicas of every partition are healthy, and are a quorum both of the replicas
-before the change and of those after it. Otherwise a session could miss committed transactions. The
+while the remaining replicas of every partition are healthy. They must be a quorum of the replicas
+before the change, and of those after it. Otherwise a session could miss committed transactions. The
 storages of the group drop their replicas only after every partition has recovered in a session
 without them.
 """
@@ -36,9 +36,9 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 class Retirement(Order):
     """Remove all replicas from the storages of ``group``, and with ``delete_files`` their files.
 
-    ``at_once`` is the largest number of partitions of one change in ZooKeeper, None for all; the
-    next change waits until every partition has recovered from the one before. With ``prove``, a
-    change is made only if range checksums show that the remaining replicas are equal.
+    ``at_once`` is the largest number of partitions of one change in ZooKeeper (None: all). The next
+    change waits until every partition has recovered in a session after the one before. With
+    ``prove``, a change is made only if range checksums show that the remaining replicas are equal.
     """
 
     group: int
@@ -74,7 +74,8 @@ def _next_step(observation: ReplicaObservation, order: Retirement) -> Next:
             observation, leaving, order
         )
     if order.at_once is not None:
-        # The partitions of earlier changes must have recovered before the next change.
+        # The partitions of earlier changes must have recovered before the next change. So at most
+        # ``at_once`` partitions recover at the same time.
         changed = [view for view in views if not view.replicas & leaving]
         if step := next_step_after_removal(observation, changed, leaving):
             return step

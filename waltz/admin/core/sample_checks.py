@@ -27,10 +27,10 @@ def check_sample(sample: Sample, reached: Reached) -> list[Finding]:
 
     A server without an entry in ``reached`` counts as reaching all its storages.
 
-    The caller reports a storage that does not answer once, not in each check of each partition. So
-    only the quorum check counts its replicas as switched off. For all other checks the storage
-    counts as reached by all servers, as holding what ZooKeeper assigns to it, and as being in the
-    sessions that the metadata name.
+    If a storage does not answer, the caller says so in one statement, so it must not fail each
+    check of each partition. Only the quorum check counts its replicas as not available. For all
+    other checks the storage counts as reached by all servers, as holding what ZooKeeper assigns to
+    it, and as being in the sessions that the metadata name.
     """
     return verify(
         ClusterFacts(

@@ -22,6 +22,7 @@ _QUOTED = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|''|[^'\\\n])*'"
 """A text in quotes. A quote within it is escaped by a backslash, in YAML also by a second quote."""
 _NEXT_LINE = r"\n(?:[ \t]*\n)*+(?P=indent)[ \t]"
 """The beginning of a line that is indented more than the name of the value, after empty lines.
+``indent`` is the group of `_YAML_SECRET` with the indentation of the name.
 
 Without the possessive ``*+``, a line of blanks could match in two ways. A text with many such lines
 and without a closing quote would then take minutes.

@@ -19,7 +19,7 @@ from waltz.protocol.notation import format_partitions
 
 
 class SwitchKind(StrEnum):
-    """The two switches of a replica. Before version 1 of the admin protocol it had only one."""
+    """The two switches of a replica. Version 0 of the admin protocol can only set both together."""
 
     READ = "read"
     WRITE = "write"
@@ -84,9 +84,11 @@ class SetSwitch:
 class CopyReplica:
     """Copy ``partition`` from ``source`` to ``destination``, where it must be switched off.
 
-    With ``overwrite``, the destination is first cut to its low-water mark. Only a replica that is
-    not counted in any vote on the committed transactions may be overwritten: transactions that the
-    replica has acknowledged above the mark are lost.
+    The copy ends where the source's present session began. The destination is first cut to its
+    low-water mark. Without ``overwrite``, a destination that already reaches the end of the copy is
+    not changed. With ``overwrite`` it is cut, too, and loses what it has acknowledged after that
+    end. So a plan sets ``overwrite`` only if no vote on the committed transactions counts the
+    replica (`core.replica_filling`).
     """
 
     source: str

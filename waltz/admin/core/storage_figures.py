@@ -20,7 +20,8 @@ class StorageFigures:
     """What a storage reports beside its replicas.
 
     Where the storage has no value, a number is None and a mapping is empty.
-    ``scrub_progress`` is the part of the present pass that the scrubber has done, from 0 to 1.
+    ``scrub_progress`` is the part of the present pass that the scrubber has done, from 0 to 1;
+    ``scrub_passes`` is the number of its complete passes.
     ``refused`` has, by partition, why the storage cannot serve the partition. ``differing`` has, by
     partition, a text that names the transaction that the storage found to differ between replicas.
     """

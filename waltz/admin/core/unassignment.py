@@ -58,8 +58,8 @@ class Unassignment(Order):
     def scope(self) -> ObservationScope:
         """The scope: the partitions, the storage and, without ``force``, the other replicas.
 
-        With ``force``, the storage is left out, too, if only ZooKeeper changes: the storage may not
-        run any more.
+        With ``force``, the storage is left out, too, if only ZooKeeper changes: the storage may be
+        lost, and a query would wait for its answer in vain.
         """
         storages = frozenset({self.storage})
         if self.force and self.only is AssignmentSide.ZOOKEEPER:

@@ -6,8 +6,9 @@ all storages.
 
 A check that needs the report of a server or a storage fails if this process did not answer. There
 are two exceptions for a storage that did not answer: the quorum check counts its replica as not
-available, and the check of recovered replicas uses only the metadata. The reports of processes that
-the partition is not assigned to are not needed: they only show who has it without an assignment.
+available, and the check of recovered replicas uses only the metadata. A process that the partition
+is not assigned to need not answer: its report could only show that it has the partition
+nevertheless.
 
 `verify` comes first; the rules of the checks follow, in the order of the checks.
 """
@@ -30,12 +31,19 @@ class Check(Enum):
     """The checks of each partition; the values are their names in Waltz 0.13.2."""
 
     ONE_SERVER = "PARTITION_ASSIGNMENT_ZK_VALIDITY"
+    """ZooKeeper assigns the partition to exactly one server, which is running."""
     SERVER_AGREES = "PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY"
+    """This server, and no other, reports that it has the partition."""
     STORAGES_REACHED = "SERVER_STORAGE_CONNECTIVITY"
+    """The server reaches each storage to which the partition is assigned."""
     STORAGES_AGREE = "PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY"
+    """These storages, and no others, report that they hold the partition."""
     QUORUM = "PARTITION_QUORUM_STATUS"
+    """A quorum of the replicas is switched on."""
     REPLICAS_RECOVERED = "REPLICA_RECOVERY_STATUS"
+    """Each replica takes part in the present store session, as ZooKeeper and its storage say."""
     SERVER_HEALTHY = "SERVER_PARTITION_HEALTH_CHECK"
+    """The server has an open store session."""
 
 
 @dataclass(frozen=True, slots=True)

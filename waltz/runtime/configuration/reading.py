@@ -90,7 +90,8 @@ def settings_report(
     try:
         # The first source that has a setting determines its value.
         sources = (RawSettingSource(model, in_environment), RawSettingSource(model, in_file))
-        # A model of pydantic-settings takes its sources from this argument.
+        # A model of pydantic-settings takes its sources from this argument. The empty map means
+        # that the model has no other arguments.
         arguments: dict[str, Any] = {"_build_sources": (sources, {})}
         config = model(**arguments)
     except ValidationError as error:
@@ -103,10 +104,10 @@ def settings_report(
     # A mistyped name may be the reason why a required setting is missing, so it comes first.
     all_problems = (*sorted(unknown), *sorted(problems))
     return SettingsReport(
-        None if all_problems else config,
-        tuple(_setting(key, raw, reasons) for key in known.values()),
-        all_problems,
-        tuple(sorted(warnings)),
+        config=None if all_problems else config,
+        settings=tuple(_setting(key, raw, reasons) for key in known.values()),
+        problems=all_problems,
+        warnings=tuple(sorted(warnings)),
     )
 
 

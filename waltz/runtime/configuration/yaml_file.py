@@ -51,7 +51,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from None
     except ConfigError:
-        raise  # Not as a ValueError, which it is, too: its text already names the file.
+        raise  # It is a ValueError, too, but its text names the file already.
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
 

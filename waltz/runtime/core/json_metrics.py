@@ -104,8 +104,8 @@ class JsonMetrics:
     def add(self, group: str, name: str, kind: JsonKind, read: Callable[[], Any]) -> None:
         """Add a metric whose value ``read`` returns.
 
-        ``read`` returns a `Timer`, always the same one, for a timer; a growing count for a counter
-        or a meter; and a value of any type that JSON has for a gauge.
+        ``read`` returns, for a timer, a `Timer`, always the same one; for a counter or a meter, a
+        growing count; for a gauge, a value of any type that JSON has.
         """
         timer = read() if kind is JsonKind.TIMER else None
         read_count = (lambda: timer.count) if timer is not None else read

@@ -61,7 +61,7 @@ class Timer:
     def cumulative_counts(self) -> list[tuple[str, int]]:
         """Return for each bucket its upper bound, and the number of events up to that bound."""
         bounds = (*(str(bound) for bound in BUCKETS_SECONDS), "+Inf")
-        # Add up a copy: another thread may add an event meanwhile.
+        # Add up a copy, so that all sums are of one moment: another thread may add an event now.
         return list(zip(bounds, accumulate(tuple(self._buckets)), strict=True))
 
     def sorted_durations(self) -> list[float]:
