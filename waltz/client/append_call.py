@@ -26,9 +26,10 @@ class AppendCall:
     ``timed_out`` tells whether it has passed.
 
     The appends may be sent several times. Each time is an *attempt*, which begins with `begin`, and
-    ``attempts`` counts them. After the outcome ABSENT, one append is sent again, but a batch is
-    not. After the outcome AHEAD, which says that the log ends before the mark, both are sent again.
-    ``num_ahead`` counts the outcomes AHEAD, because one of them may be wrong
+    ``attempts`` counts them. After the outcome ABSENT, one append is sent again. A batch is not,
+    because its other appends may be in the log: the caller gets `Absent` for each append that is
+    not. The outcome AHEAD says that the log ends before the mark. A few of these outcomes may be
+    wrong, so both are sent again until ``num_ahead``, which counts them, is high enough
     (`append_errors.is_ahead`).
     """
 
@@ -89,8 +90,8 @@ class AppendCall:
         while the partition gives no answers.
         """
         count, total_size = len(sizes), sum(sizes)
-        # If the attempt has not begun, there are no tokens, or those of an earlier attempt, whose
-        # appends are not in doubt.
+        # The caller may have failed before `begin`. Then the tokens are missing, or they are those
+        # of an earlier attempt. None of its appends is in doubt, so all of ``sizes`` stop counting.
         for token, size in zip(self._tokens, sizes, strict=False):
             result = token.result
             if result is not None and result.req_id is not None and is_in_doubt(result.req_id):
@@ -118,16 +119,18 @@ class AppendToken:
         """The call, None after the first outcome: a cycle of references would keep both in memory
         until the garbage collector runs."""
         self.result: AppendResult | None = None
+        """The first outcome, without this token; None before."""
         self.when_certain: Callable[[], None] | None = None
         """Called once, when an append with the outcome UNCERTAIN gets a certain outcome."""
 
     def settle(self, result: AppendResult) -> None:
         """Record the first outcome. A second outcome does not replace it.
 
-        The caller may have used the first already. But from the second on, the outcome is certain.
+        An append that its caller has withdrawn or given up gets a second outcome. The caller has
+        the first already, so the second one only says that the append is not in doubt any more.
         """
         if self.result is None:
-            # Without the token, which is this object: that would be a cycle, too.
+            # Drop the token, which is this object: a reference to itself would be a cycle, too.
             self.result = AppendResult(None, result.outcome, result.number, result.req_id)
             call, self._call = self._call, None
             assert call is not None, "a token without an outcome belongs to a call"

@@ -45,7 +45,9 @@ def append_error(
     if end_error is not None:
         return end_error
     # The timeout passed while the append waited to be sent for the first time, or to be sent again.
-    # It is sent again only after ABSENT or AHEAD, so no earlier attempt is in the log.
+    # It is sent again only after ABSENT or AHEAD, so no earlier attempt is in the log. An attempt
+    # is counted before it is sent: the first one was sent only if a second began, or if the first
+    # has one of these outcomes.
     assert call.seconds is not None, "without a timeout, the call would still wait"
     was_sent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)

@@ -40,9 +40,9 @@ async def search_log(
 ) -> Appended | Absent | None:
     """Return what ``stream`` shows about the append ``req_id``.
 
-    ``stream`` has the transactions of the append's partition, and an end. ``is_settled`` says that
-    the append is in the stream, or not in the log and never will be. Returns None if the outcome is
-    not known yet.
+    ``stream`` has the transactions of the append's partition, and an end. If ``is_settled``, the
+    append is not in doubt any more: the stream has it, or the log never will. Returns None if the
+    outcome is not known yet.
     """
     search = AppendSearch(req_id)
     async with stream:

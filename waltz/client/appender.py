@@ -31,7 +31,7 @@ from waltz.protocol.client_numbers import APPEND_ANSWERS_SINCE
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
-"""The limit for the data of the appends without an outcome of one partition."""
+"""The limit, per partition, for the bytes of data of its appends without an outcome."""
 
 
 @dataclass(slots=True)
@@ -79,6 +79,7 @@ class Appender:
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
         """For each waiting `flush`: the last call that it waits for, and its future."""
         self._end_error: ErrorFactory | None = None
+        """The argument of `end`; None before."""
 
     @property
     def pending(self) -> int:
@@ -101,9 +102,9 @@ class Appender:
         return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
-        """Begin to mount a partition after ``mark`` (None: high-water mark), if that is not done.
+        """Begin to mount a partition after ``mark`` (None: high-water mark), in the first call.
 
-        Returns the largest id that this client knows to be in the log.
+        Each call returns the largest id that this client knows to be in the log.
         """
         appends = (await self._partition(partition, mark)).appends
         return max(appends.log_mark, self._request_client.known_mark(partition))
@@ -220,7 +221,8 @@ class Appender:
             else:
                 state.appends.received(item)
         for number, state in touched.items():
-            if self.is_mounted(number):  # Before, the log may end before the mark of a caller.
+            # Before the mount, `log_mark` can be a mark of the caller that the log never reached.
+            if self.is_mounted(number):
                 self._request_client.note_mark(number, state.appends.log_mark)
             self._perform(state)
 
@@ -279,8 +281,8 @@ class Appender:
         a client's appends are sent in the order of its calls. Without the lock, a call that begins
         just when `_begin_mount` has returned would overtake the calls that wait for the mount.
 
-        Raises ClientAhead if the log ends before the mark of the call. A server from
-        `APPEND_ANSWERS_SINCE` on checks the mark itself, with the outcome AHEAD.
+        If the server is not known yet, or older than `APPEND_ANSWERS_SINCE`, raises ClientAhead if
+        the log ends before the mark of the call. A newer server checks it: the outcome is AHEAD.
         """
         number = call.partition
         async with self._entering[number]:
@@ -319,10 +321,7 @@ class Appender:
             raise
 
     async def _partition(self, number: int, mark: int | None = None) -> _PartitionState:
-        """Return the state of a partition.
-
-        The first call begins to mount it after ``mark`` (None: its high-water mark).
-        """
+        """Return a partition's state. The first call mounts it after ``mark``; see `mount`."""
         self._check()
         if state := self._partitions.get(number):
             return state

@@ -36,10 +36,13 @@ class BatchStream:
     ) -> None:
         self._changed = asyncio.Event()
         """Set when an answer arrives, when the stream fails, and when it is closed."""
-        self._ranges = StreamRanges(request_client, after, until, self._changed.set, COLUMN_LIMITS)
+        self._ranges = StreamRanges(
+            request_client, after, until, wake=self._changed.set, limits=COLUMN_LIMITS
+        )
         self._count_received = count_received
         self._on_end = on_end
         self._failure: Exception | None = None
+        """The argument of `fail`; None before."""
         self._begun = False
         """Whether a loop over the stream has begun."""
         self._closed = False
@@ -82,7 +85,10 @@ class BatchStream:
             self._on_end(self)
 
     async def _wait(self) -> None:
-        """Wait until ``_changed`` is set next. Raises the error of `fail`, or ClientClosed."""
+        """Wait until ``_changed`` is set next. Raises the error of `fail`, or ClientClosed.
+
+        `read_ranges` calls this only while no range waits, so those that have arrived come first.
+        """
         if self._failure is not None:
             raise self._failure
         if self._closed:

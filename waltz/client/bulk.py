@@ -43,6 +43,7 @@ class ClientBulk(LogBulk):
 
     @override
     async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
+        # `LogBulk.records` does not set ``stored`` in the request, so records come in wire form.
         answer = await self._request_client.read_range(partition, request)
         assert isinstance(answer.records, RecordBatch)
         return RecordRange(answer.records, answer.mark)
@@ -52,8 +53,8 @@ class ClientBulk(LogBulk):
     ) -> tuple[RecordBatch | StoredBatch, int]:
         """Return records as the server sends them, in wire or disk form, and the high-water mark.
 
-        The client has verified the records. Raises the errors of `records` except AnswerLate: there
-        is no timeout.
+        The client has verified the records. Raises the errors of `LogBulk.records` except
+        AnswerLate: there is no timeout.
         """
         self._check(partition)
         request = ReadRecords(first_id, max_records, max_bytes, stored=True)

@@ -92,7 +92,7 @@ class Client(LogClient[DataT]):
             ClientMembership(cluster, self._directory.replace),
             client_id,
             params.num_partitions,
-            self._fail,
+            on_failure=self._fail,
         )
 
     @classmethod
@@ -224,7 +224,11 @@ class Client(LogClient[DataT]):
     @override
     def _batches(self, marks: Mapping[int, int], ends: Mapping[int, int]) -> BatchStream:
         stream = BatchStream(
-            self._request_client, marks, ends, self._count_received, self._streams.discard
+            self._request_client,
+            marks,
+            ends,
+            count_received=self._count_received,
+            on_end=self._streams.discard,
         )
         self._streams.add(stream)
         return stream

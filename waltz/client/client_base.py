@@ -56,7 +56,8 @@ class ClientBase(abc.ABC, Generic[DataT]):
     ) -> int:
         """Append ``draft`` with ``mark``, and not with ``draft.mark``; return the transaction id.
 
-        ``seconds`` is the timeout; None: that of the options.
+        If `submit` appends a draft without a mark, ``mark`` is that of the attempt. ``seconds`` is
+        the timeout; None: that of the options.
         """
 
     @abc.abstractmethod

@@ -214,7 +214,7 @@ async def _check_servers(cluster: Cluster, options: ClientOptions) -> None:
         await check_tls(
             registered,
             options.tls,
-            lambda host, port: (
+            name=lambda host, port: (
                 f"{join_address(host, port)} (outside address of {registered[host, port]})"
             ),
         )

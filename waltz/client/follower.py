@@ -175,8 +175,8 @@ class StateFollower(Generic[T]):
     ) -> int | None:
         """Append the draft that ``build`` returns, and wait until the state contains it.
 
-        ``build`` gets an `Attempt` whose ``mark`` is that of the state, so that the locks of its
-        draft refuse the append if the state has become outdated. After a conflict ``build`` is
+        ``build`` gets an `Attempt` whose ``mark`` is that of the state. If the state has become
+        outdated since, the locks of the draft refuse the append. After such a conflict ``build`` is
         called again, once the state contains the conflicting transaction. ``build`` must not wait
         until the state contains later transactions: they would be conflicts, because the locks of
         its draft are checked against a mark that was read before the call.
@@ -220,7 +220,9 @@ class _Followed(Generic[T]):
 
     def __init__(self, client: LogClient[T], state: FollowedState[T], number: int) -> None:
         self.mark = NO_TRANSACTION
+        """See `StateFollower.mark`."""
         self.problem: Exception | None = None
+        """See `StateFollower.problem`."""
         self._client = client
         self._state = state
         self._number = number
@@ -234,7 +236,9 @@ class _Followed(Generic[T]):
         ClientClosed if `stop` or a cancellation has ended it.
         """
         self._stream: LogStream[T] | None = None
+        """The stream of the last `_follow`, which `stop` closes; None before the first."""
         self._stopping = asyncio.Event()
+        """Set by `stop`."""
         self._changed = asyncio.Event()
         """Set, and replaced by a new event, by each `_notify`."""
 

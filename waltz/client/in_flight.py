@@ -35,7 +35,9 @@ class InFlightLimit:
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._queue: deque[_Waiter] = deque()
+        """The waiting calls in their order, and cancelled ones that `_admit` has not removed."""
         self._unlimited = False
+        """Whether `remove_limits` was called."""
 
     async def enter(self, count: int, size: int) -> None:
         """Wait until the limits allow ``count`` appends of ``size`` bytes, then count them.
@@ -78,7 +80,7 @@ class InFlightLimit:
 
     def _admit(self) -> None:
         """Let waiting calls enter in their order, as far as the limits allow."""
-        # A call in the queue whose future is done was cancelled, and is only removed.
+        # A waiter whose future is done was cancelled: it is only removed.
         while self._queue:
             waiter = self._queue[0]
             if not waiter.entered.done():

@@ -60,12 +60,15 @@ class Links:
         self._seqs = count()
         """The numbers of the connections: a server serves the newest connection of a client id."""
         self._links: dict[Endpoint, ServerLink] = {}
+        """The links to the servers in ``_placed``."""
         self._placed: dict[int, _Place] = {}
         """The places of the wanted partitions that have a server."""
         self._wanted: set[int] = set()
+        """The partitions for which `want` was called."""
         self._ending: list[asyncio.Task[None]] = []
         """The tasks of stopped links, until they have ended."""
         self._unfollow = directory.follow(self._routes_changed)
+        """Ends the calls of `_routes_changed`."""
 
     def want(self, partition: int) -> None:
         """Connect to the server of ``partition``, and to its new server after each move."""

@@ -34,6 +34,7 @@ class MembershipState:
         self._on_failure = on_failure
         self._closed = False
         self._failure: str | None = None
+        """Why the client has failed; None if it has not."""
         membership.start()
         self._watch = asyncio.get_running_loop().create_task(self._watch_membership())
 

@@ -40,9 +40,9 @@ class ClientOptions:
             address. None: no limit.
         append_timeout: The timeout of each append and submit that is called without a timeout.
             None: no timeout.
-        answer_timeout: The timeout of each other call that is called without a timeout, except
-            streams, which wait for new transactions, and ``outcome``, which may read the whole log.
-            None: no timeout.
+        answer_timeout: The timeout of each other call that is called without a timeout. It does not
+            limit streams, which wait for new transactions, or ``outcome``, which may read the whole
+            log. None: no timeout.
         max_in_flight: The largest number of appends without an outcome per partition. More appends
             wait.
         long_wait_seconds: The time after which the client asks the server for the outcome of an

@@ -190,17 +190,20 @@ class OutsideNetwork:
             if self._changes_read == self._changes:
                 return self._addresses
             if self._failure is not None:
-                # A first read failed while this call waited for its result: do not read again.
+                # No read has succeeded yet, and one failed while this call waited for its result:
+                # do not read again.
                 if self._changes_read is None and begun <= self._failed_at:
                     raise DialFailed(f"the outside addresses cannot be read: {self._failure}")
-                # While ZooKeeper does not answer, not every dial waits for another read.
+                # An earlier read has succeeded. While ZooKeeper does not answer, not every dial
+                # waits for another read.
                 if self._changes_read is not None and begun < self._failed_at + _REREAD_SECONDS:
                     return self._addresses
             return await self._read()
 
     async def _read(self) -> OutsideAddresses | None:
         """Read the addresses. After an error, do what `_current_addresses` describes."""
-        # A change that is reported during the read may be missing in its result.
+        # A change that is reported during the read may be missing in its result. With the count of
+        # before the read, the next dial finds that there was a change, and reads again.
         changes = self._changes
         try:
             async with asyncio.timeout(_READ_SECONDS):

@@ -130,7 +130,7 @@ class ReplicaReader:
         metadata = self._last_metadata.get(wanted.partition) or await self._read_metadata(
             wanted.partition
         )
-        # A silent storage comes last: otherwise each range of a long read would wait for it.
+        # A silent storage comes last: otherwise each request of a long read would wait for it.
         for storage in sorted(_request_order(metadata, wanted), key=self._is_silent):
             records = await self._request_records(storage, metadata.session_id, wanted)
             if records is None:
@@ -228,8 +228,9 @@ class ReplicaReader:
 def _request_order(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
     """Return the storages of the replicas that take part in the store session of ``metadata``.
 
-    They are in the order of the requests. All requests for one range have the same ``last_id``, and
-    so the same order. Requests for different ranges are distributed over the replicas.
+    The first one gets the request first, and the others only after it has failed. A caller requests
+    a long range in parts, all with the ``last_id`` of the range. So one replica serves all parts,
+    while the reads of different ranges are distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     if not taking_part:

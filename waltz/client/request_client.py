@@ -56,9 +56,11 @@ class RequestClient:
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, PartitionRequests] = {}
         self._link_of: dict[int, ServerLink] = {}
+        """The link of each partition that is attached."""
         self._known_marks: dict[int, int] = {}
         """See `known_mark`."""
         self._end_error: ErrorFactory | None = None
+        """The argument of `end`; None before."""
 
     @property
     def ended(self) -> bool:
@@ -147,7 +149,7 @@ class RequestClient:
         self._perform(partition)
 
     def cancel(self, partition: int, on_answer: OnAnswer) -> None:
-        """Drop the request that was sent with ``on_answer``, which is not called any more."""
+        """Drop the request that was sent with ``on_answer``, and do not call ``on_answer``."""
         self._requests_of(partition).cancel(on_answer)
 
     def end(self, why: ErrorFactory) -> None:

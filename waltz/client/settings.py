@@ -68,7 +68,10 @@ class ClientSettings(ClusterSettings):
     tls_settings: TlsSettings = group("client.tls", TlsSettings())
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each combination of values that cannot be used."""
+        """Yield a sentence for each combination of values that cannot be used.
+
+        ``ignored`` is that of `waltz.runtime.configuration.Settings.problems`.
+        """
         yield from super().problems(ignored)
         yield from self.tls_settings.tls_problems("client.", ignored)
 

@@ -89,7 +89,9 @@ class ServerStream(LogStream[DataT_co]):
         self._until = dict(until)
         self._with_data = data
         self._feeds: dict[int, PartitionFeed] = {}
+        """The feed of each partition; empty until the stream uses feeds."""
         self._link_of: dict[int, ServerLink] = {}
+        """The link of each partition that is attached."""
         self._links: Links | None = None
         """The stream's own connections; None until it uses feeds."""
         self._ticker = Ticker(self._tick)
@@ -100,6 +102,7 @@ class ServerStream(LogStream[DataT_co]):
         self._paused = False
         """Whether the stream does not read from its connections; see `_pause`."""
         self._failure: Exception | None = None
+        """The error that ends the stream, from `fail` or `_check_feed`; None before."""
         self._changed = asyncio.Event()
         """Set when records or answers arrive, when the stream fails, and when it is closed."""
         self._begun = False
@@ -164,8 +167,9 @@ class ServerStream(LogStream[DataT_co]):
                 self._feeds[partition].received(item)
                 self._check_feed(partition)
             self._perform(partition)
-        # The ticker stops when all partitions are mounted. An answer may have ended a mount, for
-        # example the denial of a feed request, and only a tick mounts the partition again.
+        # The ticker stops when all partitions are mounted. If an answer ends a mount, only a tick
+        # mounts the partition again. At present only the denial of a feed request ends a mount, and
+        # then the stream fails (`_check_feed`), but this call does not rely on that.
         self._ticker.start()
         if self._buffered >= self._dependencies.buffer:
             self._pause()
@@ -182,7 +186,7 @@ class ServerStream(LogStream[DataT_co]):
                 yield batch
             return
         ranges = StreamRanges(
-            self._dependencies.request_client, self._after, self._until, self._changed.set
+            self._dependencies.request_client, self._after, self._until, wake=self._changed.set
         )
         batches = read_batches(ranges, self._wait_unless_failed, self._dependencies.deserializer)
         async with aclosing(batches) as arriving:
@@ -284,8 +288,8 @@ class ServerStream(LogStream[DataT_co]):
         reads = FedData(
             dependencies.request_client,
             dependencies.deserializer,
-            self._changed.set,
-            lambda: self._failure or ClientClosed(),
+            on_answer=self._changed.set,
+            end_error=lambda: self._failure or ClientClosed(),
         )
         while (records := await self._next_records()) is not None:
             unread = deque(records)

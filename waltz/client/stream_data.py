@@ -99,8 +99,8 @@ class FedData:
     def take(self) -> list[Transaction[Any]]:
         """Remove the reads that are done, up to the first that is not; return their transactions.
 
-        A transaction that the deserializer skips is left out. Stop before a failed read. If the
-        first read has failed, raise its error.
+        A transaction that the deserializer skips is left out. If the first read has failed, raise
+        its error. Stop before a later read that has failed: the next call raises its error.
         """
         taken: list[Transaction[Any]] = []
         is_first = True

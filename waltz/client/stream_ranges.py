@@ -57,9 +57,9 @@ _SKIP_CHECKSUM = "4x"
 Every record ends with a checksum. In disk form, another checksum precedes the data."""
 
 _BYTES_OF_ONE_RANGE_EACH = 32 << 20
-"""The most bytes that a stream has if it holds one range of each of its partitions.
+"""The most bytes of a stream that holds one range of each partition, in equal shares.
 
-The partitions have equal shares. A partition holds up to `_HELD_RANGES` ranges."""
+A partition holds up to `_HELD_RANGES` ranges, so a stream can have that many times these bytes."""
 
 _MIN_RANGE_BYTES = 16 << 10
 """The least share of a partition, even if the shares together exceed `_BYTES_OF_ONE_RANGE_EACH`."""
@@ -137,7 +137,9 @@ class StreamRanges:
             partition: _StreamPartition(position) for partition, position in after.items()
         }
         self._arrived: deque[ArrivedRange] = deque()
+        """The ranges that `take` has not returned, in the order of their arrival."""
         self._ended = False
+        """Whether `end` was called."""
 
     @property
     def positions(self) -> dict[int, int]:
@@ -274,7 +276,7 @@ def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
     size = len(raw) // records.count if records.count else 0
     length = size - overhead
     if length >= 0 and len(raw) == size * records.count:
-        # Assume that all records have the same size: then no loop in Python is needed. It is right
+        # Assume that all records have the same size: then no loop in Python is needed. This is true
         # if each row has the same length. The first row begins where the records begin. If a row
         # begins in the right place and its length is right, the next row begins in the right place.
         form = f"{_ROW_HEAD.format}{before_data}{length}s{_SKIP_CHECKSUM}"

@@ -82,7 +82,7 @@ async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig, name: Name = jo
                 if await _any_agrees(checks, _NEXT_SECONDS):
                     return
             while checks:
-                if await _any_agrees(checks, None):
+                if await _any_agrees(checks, seconds=None):
                     return
     except TimeoutError:
         return
@@ -93,10 +93,10 @@ async def check_tls(servers: Iterable[Endpoint], tls: TlsConfig, name: Name = jo
 
 
 async def _any_agrees(checks: set[asyncio.Task[bool]], seconds: float | None) -> bool:
-    """Wait up to ``seconds`` for one of ``checks`` to end, and remove those that have ended.
+    """Wait until one of ``checks`` ends, or ``seconds`` have passed (None: no limit).
 
-    Returns whether any check that has ended returned true. Raises the ClusterUnreachable of a
-    check.
+    Removes the checks that have ended, and returns whether any of them returned true. Raises the
+    ClusterUnreachable of a check.
     """
     ended, _ = await asyncio.wait(checks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     agreed = [check.result() for check in ended]
@@ -160,9 +160,10 @@ async def _speaks_tls(host: str, port: int) -> bool:
 async def _requires_certificate(host: str, port: int) -> bool:
     """Whether the port refuses a TLS handshake, because it requires a certificate.
 
-    The handshake uses TLS 1.2, so that it fails at the client, too, if the server refuses it. With
-    TLS 1.3, the client ends the handshake before the server has verified the certificate. If the
-    server is not there any more, the connection is refused: that is no TLS error.
+    The handshake uses TLS 1.2: there the client waits until the server has verified the
+    certificate, so the refusal ends its handshake with an error. With TLS 1.3, the handshake of the
+    client is complete before that, and would succeed. If the server has stopped since the last
+    connection, the new connection is refused: this OSError says nothing about certificates.
     """
     context = TlsConfig().dialing_context()
     assert context is not None

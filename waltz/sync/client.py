@@ -100,7 +100,9 @@ class SyncClient(Generic[DataT]):
         return submit(
             self._thread,
             build,
-            lambda async_build: self._client.submit(partition, async_build, timeout=timeout),
+            submit_async=lambda async_build: self._client.submit(
+                partition, async_build, timeout=timeout
+            ),
         )
 
     @overload

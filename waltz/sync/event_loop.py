@@ -45,6 +45,7 @@ class EventLoopThread:
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
+        """The process in which the thread runs: a fork has this object, but not the thread."""
         self._loop = asyncio.new_event_loop()
         self._starting = threading.Lock()
         """Held while work is started, and while `stop` forbids to start more."""

@@ -4,7 +4,7 @@ An interceptor of each connection drops, answers or holds up the frames with app
 answers. Each fault is one that a real cluster can have, and the real client decides what follows
 from it:
 
-* A client looks up an append that did not arrive in the log, and sends it again.
+* If an append is dropped, its client finds that it is not in the log, and sends it again.
 * A client whose append is refused raises LockFailed.
 * A client raises AppendUncertain after a timeout. To spare a test this wait, the client is made to
   *give up* the append at once (`GiveUp`).
@@ -61,11 +61,13 @@ class AppendFaults:
         """
         self._seed = seed
         self._draws: dict[tuple[int, int], DeliveryDraws] = {}
+        """The random draws for each client id and partition."""
         self._next_deliveries: list[deque[AppendDelivery]] = [deque() for _ in range(partitions)]
         """For each partition the deliveries that `set_next` has set, except conflicts."""
         self._next_conflicts = [0] * partitions
         """For each partition the number of conflicts that `set_next` has set."""
         self._interceptors: dict[AppendInterceptor, None] = {}
+        """The interceptors of open connections: a dictionary is used as an ordered set."""
 
     @property
     def is_idle(self) -> bool:
@@ -116,9 +118,9 @@ class AppendFaults:
     def choose_delivery(self, req_id: ReqId, *, has_locks: bool) -> AppendDelivery:
         """Decide how an append, or a batch, is delivered.
 
-        ``has_locks`` tells whether the append, or one of the batch, has write or read locks. Each
-        call makes one random draw. It uses up a delivery of `set_next`, if one applies, and this
-        takes precedence over the draw.
+        ``has_locks`` tells whether the append, or one of the batch, has write or read locks. A
+        delivery of `set_next` takes precedence, if one applies, and is used up. The call makes a
+        random draw in any case, so that `set_next` does not change the draws of later appends.
         """
         partition = req_id.partition
         with self.lock:
@@ -216,7 +218,10 @@ class AppendInterceptor:
         return cs.AppendAnswers(req_id, taken_by, (answer,))
 
     def _committed_before(self, request: cs.AppendRequest | cs.AppendBatchRequest) -> int:
-        """Return a transaction that is in the log: a refusal must name one that took the lock."""
+        """Return a transaction of the log, for a refusal to name as the one that took the lock.
+
+        A client waits until it has applied the named transaction, so the log must have it.
+        """
         mark = request.client_high_water_mark
         if mark == LOG_MARK:  # The client has no mark: the server uses that of the log.
             return self._faults.log_mark(request.req_id.partition)

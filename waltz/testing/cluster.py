@@ -48,10 +48,11 @@ from waltz_storage.core.partitions.partition import StoragePartition
 T = TypeVar("T")
 
 _READY_SECONDS = 30.0
+"""How long a cluster may take until every partition takes appends."""
 _READY_POLL_SECONDS = 0.001
 """The time between two checks whether every partition takes appends."""
 _LONG_WAIT_SECONDS = 0.1
-"""After this time a client looks up an append without an answer in the log."""
+"""If an append has no answer after this time, its client looks in the log for it."""
 
 _READ_RECORDS = 10_000
 """How many records `InProcessCluster.transactions` reads from a replica at once."""
@@ -225,7 +226,8 @@ class InProcessCluster:
         """Return a client to open, on any event loop.
 
         Await the result or enter it, like the result of `waltz.connect`. The client is a
-        `waltz.Client`, except that it looks up an append without outcome after a tenth of a second.
+        `waltz.Client`, but it waits only a tenth of a second before it looks for the outcome of an
+        append in the log.
         ``serializer`` and ``options`` are those of `waltz.connect`. ``spec`` has the protocol
         versions that the client offers to servers. With fewer versions it behaves like an older
         client.

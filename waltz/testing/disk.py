@@ -114,9 +114,9 @@ class MemoryDisk:
         self.open_files = 0
         self.locks: dict[int, MemoryFile] = {}
         """For each locked `_Inode`, by its ``id``: the open file that holds the lock."""
-        self.directories = {""}
+        self.directories = {""}  # What a reader finds; below, what survives a loss of power.
         self._durable_directories = {""}
-        self._names: dict[str, _Inode] = {}
+        self._names: dict[str, _Inode] = {}  # As with directories.
         self._durable_names: dict[str, _Inode] = {}
         self._pending_names: list[_NameChange] = []
         """The changes of names and directories that are not durable yet."""
@@ -200,7 +200,7 @@ class MemoryDisk:
         self._durable_directories.discard(path)
 
     def restarted(self) -> MemoryDisk:
-        """Return the disk as the next process finds it, without a loss of power."""
+        """Return the disk as a new process finds it: no file is locked, and no power was lost."""
         copies = {id(inode): inode.copy() for inode in self._inodes()}
         disk = MemoryDisk()
         disk._names = {path: copies[id(inode)] for path, inode in self._names.items()}

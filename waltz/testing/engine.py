@@ -1,9 +1,10 @@
 """The storage engine without threads: each step is done on the event loop. Touches the event loop.
 
 The engine handles all requests that arrive in one iteration of the event loop in one step, as the
-thread of a busy storage does. A disk in memory does not block, so no step needs a thread. The
-appends of a step are a *round*, which is written and flushed in one pass. Each *part* of a round
-has the appends of one partition. Other work of a step, such as a read, is a *task*.
+thread of a busy storage does. A disk in memory does not block, so no step needs a thread. A *job*
+is a request, or work of an administrator. The appends of a step are a *round*, which is written and
+flushed in one pass. Each *part* of a round has the appends of one partition. The other jobs of a
+step, such as reads, are its *tasks*.
 """
 
 from __future__ import annotations
@@ -121,6 +122,6 @@ class EventLoopEngine:
         self._finish(self.engine.settle(part, self._clock()))
 
     def _finish(self, done: Done) -> None:
-        """Send the answers, and let the next step begin another job of the same partition."""
+        """Send the answers, and let the next step begin another job: the partition is free now."""
         self._mailbox.post(done.answers)
         self._inputs.append(done.freed)

@@ -40,6 +40,7 @@ class Faults:
                 "0 <= shortest <= longest"
             )
         rates = (self.lost, self.uncertain, self.conflict)
+        # If every append were lost, a client would send each one again forever.
         if min(rates) < 0 or sum(rates) > 1 or self.lost == 1:
             raise ValueError(
                 f"rates of {rates}: they must be at least 0 and together at most 1, and lost must "

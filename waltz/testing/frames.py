@@ -98,6 +98,7 @@ class FrameRules:
     def __init__(self) -> None:
         self.by_hosts: dict[tuple[str, str], FrameRule] = {}
         self._held: deque[Callable[[], None]] = deque()
+        """For each held frame a function that lets it arrive, oldest first."""
         self._lock = threading.Lock()
 
     def release(self, count: int | None) -> int:

@@ -14,8 +14,9 @@ from typing import Protocol
 class Interceptor(Protocol):
     """Changes the chunks of one connection to a listener.
 
-    A chunk has whole frames, with two exceptions: the last chunk of a connection that is cut, and
-    chunks that are torn (`MemoryNetwork.torn`). The methods are called on the dialer's event loop.
+    A chunk has whole frames, with three exceptions: the last chunk of a connection that is cut,
+    chunks that are torn (`MemoryNetwork.torn`), and the parts of a frame that was written in parts
+    (`waltz.testing.frames`). The methods are called on the dialer's event loop.
     """
 
     def to_listener(self, data: bytes) -> bytes:

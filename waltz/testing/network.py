@@ -65,8 +65,8 @@ class MemoryNetwork:
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
         self._interceptors: dict[tuple[str, int], NewInterceptor] = {}
         self._connections: dict[_Connection, None] = {}
-        self._down: set[str] = set()
-        self._separated: set[frozenset[str]] = set()
+        self._down: set[str] = set()  # The hosts between `take_down` and `bring_up`.
+        self._separated: set[frozenset[str]] = set()  # The pairs between `partition` and `heal`.
         self._next_port = _FIRST_FREE_PORT
 
     def host(self, name: str) -> MemoryHost:
@@ -336,8 +336,8 @@ class _Connection:
             return self._to_far(interceptor.to_listener(data))
 
         # The wire of a transport is the direction that arrives at it: ``near`` gets ``to_near``.
-        to_far = _Wire(network, self._hosts, written_by_dialer, _unchanged)
-        to_near = _Wire(network, self._hosts, self._to_near, interceptor.to_dialer)
+        to_far = _Wire(network, self._hosts, written=written_by_dialer, arrived=_unchanged)
+        to_near = _Wire(network, self._hosts, written=self._to_near, arrived=interceptor.to_dialer)
         self.near = MemoryTransport(near_loop, address, to_near, network.lock)
         self.far = MemoryTransport(far_loop, (dialer, 0), to_far, network.lock)
         self.near.peer, self.far.peer = self.far, self.near

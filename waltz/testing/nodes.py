@@ -53,8 +53,9 @@ With the default of a storage, writing zeros to memory would take longer than al
 class SharedEnvironment:
     """What all nodes of one cluster use.
 
-    ``failures`` are the errors that ended a node, and unexpected errors in callbacks. Failures of a
-    storage's disk are not included: tests cause them, and the cluster tolerates them.
+    ``random`` decides to which servers partitions are assigned, and what a disk loses with the
+    power. ``failures`` are the errors that ended a node, and unexpected errors in callbacks.
+    Failures of a storage's disk are not included: tests cause them, and the cluster tolerates them.
     """
 
     network: MemoryNetwork
@@ -78,7 +79,9 @@ class InProcessServer:
     def __init__(self, number: int, shared: SharedEnvironment) -> None:
         self.host = f"server-{number}"
         self.node: ServerNode | None = None
+        """The node of the running process, None while none runs."""
         self.store: MemoryStore | None = None
+        """The session with ZooKeeper of the last process."""
         self.versions: tuple[ProtocolSpec, ProtocolSpec] = (CLIENT_SERVER, STORAGE)
         """The protocol versions that the next `start` offers to clients and to storages: all
         versions, or fewer to act as an older server."""
@@ -162,6 +165,7 @@ class InProcessStorage:
         self.address = f"{self.host}:{STORAGE_PORT}"
         self.disk = MemoryDisk()
         self.node: StorageNode | None = None
+        """The node of the running process, None while none runs."""
         self.versions: tuple[ProtocolSpec, ProtocolSpec] = (STORAGE, ADMIN)
         """The protocol versions that the next `start` offers to servers and to administrators: all
         versions, or fewer to act as an older storage."""
@@ -179,6 +183,7 @@ class InProcessStorage:
             tls_settings=TlsSettings(enabled=False),
         )
         self._engine: EventLoopEngine | None = None
+        """The engine of the last process."""
         self._shared = shared
 
     async def start(self) -> None:

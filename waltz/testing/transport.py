@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 _SOCKET_BYTES = 1 << 18
-"""The size of the socket buffers of an operating system, for which the peer's inbox stands.
+"""The size of the socket buffers that a real connection would have in the operating system.
 
-Only the bytes in transit that exceed this size count as those of the write buffer.
+Here the inbox of the receiving end has all bytes in transit. Only those that exceed this size count
+as the write buffer of the sending end.
 """
 
 _HIGH_WATER_BYTES = 64 << 10
@@ -79,6 +80,7 @@ class MemoryTransport(asyncio.Transport):
         self.wire = wire
         self.peer: MemoryTransport
         self.on_lost: Callable[[], None] = lambda: None
+        """Called when the connection is lost, before the protocol is informed."""
         self._protocol: asyncio.Protocol | asyncio.BufferedProtocol | None = None
         self._lock = lock
         self._inbox: deque[tuple[float, bytes]] = deque()
@@ -106,6 +108,7 @@ class MemoryTransport(asyncio.Transport):
         """Whether the peer has closed its end."""
         self._high = _HIGH_WATER_BYTES
         self._low = self._high // _LOW_WATER_DIVISOR
+        """The sizes of the write buffer at which the protocol is paused, and resumed."""
 
     # ---- asyncio.Transport
 

@@ -45,7 +45,7 @@ class MemoryZooKeeper:
         self._tree = ZnodeTree(self._fire)
         self._last_session_id = 0
         self._clients: list[MemoryStore] = []
-        self._answering = True
+        self._answering = True  # False between `stop_answering` and `resume_answering`.
 
     def connect(
         self, *, clock: Callable[[], float] = lambda: 0.0, pause: Pause | None = None
@@ -175,11 +175,11 @@ class MemoryStore:
         self._data_watches: dict[str, dict[OnChange, None]] = {}
         self._child_watches: dict[str, dict[OnChange, None]] = {}
         self._expired = False  # Whether the session has ended, though the client may not know it.
-        self._answers_to_lose = 0
+        self._answers_to_lose = 0  # Of the next operations; see `lose_next_answer`.
         self._writes_to_lose: deque[bool] = deque()
         """The next writes that get no answer; True for a write that is executed."""
-        self._follower: LaggingFollower | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._follower: LaggingFollower | None = None  # Set between `lag` and `catch_up`.
+        self._waiting: list[asyncio.Future[None]] = []  # Operations after `stop_answering`.
         self._loop = _running_loop()
 
     def lose_next_answer(self) -> None:
@@ -305,7 +305,7 @@ class MemoryStore:
             self._soon(partial(_settle, future))
 
     def _begin_write(self, path: str) -> None:
-        """Bring the client's follower up to date; raise an error instead of a write to lose."""
+        """Bring the client's follower up to date; lose a write here if it must not be executed."""
         self._zookeeper.catch_up(self)
         if self._writes_to_lose and not self._writes_to_lose[0]:
             self._writes_to_lose.popleft()

@@ -59,7 +59,7 @@ class Outcome(Enum):
 class AppendResult(NamedTuple):
     """The outcome of an append. ``token`` is the object that the caller passed with the append.
 
-    It is None in an outcome that this object itself keeps.
+    A token that keeps its own result sets ``token`` to None there (`AppendToken.settle`).
 
     The meaning of ``number`` depends on the outcome:
 

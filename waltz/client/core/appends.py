@@ -44,7 +44,7 @@ class PartitionAppends:
 
     The caller passes a token, any object, with each append. ``effects.results`` gets an
     `AppendResult` with this token. After `withdraw` or `give_up` of an append, a second
-    `AppendResult` may follow. The caller must ignore it.
+    `AppendResult` may follow. It does not replace the first (`AppendToken.settle`).
 
     An append *waits* until the partition is mounted. Then the append is sent, and it is *in doubt*
     until `SentAppends` has determined its outcome: from the server's answers, or from the feed. The
@@ -134,7 +134,8 @@ class PartitionAppends:
     def give_up(self, req_id: ReqId) -> None:
         """If the append ``req_id`` is in doubt, return UNCERTAIN as its result now.
 
-        The append stays in doubt here, because its commit settles the appends sent before it.
+        The append stays in doubt here. If the feed shows it later, the appends that were sent
+        before it are settled as ABSENT (`SentAppends.commit`).
         """
         sent = self._sent.in_doubt.get(req_id.seq)
         if sent is not None and sent.req_id == req_id:
@@ -226,7 +227,7 @@ class PartitionAppends:
     def _mounted(self) -> None:
         """Request the feed if needed, flush if appends are in doubt, and send those that waited."""
         self._request_feed_if_needed()
-        # The flush precedes the waiting appends: its answer waits for all appends sent before it.
+        # Before the waiting appends are sent: the answer to a flush waits for all earlier appends.
         self.flush()
         for waiting in self._waiting.take_all():
             if waiting.is_batch:
@@ -334,7 +335,7 @@ class PartitionAppends:
             case OutcomeKind.AHEAD:
                 self._sent.settle(seq, Outcome.AHEAD, number)
             case OutcomeKind.UNKNOWN:
-                pass  # The append stays in doubt.
+                pass  # The append stays in doubt, until the flush of a `tick` or of the next mount.
 
     def _advance(self) -> None:
         """Advance the client's mark after answers, and settle the appends that this decides."""

@@ -52,6 +52,7 @@ class ColumnBatch:
     def ids(self) -> range:
         """The transaction ids."""
         records = self._records
+        # Not `_bytes`, which copies records that came in their form on disk.
         raw = records.raw if isinstance(records, StoredBatch) else records.wire
         (first, *_) = WIRE_HEAD.unpack_from(raw)
         return range(first, first + self._records.count)
@@ -139,7 +140,8 @@ class ColumnBatch:
         raw, count = self._bytes, self._records.count
         size = len(raw) // count
         if len(raw) == size * count and size >= self._overhead:
-            # If all records have the same size, no loop in Python is needed.
+            # Assume that all records have the same size: then no loop in Python is needed. It is
+            # so if each head that is read at these places has the same length.
             after_head = size - WIRE_HEAD.size
             equal_heads = struct.iter_unpack(f"{WIRE_HEAD.format}{after_head}x", raw)
             columns = list(zip(*equal_heads, strict=True))

@@ -50,7 +50,10 @@ class Deserializer:
                     assert_never(self._unreadable)
 
     def read_one(self, partition: int, transaction_id: int, data: bytes) -> Any:
-        """Do the same as `read`, but raise DataUnreadable instead of returning `SKIPPED`."""
+        """Do the same as `read`, but raise DataUnreadable instead of returning `SKIPPED`.
+
+        A stream can leave a transaction out. A read of one transaction must return it or fail.
+        """
         if self._serializer is None:
             return data
         try:

@@ -8,7 +8,8 @@ the checksum of the whole record follows from r::
     crc32(record) == shift(r, 4) ^ crc32(t)
 
 So the stored checksums of all records determine the checksum of all bytes, which is also calculated
-from the bytes in one pass. All records are right if both agree.
+from the bytes in one pass. All records are right if both agree (`many_checksums` has the error
+rate).
 
 The stored checksums of the data are verified without another pass over the data, by way of the
 heads. Each record has ``length`` bytes of data::
@@ -74,6 +75,8 @@ def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | Non
     record_crcs = np.frombuffer(tails, ">u4").astype(np.uint32)
     # The calculation of a checksum begins and ends with an inversion of all bits. So a tail t of 4
     # bytes has crc32(t) == shift(~t, 4) ^ 0xFFFFFFFF, with ~t the inverted little-endian number t.
+    # With this, the checksum of a whole record, shift(r, 4) ^ crc32(t), needs only one shift:
+    # shift(r ^ ~t, 4) ^ 0xFFFFFFFF.
     inverted = np.frombuffer(tails, "<u4").astype(np.uint32) ^ _ALL_BITS
     whole_crcs = shift_by(_CHECKSUM_BYTES)(record_crcs ^ inverted) ^ _ALL_BITS
     if crc32(raw) != concatenated(whole_crcs, size):

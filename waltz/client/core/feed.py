@@ -100,7 +100,8 @@ class PartitionFeed:
         """
         self._wanted = wanted
         if not wanted:
-            # The stream reads nothing from now on, so an answer to the mount cannot arrive.
+            # The stream reads nothing from now on. The answer to a mount request cannot arrive, so
+            # its timeout must not pass (`tick` also restarts it).
             self.mount.restart_wait()
         elif self._fetch_due:
             self._fetch_when_wanted()

@@ -44,7 +44,10 @@ class FeedNeed:
 
     @property
     def log_mark(self) -> int:
-        """The largest id that this client knows to be in the log."""
+        """The largest id that this client knows to be in the log.
+
+        Before the first mount, it can be a mark that the caller has named, beyond the log's end.
+        """
         return max(self._noted_mark, self._mount.mark)
 
     def note_log_mark(self, mark: int) -> None:

@@ -94,7 +94,7 @@ def pieces_match(pieces: Any, crcs: Crcs) -> bool:
 
 @lru_cache(maxsize=128)
 def shift_by(size: int) -> CrcShift:
-    """Return the shift by ``size`` bytes, 1 or more."""
+    """Return the shift by ``size`` bytes, 1 or more. The tables of a cached shift have 512 KiB."""
     # The shift by an even number is twice the shift by its half, which may be cached already.
     if size % 2 == 0:
         half = shift_by(size // 2)

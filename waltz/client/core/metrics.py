@@ -67,6 +67,7 @@ class ClientMetrics:
         self.json = JsonMetrics(clock)
         self._state = state
         self._partitions: dict[int, PartitionMetrics] = {}
+        """The counts of each partition for which `of` was called."""
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
             ("cluster-name", lambda: cluster_name),
             ("client-id", lambda: client_id),

@@ -136,7 +136,11 @@ class Mount:
         return self._mark
 
     def advance(self, mark: int) -> None:
-        """Raise the mark to ``mark``, which may be the present one, and restart the timeout."""
+        """Raise the mark to ``mark``, which may be the present one, and restart the timeout.
+
+        During a mount, the server sends the feed before its answer. So the mount request has
+        arrived, and must not be sent again while the feed continues.
+        """
         assert mark >= self._mark, "a mark never goes down"
         self._mark = mark
         self._waiting_since = None
@@ -169,7 +173,7 @@ class Mount:
         """Handle a MountResponse; return whether the partition is mounted by this response.
 
         Ignore a response to an earlier mount request: it may be about another connection or
-        generation. Ignore a response that follows the denial of the same request, too.
+        generation. Ignore a second response to the same request, too, and one after its denial.
         """
         if response.req_id != self.request_id or self.phase is not Phase.MOUNTING:
             return False
@@ -196,7 +200,8 @@ class Mount:
     def request_denied(self, response: RequestDenied) -> bool:
         """Handle a RequestDenied; return whether it is about this mount or its feed.
 
-        If so, the partition is mounted again after a backoff: the right may have been granted then.
+        If so, `tick` mounts the partition again after a backoff, because the right may have been
+        granted by then. A stream does not wait for that: it fails (`ServerStream`).
         """
         if response.req_id != self.request_id:
             return False

@@ -113,8 +113,8 @@ class PartitionRequests:
     def __init__(self, ids: RequestIds) -> None:
         self.effects: Effects[Answer] = Effects()
         self._ids = ids
-        self._generation: int | None = None
-        self._version = 0
+        self._generation: int | None = None  # None: there is no connection.
+        self._version = 0  # The protocol version of the last connection.
         self.wrong_stored_ranges = 0
         """The number of answers in the form on disk that had wrong records."""
         self._open: dict[int, _OpenRequest] = {}
@@ -211,7 +211,8 @@ class PartitionRequests:
                 open_request.waiting_since = now
             if now - open_request.waiting_since >= open_request.timeout_seconds:
                 due.append(open_request)
-        # If the request was paused, `_send` must not count a repetition and double the timeout.
+        # `_send` takes a request that has ids for a repetition, and doubles its timeout. A request
+        # that was paused is no repetition, so it forgets the id that it got for the pause.
         for open_request in due:
             if not open_request.sent:
                 self._forget_ids(open_request)

@@ -2,7 +2,7 @@
 
 `waltz.client.core` defines the words, such as feed and flush. The client's *mark* is the id after
 which it mounts the partition (`Mount.mark`). An append in doubt that is in the log has an id after
-the mark. So the feed, which begins after the mark, shows the append.
+the mark (`FeedNeed.advance_mark`). So the feed, which begins after the mark, shows the append.
 
 A server writes the appends of one client to the log in the order in which the client sent them. So
 an append is

@@ -8,7 +8,8 @@ the checksum of the data. The storage added the checksum of head and data (spec/
 With numpy, records of one size are verified all at once, about ten times as fast
 (`waltz.client.core.equal_records`). `import waltz` does not load numpy, because that takes a tenth
 of a second. This module uses numpy if the program has loaded it, and loads it for the first large
-range: only a stream of columns requests large ranges.
+range. Only streams of columns and Spark request large ranges, so other programs need not wait for
+numpy.
 """
 
 from __future__ import annotations

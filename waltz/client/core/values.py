@@ -141,10 +141,11 @@ def transactions_of(partition: int, rows: Iterable[TransactionRow]) -> list[Tran
 class Draft(Generic[DataT_co]):
     """A transaction to append.
 
-    ``mark`` is the id of the last transaction that the caller's decision takes into account. The
-    server refuses the draft if a later transaction, of this or another client, has a write or
-    append lock that is equal to a write or read lock of the draft. The server may also refuse a
-    draft without such a conflict, because different locks can share an entry of its lock table.
+    ``mark`` is the id of the last transaction that the caller's decision takes into account. A
+    transaction takes its write and append locks. The server refuses the draft if a later
+    transaction, even one of this client, took one of the draft's write or read locks. The server
+    may also refuse a draft without such a conflict, because different locks can share an entry of
+    its lock table.
 
     In `LogClient.submit`, a draft without a mark gets the mark of the attempt. A draft of a batch
     must not have a mark, because the batch has one.

@@ -52,8 +52,8 @@ For each active partition:
   runs on other threads and may overlap with these calls: protect a state that both use, for example
   by a lock.
 
-Each active partition has a separate connection to its server. So a partition whose application is
-slow or fails does not delay the others.
+Each active partition has a stream of its own. So a partition whose application is slow or fails
+does not delay the others.
 
 The modules:
 

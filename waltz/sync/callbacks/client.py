@@ -79,6 +79,7 @@ class CallbackClient(Generic[DataT]):
         self._submit_timeout = submit_timeout
         self._workers = Workers(apply_threads, retry_threads)
         self._active: dict[int, ActivePartition[DataT]] = {}
+        """The active partitions by number. Only the event loop's thread changes this."""
         self._open_contexts: dict[int, OpenContexts] = {}
         """The open contexts of each partition that is or was active.
 
@@ -218,7 +219,8 @@ class CallbackClient(Generic[DataT]):
             self._closed = True
             try:
                 self._log.thread.call(self._stop_all())
-                # An append that is started from now on could meet an event loop that has stopped.
+                # Forbid appends before the event loop is stopped below. An append that is started
+                # later would never end, and neither would its context. Wait for the others.
                 with self._starting:
                     self._may_start = False
                 self._log.thread.call(self._end_appends())

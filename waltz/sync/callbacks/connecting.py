@@ -50,9 +50,9 @@ def connect(
     """Open a client with callbacks.
 
     ``zookeeper`` and ``root`` name the cluster as in `waltz.connect`. ``auto_mount`` is that of
-    `CallbackClient`. The other arguments and the errors are those of `waltz.connect`, except that
-    appends have no timeout unless ``append_timeout`` sets one, and ``max_in_flight`` limits both
-    the client's open appends and the open contexts of each partition. To set other arguments of
+    `CallbackClient`. The other arguments and the errors are those of `waltz.connect`, with two
+    differences. Appends have no timeout unless ``append_timeout`` sets one. ``max_in_flight``
+    limits both the open appends and the open contexts of each partition. To set other arguments of
     `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
     """
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)

@@ -30,9 +30,9 @@ class OpenContexts:
     """The open contexts of one partition. `add` waits while ``limit`` contexts are open.
 
     Each context has a number. `add` assigns the numbers in ascending order. The thread that submits
-    a context removes it by `abandon`. After the event loop has taken the context by `take`,
-    `abandon` has no effect, and the event loop removes the context. So each context is removed
-    once, wherever the submission is interrupted.
+    a context may remove it by `abandon`. After the event loop has taken the context by `take`,
+    `abandon` has no effect, and `ActivePartition` removes the context when it has ended. So each
+    context is removed once, wherever the submission is interrupted.
     """
 
     def __init__(self, partition: int, limit: int) -> None:
@@ -45,7 +45,11 @@ class OpenContexts:
         self._ignores_limit = False
         """Whether `add` does not wait; see `ignore_limit`."""
         self._changed = threading.Condition()
-        """Notified when ``_open`` or the limit changes. `abandon` acquires its lock twice."""
+        """Notified when ``_open`` or the limit changes.
+
+        `abandon` acquires its lock and calls `remove`, which acquires it again. The lock that a
+        Condition makes allows this.
+        """
 
     def __len__(self) -> int:
         return len(self._open)

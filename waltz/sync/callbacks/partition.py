@@ -162,8 +162,8 @@ class ActivePartition(Generic[DataT]):
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
         """Return the draft that ``context`` builds, None if it builds none. Runs on any thread.
 
-        In the second case, ``context.on_completion(False)`` is called. If ``context.execute``
-        raises an error, ``context.on_exception`` is called, and the error is raised again.
+        If it builds none, ``context.on_completion(False)`` is called. If ``context.execute`` raises
+        an error, ``context.on_exception`` is called, and the error is raised again.
 
         The locks of the draft are checked against the mark. The mark is read before
         ``context.execute`` is called: a transaction that is applied during the call may not be
