@@ -312,9 +312,9 @@ class PartitionAppends:
         """Look in the log for appends before ``committed_place`` that got no answer.
 
         A server answers the commits of a connection in the order in which the appends were sent.
-        Example: the client has sent the appends 1, 2 and 3, and the server answers that 1 and 3 are
-        committed. Then no answer to 2 will come: the server has dropped the append, or the answer
-        was lost with an earlier connection. The feed shows whether the append is in the log.
+        Example: it has answered that the appends 1 and 3 are committed. Then no answer to 2 will
+        come: the server has dropped it, or the answer was lost with an earlier connection. The feed
+        shows whether it is in the log, and the answer to the flush how far the feed must be read.
         """
         if self._feed_need.has_skipped_append(committed_place):
             self._feed_need.expect_no_answers(committed_place)

@@ -201,7 +201,7 @@ class Partition:
         self._decide_appends()
 
     def append_batch(self, batch: AppendBatch) -> None:
-        """Accept a batch: its appends are granted or refused together, and get one answer."""
+        """Accept a batch: each append has an outcome of its own, and all are in one answer."""
         req_id = batch.req_id
         is_current = self._clients.note_append(batch.peer, req_id.client_id)
         if req_id.generation != self.generation or not is_current:

@@ -229,8 +229,8 @@ class StorageNode:
                 peers,
                 config.scrub_bytes_per_second,
                 clock,
-                # Storages that start at the same time should not compare the same partitions after
-                # the same pass.
+                # Storages that are started together count their passes from different numbers: the
+                # last digits of a time in milliseconds are as good as random.
                 pass_offset=environment.now_ms(),
             )
             after_pass = comparison.compare

@@ -19,7 +19,7 @@ from waltz_storage.shell.mailbox import Mailbox
 class OutsideJobs:
     """Submits jobs and reads to the engine; their answers are posted to ``mailbox``.
 
-    ``submit`` is that of the engine.
+    It is for code on other event loops than that of the engine. ``submit`` is that of the engine.
     """
 
     def __init__(self, submit: Callable[[Sequence[Arrival]], None], mailbox: Mailbox) -> None:

@@ -38,12 +38,12 @@ find few records, would follow each other without a pause."""
 class PeerComparison:
     """Compares after each pass, at ``bytes_per_second``; ``differences`` has what was found.
 
-    The rate counts the bytes that all storages of a comparison read. All storages of a cluster
-    compare, so each of them reads at about this rate, too.
+    The rate limits what all storages together read for the comparisons of this storage. Each storage
+    of a cluster begins comparisons, so each one reads about as much in all.
 
-    ``pass_offset`` is added to the number of each pass, which decides the partitions that are due
-    (`due_partitions`). With different offsets, storages that start at the same time do not compare
-    the same partitions after the same pass.
+    A partition with n replicas is due after every n-th pass of each of its storages
+    (`due_partitions`). ``pass_offset`` is added to the number of each pass. With different offsets,
+    storages that start at the same time do not compare the same partitions after the same pass.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class PeerComparison:
             await self._wait(max(read_bytes, _LEAST_BYTES))
             id_range = comparison.next_range
         result = comparison.result
-        # For a storage that was not queried, the observation only says that it is not in the
-        # cluster. So use the reason why it was not queried.
+        # The observation was made without the storages in `_unreachable`, so it only says of them
+        # that they are not in the cluster. Use the reason that was noted for each instead.
         problems = {s: self._unreachable.get(s, why) for s, why in result.problems.items()}
         return replace(result, problems=problems), assigned
 

@@ -185,7 +185,8 @@ class _Attempt(AsyncExitStack):
     async def repair(self, partition: int, ids: IdRange, mark: int) -> None:
         """Repair the records ``ids`` up to the own local low-water ``mark``, as far as possible.
 
-        Raises OwnLogSilent.
+        Only records up to the mark are certainly committed, and so the same on all peers. The next
+        store session raises the mark. Raises OwnLogSilent.
         """
         if ids.last_id > mark:
             above = DamagedRange(partition, max(ids.first_id, mark + 1), ids.last_id)

@@ -76,8 +76,10 @@ class WalEngine:
 
         The segments of a *plain* directory are complete without a log. Such a directory is prepared
         in these steps: pair it with the directory of the log, make an empty log and the catalogue
-        durable, invert the key in the control file. A crash before the last step leaves a plain
-        directory, and the next start repeats all steps.
+        durable, invert the key of the cluster in the control file (`ControlFile.mark_logged`). The
+        inverted key says that the segments need the log: a storage without it refuses the directory
+        as that of another cluster. A crash before the last step leaves a plain directory, and the
+        next start repeats all steps.
         """
         options = self._options
         home = disk if options.directory is None else options.directory

@@ -166,10 +166,12 @@ class FlushedMarks:
             self.flush_all()
 
     def write_never_reached(self, partition: int) -> None:
-        """Write the mark `NEVER_REACHED` durably; raises NoSpace, DiskFailed.
+        """Write the mark `NEVER_REACHED` durably: no later start serves the partition.
 
-        If the disk is full, this raises NoSpace, unlike `raise_to`: without this mark, the next
-        start would serve the partition.
+        The caller has found flushed records damaged. If the disk is full, this raises NoSpace,
+        unlike `raise_to`: without this mark, the next start would take the damage for an
+        interrupted write, and serve the partition without these records. Raises NoSpace,
+        DiskFailed.
         """
         state = self._partitions[partition]
         self._write(partition, NEVER_REACHED, state.struct_checksum, self._slot_to_write(state))
