@@ -38,8 +38,8 @@ find few records, would follow each other without a pause."""
 class PeerComparison:
     """Compares after each pass, at ``bytes_per_second``; ``differences`` has what was found.
 
-    The rate limits what all storages together read for the comparisons of this storage. Each storage
-    of a cluster begins comparisons, so each one reads about as much in all.
+    The rate limits what all storages together read for the comparisons of this storage. Each
+    storage of a cluster begins comparisons, so each one reads about as much in all.
 
     A partition with n replicas is due after every n-th pass of each of its storages
     (`due_partitions`). ``pass_offset`` is added to the number of each pass. With different offsets,
