@@ -23,6 +23,10 @@ from waltz.local.core.plan import (
 from waltz.local.plan_file import make_directory
 from waltz.runtime.cluster_file import local_command
 
+_PROBE_S = 5.0
+"""How long commands that ask whether a supervisor runs may hold the lock."""
+_POLL_S = 0.01
+
 
 class ClusterRunning(RuntimeError):
     """Another process runs the cluster of this directory, or processes of it are left over."""
@@ -57,7 +61,7 @@ class ClusterDirectory:
         make_directory(self._layout.directory)
         lock = self._layout.lock.open("w")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_exclusively(lock)
         except OSError as problem:
             lock.close()
             raise ClusterRunning(self._why_running()) from problem
@@ -134,3 +138,24 @@ class ClusterDirectory:
             f"the cluster in {directory} is running already, without {', '.join(ended)}; start "
             f"what is missing with: {commands}"
         )
+
+
+def _lock_exclusively(lock: IO[str]) -> None:
+    """Lock the open file ``lock``; raises BlockingIOError if another supervisor has locked it.
+
+    A command that asks whether a supervisor runs, such as ``waltz local status``, holds a shared
+    lock for a moment (`waltz.local.control`). It is no reason to refuse a start, so this waits.
+    """
+    deadline = time.monotonic() + _PROBE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # This fails if a supervisor holds the lock.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
 from pathlib import Path
 
@@ -87,3 +88,21 @@ def test_process_that_has_not_run_yet_has_no_time_of_its_end(tmp_path: Path) -> 
         assert end_of_storage(None) is not None
     finally:
         directory.unlock()
+
+
+def test_start_beside_a_command_that_asks_for_a_supervisor_waits_for_the_command(
+    tmp_path: Path,
+) -> None:
+    directory = ClusterDirectory(ClusterLayout(tmp_path))
+    asking = ClusterLayout(tmp_path).lock.open("w")
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    with ThreadPoolExecutor(1) as pool:
+        locking = pool.submit(directory.lock)
+        wait([locking], timeout=0.1)
+        assert not locking.done()
+        asking.close()
+        locking.result()
+    assert directory.is_locked
+    with pytest.raises(ClusterRunning):
+        ClusterDirectory(ClusterLayout(tmp_path)).lock()
+    directory.unlock()
