@@ -96,7 +96,9 @@ def _run_on_one_node() -> int:
     operator.stop()
     failed = _run_keeping((_WITH_OWN_OPERATORS,))
     operator.start()
-    return failed or subprocess.run((*_PYTEST, *_LAST), check=False).returncode
+    # The first session has loaded the images.
+    variables = {name: value for name, value in os.environ.items() if name != installing.LOAD}
+    return failed or subprocess.run((*_PYTEST, *_LAST), env=variables, check=False).returncode
 
 
 def _run_keeping(sessions: tuple[tuple[str, ...], ...]) -> int:

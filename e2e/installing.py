@@ -10,6 +10,9 @@ from e2e import resources
 from e2e.kubectl import Kubectl, run
 from e2e.waiting import until
 
+LOAD = "WALTZ_E2E_LOAD"
+"""The variable with the command that loads an archive into the cluster."""
+
 OPERATOR = Kubectl("waltz-system")
 """The namespace of the shared operator, which watches all namespaces."""
 
@@ -18,12 +21,12 @@ RELEASE = "waltz"
 
 
 def load_images(*, without: Collection[str] = ()) -> None:
-    """Load the archives of ``make images`` by the command in ``WALTZ_E2E_LOAD``.
+    """Load the archives of ``make images`` by the command in `LOAD`.
 
     ``without`` are images that no test uses. Without the variable the images are expected to be in
     the cluster.
     """
-    command = os.environ.get("WALTZ_E2E_LOAD")
+    command = os.environ.get(LOAD)
     if command is None:
         return
     archives = sorted(resources.ARCHIVES.glob("waltz-*.tar"))
