@@ -33,4 +33,5 @@ class ReplicationLimits:
     checkpoint_interval: int = 250_000
     """Transactions after which a session ends; the next session raises the low-water marks.
 
-    The log of a replica that returns may be cut at its mark: see `renewal_reason`."""
+    The log of a replica that returns may be cut at its low-water mark. The older this mark is, the
+    more the replica must copy (see `renewal_reason`)."""

@@ -310,9 +310,9 @@ class Partition:
         """Continue the waiting appends, feeds and reads: a session has opened at ``mark``."""
         assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         if mark != self._mark:
-            # Another server wrote: own appends in doubt were reported before. Its transactions took
-            # locks that the table has not seen. By its old marks, stale decisions would be granted:
-            # see the planted bug "commits of another owner leave no mark in the lock table".
+            # Another server has written: own in-doubt appends were reported before, and have raised
+            # `_mark`. The lock table lacks the other server's locks, and would grant stale
+            # decisions: planted bug "commits of another owner leave no mark in the lock table".
             self._queue.take_every_lock(mark)
         self._mark = mark
         self._confirmed = True
@@ -323,7 +323,7 @@ class Partition:
         self._ranges.opened(mark)
 
     def _committed(self, committed: AppendsCommitted) -> None:
-        """Feed the committed appends; answer them before `_resolved` answers later flushes."""
+        """Feed and answer the committed appends; then `_resolved` may answer later flushes."""
         first_id, appends = committed.first_id, committed.appends
         assert self._mark is not None
         assert first_id == self._mark + 1, "committed ids have no gap"

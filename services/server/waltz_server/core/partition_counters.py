@@ -12,5 +12,6 @@ class PartitionCounters:
     accepted: int = 0
     """Appends that entered the append queue."""
     committed: int = 0
+    """Appends that a quorum has on its disks."""
     refused: int = 0
     """Appends refused because of a lock, or because the log ends before the client's mark."""

@@ -26,7 +26,8 @@ _NO_LIMITS = QuotaLimits()
 class AccessControl:
     """The rules of the cluster, and the quotas of the clients.
 
-    With ``required``, a cluster without access rules is treated as if its rules had no grants.
+    With ``required``, a cluster without access rules is treated as if its rules had no grants: the
+    server denies every request to a partition.
     ``clock`` returns the time in seconds, which never goes back.
     """
 

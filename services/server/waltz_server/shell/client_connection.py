@@ -102,7 +102,7 @@ class ClientConnection(FrameHandler):
         """The rights and the quota of the client; None without ``control``."""
         self._max_record_bytes = max_record_bytes
         self._connection: FrameConnection | None = None
-        self._peer: Peer | None = None
+        self._peer: Peer | None = None  # None before `ready`, and if `ready` closes it.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ready(self, connection: FrameConnection) -> None:

@@ -77,6 +77,7 @@ class HostedPartition:
         self._timers: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn_scheduled = False
+        """Whether `_turn` will be called soon: until then, further `ScheduleTurn` add no call."""
         self._performing = False
         """Whether `perform_effects` is running."""
         self.latency = LatencyTimer()

@@ -51,8 +51,9 @@ def check_marked_complete(root: Path, header: ControlHeader) -> None:
     """Raise NeedsLog if the control file with ``header`` marks ``root`` as needing its log.
 
     The mark is the key in the header: the cluster's key with inverted bytes. A crash may leave only
-    some of the bytes inverted; such a key is a mark, too. Nothing is raised if no file shows the
-    cluster's key. Raises OSError.
+    some of the bytes inverted; such a key is a mark, too. A key alone does not show whether its
+    bytes are inverted, so it is compared with the key in the log or in a segment. Nothing is raised
+    if neither has a key. Raises OSError.
     """
     key = cluster_key(root)
     if key is not None and header.key != key and is_key_or_inverse(header.key, key):

@@ -182,11 +182,13 @@ class _Content:
         self._real = real
         """The file on the disk, None if there is none."""
         self._size_before = None if real is None else real.stat().st_size
+        """The length on the disk, None if there is no file."""
         self._changed: bytearray | None = None
         """The whole content, None while it is that of the file on the disk."""
         self.exists = real is not None
         """Whether the file exists, after the changes so far."""
         self.size = self._size_before or 0
+        """The length, after the changes so far."""
 
     def check_readable(self) -> None:
         """Open and close the file, so that the rehearsal fails at the same step as a start."""

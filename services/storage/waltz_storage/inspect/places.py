@@ -57,6 +57,7 @@ def locate(path: Path) -> Place:
             f"there is no storage directory or segment at {path}; name the directory of a storage "
             "(storage.directory), of a partition in it, or a .seg file"
         )
+    # The directory of a partition has a number as its name, and no control file.
     if directory.name.isdecimal() and not (directory / CONTROL_FILE).exists():
         return Place(directory.parent, (int(directory.name),))
     partitions = tuple(

@@ -216,6 +216,7 @@ def _begins_after(
     """
     length = _length(data, offset)
     end = None if length is None else offset + RECORD_OVERHEAD_BYTES + length
+    # Usually only this record is damaged, and its length is right.
     if end is not None and _is_whole(data, end, damaged_id + 1):
         return [end]
     ends = ends_before_valid(data, index, first_id, damaged_id, offset)
@@ -228,6 +229,7 @@ def _begins_after(
         later_ends = ends_before_valid(data, index, first_id, damaged_id + 1, end)
         if later_ends is not None:
             return [end, *later_ends]
+    # The last attempt: an index entry that shows a whole record. Entries before it may be wrong.
     later_entries = _entries(index, damaged_id + 1 - first_id)
     for number, begin in enumerate(later_entries):
         # A damaged index entry may be negative or point backwards: nothing is read there.

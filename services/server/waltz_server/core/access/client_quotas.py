@@ -34,7 +34,10 @@ class QuotaLimits:
 
 @dataclass(slots=True)
 class _Client:
-    """The state of one client. ``bucket`` is None if its rate has no limit."""
+    """The state of one client: its ``bucket``, and the number of its open ``connections``.
+
+    ``bucket`` is None if the rate has no limit.
+    """
 
     bucket: TokenBucket | None
     connections: int = 0

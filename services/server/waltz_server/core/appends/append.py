@@ -15,6 +15,7 @@ HEADER_BYTES = 4
 class Append:
     """An append, whose request id and record stay encoded.
 
+    ``req_id`` is the encoded request id; ``client_id`` and ``generation`` are two of its fields.
     ``record_tail`` is the part of a record after the request id: header, data length, data,
     checksum. Client, storage and cache share this encoding. ``client_mark`` is the last transaction
     that the client had seen, or `LOG_MARK` (`waltz.protocol.batches`), which the append queue
@@ -47,5 +48,5 @@ class Append:
     batch: bytes | None = None
     """Request id of the batch that contains this append, None for a single append.
 
-    Only a prefix of a batch may be in the log. So if the store fails an append of a batch, it also
-    fails the later appends of the batch (`in_doubt_appends`)."""
+    Only a prefix of a batch may be in the log. So if an append of a batch fails in the store, the
+    later appends of the batch fail, too (`in_doubt_appends`)."""

@@ -44,8 +44,8 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
     """Return the partition and the append of a message body; raises MalformedMessage."""
     if version >= APPEND_LOCKS_SINCE and len(body) >= _ONE_LOCK_DATA_OFFSET:
         # Most appends have one write lock and no other, so this form is decoded in one step. The
-        # three counts of locks show the form: each is at its place if those before it have the
-        # values of this form.
+        # three counts of locks show whether an append has this form. A count before another one
+        # decides where that one is, so the values are right only if all three are as expected.
         client, generation, partition, _, mark, num_write, lock, num_read, num_append, _, length = (
             _ONE_WRITE_LOCK.unpack_from(body, 1)
         )

@@ -76,7 +76,7 @@ class AppendQueue:
 
     def __init__(self, lock_table_size: int) -> None:
         self._lock_table_size = lock_table_size
-        self._locks: LockTable | None = None
+        self._locks: LockTable | None = None  # None until `open`.
         self._mark = NO_TRANSACTION
         """The log's high-water mark at the last call of `decide`."""
         self._arrived: list[_Item | Barrier] = []

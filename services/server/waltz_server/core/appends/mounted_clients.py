@@ -81,6 +81,7 @@ class MountedClients:
         """
         client_id = request.req_id.client_id
         if not self.is_current(peer, client_id):
+            # A connection that is not registered has no earlier flush here that this could join.
             return Barrier(peer, request)
         registered = self._clients[client_id]
         if registered.flush_barrier is not None:

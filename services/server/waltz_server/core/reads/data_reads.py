@@ -329,7 +329,7 @@ class DataReads:
     def _plan_reads_of_missing(self, window: range) -> None:
         """Plan reads of the wanted transactions of ``window`` that the answer did not have.
 
-        A next read begins with the first of them. One from a lower id could end before them again.
+        A next read begins with the first of them: one from a lower id could end before it again.
         """
         missing = [n for n in window if n in self._waiting and not self._is_being_read(n)]
         self._unread.update(dict.fromkeys(missing))

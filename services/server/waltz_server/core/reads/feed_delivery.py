@@ -47,6 +47,7 @@ class _HeaderRead:
     """
 
     first_id: int
+    """The first transaction to read."""
     needed_id: int
     """The transaction for which a feed waits."""
     end: int
@@ -210,7 +211,7 @@ class FeedDelivery:
         """
         if self._reading is not None or first_id == self._failed_id:
             return
-        # At most ``first_id``, which is not cached.
+        # The start is at most ``first_id``, because ``first_id`` is not cached.
         start = self._cache.first_uncached_in_block(first_id)
         block_start = first_id - first_id % BLOCK_TRANSACTIONS
         # More blocks than the cache holds would evict each other.

@@ -53,9 +53,13 @@ class FeedSchedule:
     def __init__(self, realtime_threshold: int) -> None:
         self._threshold = realtime_threshold
         self._feeds: dict[Peer, Feed] = {}
+        """The open feed of each connection. A catch-up feed in its turn is only here."""
         self._real_time: list[Feed] = []
+        """The real-time feeds, in any order."""
         self._catch_up: deque[Feed] = deque()
+        """The catch-up feeds that wait for their turn, in order."""
         self._parked: set[Feed] = set()
+        """The parked catch-up feeds; `unpark` queues them again."""
         self.added = dict.fromkeys(FeedKind, 0)
         """For metrics: how many feeds began with this kind, or changed to it."""
         self.removed = dict.fromkeys(FeedKind, 0)

@@ -180,7 +180,10 @@ class RangeReads:
             self._serve(peer)
 
     def lost(self, peer: Peer) -> None:
-        """Drop the reads of a closed connection."""
+        """Drop the reads of a closed connection.
+
+        Its `Peer.range_reads` is not counted down: nothing uses the `Peer` any more.
+        """
         self._due.pop(peer, None)
         self._unanswered.pop(peer, None)
         self._waiting = [read for read in self._waiting if read.peer is not peer]

@@ -47,9 +47,10 @@ class RangesAhead:
         self._ahead: dict[Peer, RangeAhead] = {}
         """The range that is read ahead for each connection."""
         self._results: dict[Peer, ReadDone] = {}
-        """The result of each of these reads that is not under way any more. A `RangeAhead` does not
-        refer to its result, which refers to it: such a cycle would keep the records in memory until
-        the garbage collector runs, which is seldom (`runtime.memory`)."""
+        """For each connection, the result of its read ahead, once it has arrived. It is no field of
+        the `RangeAhead`, because the result refers to that object (``purpose``): such a cycle would
+        keep the records in memory until the garbage collector runs, which is seldom
+        (`runtime.memory`)."""
         self._reading: dict[RangeAhead, None] = {}
         """The reads under way, also those whose result is not wanted any more: an ordered set."""
 
@@ -133,7 +134,7 @@ class RangesAhead:
                 self._drop(peer)
 
     def lost(self, peer: Peer) -> None:
-        """Drop the range of a closed connection."""
+        """Drop the range of a closed connection; nothing uses the counts in its `Peer` any more."""
         self._next_ids.pop(peer, None)
         self._ahead.pop(peer, None)
         self._results.pop(peer, None)

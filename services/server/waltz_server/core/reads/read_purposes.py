@@ -1,7 +1,7 @@
 """The purposes for which the parts of a partition read from replicas. Pure.
 
 Each read of a replica has a purpose: `ReadPurpose`. The result of the read
-(`store_reports.ReadDone`) contains the purpose, which shows the partition which part wants the
+(`store_reports.ReadDone`) contains the purpose. By it, `Partition` finds the part that wants the
 result.
 """
 

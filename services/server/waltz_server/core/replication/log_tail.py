@@ -71,7 +71,9 @@ class LogTail:
         self._batches: dict[int, SentBatch] = {}
         """All batches that are kept, by first id."""
         self._bytes = 0
+        """Size of all batches that are kept."""
         self._uncommitted: deque[SentBatch] = deque()
+        """The batches in ``_batches`` that are not committed, oldest first."""
 
     @property
     def in_flight(self) -> int:

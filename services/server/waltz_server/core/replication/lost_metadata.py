@@ -29,15 +29,15 @@ _LOST_OR_RESTORED = "the metadata in ZooKeeper are lost or restored from an olde
 class Contradiction:
     """What a replica has that does not fit the metadata with which a session has begun."""
 
-    lost: str
-    """What is wrong with the metadata, unless a newer session has begun."""
+    problem: str
+    """A clause that says what is wrong with the metadata, unless a newer session has begun."""
     observed: str
-    """What the replica has."""
+    """A clause that says what the replica has."""
     may_be_newer_session: bool
     """Whether another server may have begun a newer session: then the metadata are right."""
 
     def __str__(self) -> str:
-        return f"{self.lost}: {self.observed}"
+        return f"{self.problem}: {self.observed}"
 
 
 def older_than_replica(storage: str, session: int, next_session: int) -> Contradiction:
@@ -78,7 +78,7 @@ def continued_despite(contradiction: Contradiction, session_id: int, active: Ite
     refused = f"{continues} and admits no other replica"
     if not contradiction.may_be_newer_session:
         return f"{refused}: {contradiction}. {REBUILD}"
-    unless = f"Unless another server has begun a newer session, {contradiction.lost}"
+    unless = f"Unless another server has begun a newer session, {contradiction.problem}"
     return f"{refused}: {contradiction.observed}. {unless}. {REBUILD}"
 
 
@@ -87,17 +87,20 @@ def _kept_closed(contradiction: str) -> str:
 
 
 class LostMetadata:
-    """Keeps why a partition is closed because something contradicts its metadata.
+    """Keeps a partition closed after a contradiction to its metadata was found.
 
-    A session finds the contradiction, in what a replica has, or `check` finds it. The reason holds
-    until another process writes the metadata.
+    There are two kinds of contradictions. A session finds that a replica does not fit the metadata
+    (`Contradiction`). Or `check` finds that the metadata name an older session than this server has
+    begun. The partition stays closed until another process has written the metadata.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
         """Why the partition stays closed, None if no contradiction is known."""
         self._checked = (-1, -1)
-        """The version and the session id of the metadata to which ``reason`` applies."""
+        """The version and the session id of the metadata that ``reason`` is about.
+
+        `check` has seen them last, or this server has begun its last session with them."""
         self._unconfirmed: Contradiction | None = None
         """A contradiction that becomes ``reason`` if the metadata have not changed since."""
 
@@ -117,7 +120,7 @@ class LostMetadata:
             self.reason = _kept_closed(str(contradiction))
 
     def forget(self) -> None:
-        """Forget what an earlier session has found."""
+        """Forget every contradiction that was found so far."""
         self.reason = self._unconfirmed = None
 
     def check(self, value: PartitionMetadata, version: int, last_session_id: int) -> str | None:
@@ -128,7 +131,8 @@ class LostMetadata:
         present = (version, value.session_id)
         have_changed = present != self._checked
         if self._unconfirmed is not None and not have_changed:
-            # The beginning of a session changes the metadata. So no other server has begun one.
+            # The metadata are those of this server's last session. If another server had begun a
+            # newer one, they would name it.
             self.reason = _kept_closed(str(self._unconfirmed))
         self._unconfirmed = None
         # A reason holds until the metadata change.

@@ -19,8 +19,8 @@ class RecoveringReplica:
     role: VoteRole
     case: RecoveryCase
     low_water_mark: int
-    """The low-water mark on the disk. Not updated when the resolved mark is written: see
-    ``marked``."""
+    """The low-water mark on the disk. An interim mark updates it when it is written. The resolved
+    mark does not: then ``marked`` is set."""
     local_mark: int
     """The local low-water mark: where the log ended when the disk got ``low_water_mark``.
 
@@ -53,8 +53,9 @@ def state_to_write(
     if replica is not None and replica.recovered:
         return ReplicaState(session_id, UNRESOLVED)  # It takes part in the session.
     if replica is not None and replica.marked:
-        # This session's id is on the disk. If the disk is emptied later, it has an older id than
-        # this state, by which later sessions recognise the loss (`RecoveryCase.OLDER`).
+        # This session's id is on the disk, so this state may name it. If the disk is emptied later,
+        # the id on it is older than that in this state. By this, later sessions recognise the loss
+        # (`RecoveryCase.OLDER`).
         return ReplicaState(session_id, mark)
     if entry is None:
         return ReplicaState(NO_SESSION, mark)

@@ -15,9 +15,10 @@ from waltz_server.core.replication.recovery_steps import Copy, Mark, Measure, St
 from waltz_server.core.replication.session_recovery import SessionRecovery
 
 _FENCED = re.compile(r"session id has changed to (\d+), but request context contains")
-"""The refusal of a request whose session is older than the storage's *fence*.
+"""Matches the refusal of a request whose session is older than the storage's *fence*.
 
-The fence is the highest session that has contacted the storage."""
+The fence is the highest session that has contacted the storage. The number in the text is the
+fence."""
 
 
 def report_info(recovery: SessionRecovery, replica: str, response: Any) -> bool:

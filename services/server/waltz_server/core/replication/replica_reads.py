@@ -26,8 +26,8 @@ READS_PER_STORAGE = 2
 the network, the storage does the other one."""
 
 _MAX_PASSED_OVER = 32
-"""How many waiting reads are passed over to find one whose replicas are not busy. More would make
-each search long, and one follows each answer."""
+"""How many waiting reads are passed over to find one whose replicas are not busy. Each answer is
+followed by such a search, so it must be short."""
 
 _ReadRequest = st.BoundedRecordListRequest | st.StoredRecordListRequest | st.RecordHeaderListRequest
 
@@ -59,6 +59,7 @@ class ReplicaReads:
         self._reports = reports
         self._partition = partition
         self._session: StoreSession | None = None
+        """The open store session, None between two of them."""
         self._sent: list[_ReplicaRead] = []
         """The reads under way: at most `READS_PER_STORAGE` for each storage."""
         self._waiting: deque[_ReplicaRead] = deque()

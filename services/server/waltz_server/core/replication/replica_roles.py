@@ -25,13 +25,16 @@ still find everything that the failed session's vote has counted. So:
   proves that the records above the mark are copies. The next session counts them and does not cut
   them off.
 
-The mark on a replica's disk can be wrong in spite of this order, in two cases. Waltz 0.13.2, which
-does not keep the order, may have written it. Or a session that never opened wrote it, and the disk
-of another replica, which the vote of that session had counted, was emptied afterwards: then a later
-session may resolve a lower mark. So a log is never trusted beyond its *closing mark* in the
-metadata: the high-water mark at which the replica left its session. The closing mark is UNRESOLVED
-for the replicas that took part in the last session that opened. Only a session that opens writes
-closing marks.
+The mark on a replica's disk can be wrong in spite of this order, in two cases:
+
+* Waltz 0.13.2 has written it, which does not keep the order.
+* A session that never opened has written it. Later, the disk of another replica was emptied, whose
+  position the vote of that session had counted. The invariant supposes that such disks keep their
+  records. Now a later session may resolve a lower mark.
+
+So a log is never trusted beyond its *closing mark* in the metadata: the high-water mark at which
+the replica left its session. The closing mark is UNRESOLVED for the replicas that took part in the
+last session that opened. Only a session that opens writes closing marks.
 
 Each disk also has a *local low-water mark*: the id at which the log ended when the low-water mark
 was written. A log that is cut at its closing mark may end below the local low-water mark. The

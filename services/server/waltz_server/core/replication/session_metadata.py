@@ -4,8 +4,8 @@ An open session does not end because ZooKeeper is away. It ends on purpose (a *r
 checkpoint, to readmit a replica, and after a change of the replica assignment. The next session
 begins with a write to ZooKeeper. If the open session ended first, and ZooKeeper did not answer, the
 partition would have no session and take no appends. So a renewal first reads the metadata, while
-the session takes appends. Only the answer, which must show that no newer session has begun, lets
-the session *drain*: send no further batches, and close when those in flight are committed.
+the session takes appends. If the answer shows that no newer session has begun, the session
+*drains*: it sends no further batches, and closes when those in flight are committed.
 
 If a write of an open session fails, its outcome is unknown. The session continues, and a read shows
 the outcome.
@@ -37,6 +37,7 @@ _OPEN_BACKOFF = Backoff(0.1, 10.0)
 
 
 REPLICAS_CHANGED = "the replica assignment changed"
+"""A reason for a renewal; `store_partition` also ends a session in recovery with it."""
 
 
 def renewal_reason(

@@ -95,7 +95,7 @@ class SessionRecovery:
         self.session_id = session_id
         self.generation = generation
         self.assigned = assigned
-        self.quorum = len(assigned) // 2 + 1
+        self.quorum = len(assigned) // 2 + 1  # So many must recover before it opens.
         self.mark: int | None = None if last_replicas else -1
         """The resolved mark R; None while it is unresolved."""
         self.contradiction: Contradiction | None = None
@@ -206,7 +206,7 @@ class SessionRecovery:
     def failed(self, replica: str) -> None:
         """Count ``replica``, which has failed, as absent from now on.
 
-        Not for a replica that has acknowledged a new append: the next vote must count that replica.
+        Do not call this if it has acknowledged an append of this session: see `StoreSession._fail`.
         """
         self._failed.append(replica)
         self._replicas.pop(replica, None)
@@ -263,7 +263,7 @@ class SessionRecovery:
             self._last_replicas,
             self._replicas,
             failed=self._failed,
-            without_own_mark=self._lost_records,
+            below_own_mark=self._lost_records,
             unreadable=self.unreadable.failures,
         )
         if self._voted_below is not None:

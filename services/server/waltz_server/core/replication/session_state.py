@@ -50,18 +50,22 @@ class SessionPhase(Enum):
     """The phases of a store session, in order."""
 
     RECOVERING = auto()
+    """The session brings a quorum of replicas to the same log; no append is sent."""
     OPEN = auto()
     """The session takes appends."""
     DRAINING = auto()
     """The session forms no new batches, and closes when all batches in flight are committed."""
     CLOSED = auto()
+    """The session has ended."""
 
 
 class ReplicaStage(Enum):
     """The progress of a replica in a store session."""
 
     CONNECTING = auto()
+    """The replica has not answered the request for the last session on its disk."""
     RECOVERING = auto()
+    """The recovery takes steps with the replica (`recovery_steps`)."""
     ACTIVE = auto()
     """The replica takes part in appends."""
     FAILED = auto()

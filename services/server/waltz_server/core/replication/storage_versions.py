@@ -5,7 +5,8 @@
   (`waltz.net.core.record_counts`).
 * Versions before 2 cannot return records in disk form, as they lie on the disk: they return
   verified records in the form of the protocol.
-* Versions before 3 have one request for a truncation, above or below the low-water mark.
+* Versions before 3 have one request for all truncations: it need not name the low-water mark to cut
+  a log below this mark.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ class RequestConverter:
         self._counts = RecordCounts()
 
     def answered(self, converted: st.Request, response: st.Message | None) -> None:
-        """Note the response to the request ``converted``; None if the connection was lost."""
+        """Note the response to the request ``converted``; None if the connection was lost.
+
+        A storage of version 0 puts all requested records into one message. If this is longer than a
+        frame may be, the connection is closed. So after a lost connection, the next request of the
+        partition is for fewer records: the same request could close each later connection, too.
+        """
         if isinstance(response, st.RecordListResponse):
             self._counts.received(response.partition, response.records)
         elif response is None and isinstance(converted, st.RecordListRequest):

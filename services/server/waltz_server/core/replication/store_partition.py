@@ -356,7 +356,7 @@ class StorePartition:
         self._reports.add(SessionOpened(mark))
         active = ", ".join(sorted(session.active()))
         self._log(LogLevel.INFO, f"session {session.session_id} open at {mark} with {active}")
-        # Otherwise `renewal_reason` could end the session at once, to readmit a failed storage.
+        # Without a new backoff, a failed storage could end the session at once (`renewal_reason`).
         self._backoff.back_off(session.failed)
         self.reads.opened(session)
         session.sending = True

@@ -63,7 +63,7 @@ class StoreSession:
         the session before: until then the queue may have appends that must not be sent."""
         self.low_water_mark = -1
         """The mark at which the session opened, -1 before it opens."""
-        self.high_water_mark = -1
+        self.high_water_mark = -1  # The last committed id, -1 before the session opens.
         self._ready = ready
         self._reports = reports
         self.metadata_due: PartitionMetadata | None = None
@@ -379,8 +379,8 @@ class StoreSession:
         if replica.stage is ReplicaStage.FAILED or self.phase is SessionPhase.CLOSED:
             return
         if self.phase is SessionPhase.RECOVERING or replica.stage is ReplicaStage.RECOVERING:
-            # It has acknowledged no append of this session, so the recovery may count it as absent.
-            # Any other replica stays in the metadata, because the next vote must count it.
+            # It has acknowledged no append of this session, so the metadata may say that it left.
+            # An active replica stays in them: the next vote must count what it has acknowledged.
             self.recovery.failed(replica.storage)
         self.recovery.unreadable.drop(replica.storage)
         replica.stage = ReplicaStage.FAILED

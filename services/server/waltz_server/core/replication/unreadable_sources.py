@@ -14,9 +14,9 @@ from waltz.protocol import storage as st
 from waltz_server.core.effects import Ready, RetryCopies, StartTimer
 
 _RETRY_BACKOFF = Backoff(5.0, 60.0)
-"""The delays before sources are tried again. Shorter ones would only fill the log, to which each
-retry adds a line for each source: a storage begins to repair a damaged record ten seconds after it
-has found the damage."""
+"""The delays before sources are tried again. Shorter ones would hardly help: a storage begins to
+repair a damaged record ten seconds after it has found the damage. And each retry adds a line to the
+log for each source that fails again."""
 
 
 class UnreadableSources:

@@ -139,7 +139,8 @@ class StorageDirectory:
         if wal is not None:
             with changing("opening of the write-ahead log"):
                 self._disk = wal.open(disk, self.key, self._control, self._refuse)
-            # The log divides large writes, which the repair of records must allow for.
+            # The log divides large writes. After a crash a part of such a write may end within a
+            # block of the disk, so a repair checks first that all its blocks can be read.
             self._options = replace(self._options, divided_writes=True)
         self._open_assigned()
         # The opening of the logs may have raised their marks, which is not durable yet.
@@ -171,7 +172,8 @@ class StorageDirectory:
 
         Waltz 0.13.2 used the directory last, or the marks were lost. Of these logs, fewer records
         were known to be flushed: those up to the local low-water mark, or up to the last checkpoint
-        of the index if that is higher (`log_recovery`).
+        of the index if that is higher. Invalid records after them were taken for an interrupted
+        write (`log_recovery`).
         """
         return self._unmarked
 
@@ -189,7 +191,7 @@ class StorageDirectory:
         return self._control.info(partition)
 
     def sequence(self, partition: int) -> int:
-        """Return the number of the last update of a partition's entry in the control file.
+        """Return how often a partition's entry in the control file was changed, for a metric.
 
         Raises PartitionDamaged.
         """
@@ -260,10 +262,10 @@ class StorageDirectory:
         have no entry and are ignored until the partition is assigned again. In the other order, a
         crash would leave an assigned partition without files, which a start refuses as damaged.
 
-        The files of a partition that is not assigned are removed, too: a crash may have left them,
-        and damaged files would prevent a new assignment. The entry of such a partition is also
-        reset, as in Waltz 0.13.2. Raises UnknownPartition after that if there was no file to
-        remove, or if ``delete_files`` is false. Raises NoSpace, DiskFailed.
+        With ``delete_files``, the files of a partition that is not assigned are removed, too: a
+        crash may have left them, and damaged files would prevent a new assignment. The entry of
+        such a partition is reset in any case, as in Waltz 0.13.2. Raises UnknownPartition after
+        that, unless a file was removed. Raises NoSpace, DiskFailed.
         """
         self._check_exists(partition)
         is_assigned = partition in self._partitions or partition in self._refused
@@ -345,7 +347,8 @@ class StorageDirectory:
         for partition, why in damaged.items():
             if partition not in self._refused and self._control.info(partition).assigned:
                 self._refused[partition] = why
-                # A mark counts only with the checksum of the control struct, which this sets.
+                # A mark counts only beside the checksum of the partition's control entry. The next
+                # line notes that checksum, and `write_never_reached` writes it with the mark.
                 self._load_mark(partition)
                 self._control.flushed_marks.write_never_reached(partition)
 
@@ -370,7 +373,7 @@ class StorageDirectory:
         log = open_log(
             self._disk, self._identity(partition), self._options, known_log(info, flushed), mark
         )
-        # The opening has flushed all records.
+        # The opening has flushed all records. So the mark does not get ahead of the log.
         mark.raise_to(log.end)
         self._partitions[partition] = StoragePartition(partition, log, control)
 

@@ -18,12 +18,12 @@ _SLICE_BYTES = 4 << 20
 def due_partitions(assigned: Mapping[int, Set[str]], passes: int) -> tuple[int, ...]:
     """Return the partitions that a storage compares after a pass of its scrubber.
 
-    ``passes`` is the number of the pass, counted from any number. ``assigned`` maps each partition
-    that the storage could compare to the storages of its replicas. A storage compares a partition
-    with n replicas after every n-th pass. So the n storages together make about one comparison per
-    pass, although no storage knows the passes of the others. The number of the partition is added
-    to ``passes``, so that not all partitions are due after the same pass. A partition with one
-    replica is never compared.
+    ``passes`` is the number of the pass, plus the offset of this storage (`PeerComparison`).
+    ``assigned`` maps each partition that the storage could compare to the storages of its replicas.
+    A storage compares a partition with n replicas after every n-th pass. So the n storages together
+    make about one comparison per pass, although no storage knows the passes of the others. The
+    number of the partition is added to ``passes``, so that not all partitions are due after the
+    same pass. A partition with one replica is never compared.
     """
     return tuple(
         partition

@@ -36,12 +36,14 @@ class Differences:
         """Note the result of a comparison; return its difference if that was not known before.
 
         ``assigned`` are the storages that have the partition now. If a difference of the partition
-        is known, consider the storages that it names and that still have the partition. The result
-        replaces the known difference only in these cases:
+        is known, only those of its storages count that still have the partition. The result
+        replaces the known difference in two cases:
 
-        * The known difference is settled: its transaction is now the same on these storages.
-        * The result has a difference that names all these storages. A difference that leaves one of
-          them out replaces nothing: that storage may be the one with the wrong transaction.
+        * The known difference is settled: its transaction is now the same on all these storages.
+        * The result has a difference that names all these storages, and perhaps others.
+
+        A difference that leaves one of them out replaces nothing. That storage may be the one with
+        the wrong transaction, and no report would name it any more.
         """
         self.comparisons += 1
         known, new = self._known.get(partition), result.difference

@@ -56,9 +56,10 @@ class Findings:
     def note(self, partition: int, checked: CheckedRecords) -> Ranges:
         """Note the result of a check; return the damaged ranges that were not known before."""
         before = self._ranges.get(partition, ())
-        # Among the checked ids, only those that are damaged now are added below.
+        # The check replaces all that was known about the checked ids.
         kept = _without(before, checked.first_id, checked.next_id)
-        # A truncation has removed the records above the end; other records may get their ids.
+        # The log ends before ``end_id``. Records that it had from there on were truncated, and new
+        # records may get their ids.
         kept = _without(kept, checked.end_id, None)
         # The damaged ids among the checked ones that were known before.
         known: set[int] = set()
@@ -79,6 +80,7 @@ class Findings:
         """Note a check that followed a repair, and count the records that it repaired."""
         before = self.count
         self.note(partition, checked)
+        # The check may also have found more damaged records than were repaired.
         self.repaired += max(0, before - self.count)
 
     def note_truncation(self, partition: int, last_id: int) -> None:

@@ -39,11 +39,11 @@ def next_repair(
 ) -> PeerRepair | None:
     """Return the repair of the first records of ``ids``, from the peer that has the most of them.
 
-    ``ids`` must not be above the local low-water mark of this storage, and a source gives only
-    records up to its own mark: records up to both marks are committed, so they must be the same.
-    The storages ``without`` are no sources. ``observation`` must include the partition, and all
-    storages to which the partition is assigned. Return None if no peer that takes part in the
-    present store session has the first record undamaged.
+    Records up to the local low-water marks of both storages are committed, so they must be the
+    same. The caller passes only ``ids`` up to the mark of this storage, and a source gives only
+    records up to its own mark. The storages ``without`` are no sources. ``observation`` must
+    include the partition, and all storages to which the partition is assigned. Return None if no
+    peer that takes part in the present store session has the first record undamaged.
     """
     view = observation.partitions[partition]
     peers = [

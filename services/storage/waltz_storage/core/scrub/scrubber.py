@@ -24,13 +24,14 @@ PASS_SECONDS = 3600.0
 with little data would read it over and over."""
 
 _NEGLIGIBLE_SECONDS = 1e-6
-"""A shorter wait is a rounding error: a clock may not even show that it has passed."""
+"""A shorter wait is a rounding error. A pause of that length might not change the clock, and would
+then be repeated without end."""
 
 _LEAST_RECORD_BYTES = 64
 """In the count against the rate, a record has at least this many bytes.
 
-A check reads nothing if a file or the index cannot be read. Without this bound, such checks would
-follow each other without a pause."""
+A check of records that cannot be read counts them as damaged and reads no byte. Without this bound,
+such checks would follow each other without a pause."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ catalogue or the log was restored from an older copy. The two rows are written i
 torn write leaves the previous position. They are written directly, and not by transactions. All
 other rows change only by `WriteData` in transactions.
 
-Each row has a checksum, which also covers its number. A crash may tear a row, but then the log has
-the operation that was writing it, and the replay writes the row again.
+Each row has a checksum, which also covers its number: a row at the place of another one is not
+valid. A crash may tear a row, but then the log has the operation that was writing it, and the
+replay writes the row again.
 """
 
 from __future__ import annotations
@@ -89,9 +90,10 @@ class FileName:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """The row of a region: its ``file`` is present, cut to ``length`` bytes, or removed.
+    """The row of a region: its ``file``, and whether the write of the row creates or removes it.
 
-    A position row is encoded in the same form, with the position as ``length``.
+    The write of a PRESENT row cuts the file to ``length`` bytes. Later writes may make it longer. A
+    position row is encoded in the same form, with the position as ``length``.
     """
 
     file: FileName
@@ -183,6 +185,7 @@ class Catalogue:
         """Read the catalogue's file. Damaged rows are in `damaged`."""
         catalogue = cls()
         for region, start in enumerate(range(0, len(raw), ROW_BYTES)):
+            # A crash may have cut off a part of the last row.
             part = raw[start : start + ROW_BYTES].ljust(ROW_BYTES, b"\0")
             try:
                 row = decode_row(part, region)
@@ -285,5 +288,5 @@ class Catalogue:
 
 
 def _checksum(fields: bytes, region: int) -> bytes:
-    """Return the checksum of a row: a CRC that begins with a value that depends on the region."""
+    """Return the checksum of a row: the CRC begins with ``region`` + 1 (docs/formats.md)."""
     return _CRC.pack(crc32(fields, region + 1))

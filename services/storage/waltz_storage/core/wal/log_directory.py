@@ -29,7 +29,7 @@ from waltz_storage.core.wal.wal_file import WAL_FILE
 
 LOG_PAIR_FILE = "waltz-storage.walpair"
 _ID_BYTES = 36
-"""A UUID as text."""
+"""The length of a UUID as text, which is all that a pair file has."""
 
 _REMEDY = (
     "This storage does not start. Mount the volume of its log; if the volume is lost, empty the "
@@ -42,8 +42,9 @@ def untie_log_directory(data: Disk, *, logged: bool) -> None:
 
     Call this if the log is in ``data`` from now on. ``logged`` says whether the storage directory
     needs its log. If not, its pair file is removed durably: a log in another directory is empty and
-    not used any more. Raises DirectoryRefused if the log is needed and is in another directory.
-    Raises OSError, DiskFailed.
+    not used any more. If the pair file stayed, the next start would refuse the directory, because
+    the log that it then needs seems to be elsewhere. Raises DirectoryRefused if the log is needed
+    and is in another directory. Raises OSError, DiskFailed.
     """
     if not data.exists(LOG_PAIR_FILE):
         return

@@ -81,6 +81,7 @@ class LoggedChanges:
 
     def __init__(self) -> None:
         self._regions: dict[int, _RegionChanges] = {}
+        """The regions that these transactions change, by number."""
         self._sources: list[tuple[TransactionId, RegionRange]] = []
         """The source of each Move, and the transaction that has the Move."""
 
@@ -154,8 +155,9 @@ def resolve_moves(
     """Return the operations, with a WriteData instead of each Move that must not be applied twice.
 
     Such a Move has a source that its own transaction changes: by the Move itself, or by another
-    operation. The WriteData has the bytes that the Move would copy. ``read`` returns bytes as they
-    were before the transaction.
+    operation. If a replay applied it again, it would copy the changed bytes. The WriteData has the
+    bytes that the Move would copy the first time. ``read`` returns bytes as they were before the
+    transaction.
     """
     resolved: list[Operation] = []
     for operation in operations:

@@ -18,6 +18,7 @@ from waltz_storage.core.wal.catalogue import FileKind, FileName
 _KINDS = {DATA_SUFFIX: FileKind.DATA, INDEX_SUFFIX: FileKind.INDEX}
 _SUFFIXES = {kind: suffix for suffix, kind in _KINDS.items()}
 _SEGMENT_FILE = re.compile(r"(0|[1-9][0-9]*)/([0-9]{19})(\.[a-z]+)")
+"""Matches the path of a segment file: its partition, the first id in 19 digits, and a suffix."""
 
 
 def file_of(path: str) -> FileName | None:
@@ -73,7 +74,9 @@ class LoggedFileState:
     loaded: bool = True
     """Whether the lengths are known."""
     inherited: bool = False
-    """Whether the file may have bytes that an earlier process wrote directly and did not flush."""
+    """Whether the file may have bytes that an earlier process wrote directly and did not flush.
+
+    Then the first flush of this process also flushes the file itself (`shell.logged_disk`)."""
     creation: int = 0
     """The number of the queued unit that creates the file; 0 if no creation is queued."""
     changes: list[QueuedChange] = field(default_factory=list)
@@ -91,7 +94,8 @@ class LoggedFileState:
 
     def queue(self, change: QueuedChange) -> None:
         """Add a change, after the ones before it."""
-        # After a crash a gap could have any content (see `region_files`).
+        # A change beyond the end would leave a gap. After a crash the bytes in the gap could have
+        # any content (see `region_files`).
         assert change.offset <= self.size, "a change begins within its file"
         self.changes.append(change)
         if change.data is None:

@@ -57,6 +57,7 @@ class LoggedFiles:
         self._checksum = checksum
         self._most_open = most_open
         self._changes = LoggedChanges()
+        """The changes in the log, with which each new change is compared."""
         self._reclaimed = writer.reclaimed
         """The durable checkpoint at the last `_reclaim`: transactions before it are forgotten."""
         self._direct: list[tuple[Check, Flush]] = []
@@ -90,8 +91,8 @@ class LoggedFiles:
         """Write data of the next transaction to their file; return the Check to write with it.
 
         Write nothing and return None if the log has a change of these bytes or a Move from them:
-        then the caller logs a WriteData. After NoSpace, the next transaction must not have the
-        Check. Raises NoSpace, DiskFailed.
+        then the caller logs a WriteData. After NoSpace, a part of the data may be in the file, and
+        the next transaction must not have a Check of them. Raises NoSpace, DiskFailed.
         """
         assert self._pending is None, "direct data belong to the next transaction"
         if not self._changes.may_write_directly(range_at(address, len(data))):
@@ -125,7 +126,8 @@ class LoggedFiles:
         * A repair of damaged records: after the crash each record is damaged or repaired, and the
           repair is repeated.
 
-        After NoSpace or DiskFailed the process must end.
+        After NoSpace or DiskFailed the process must end: the Checks of the data that are written
+        already are lost, and `write` demands them.
         """
         if not any(_is_large(operation, least_bytes) for operation in operations):
             return list(operations)

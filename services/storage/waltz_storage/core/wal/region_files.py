@@ -107,7 +107,9 @@ class RegionFiles:
             self._catalogue_file.close()
             raise
         self._catalogue_buffer = ImageBuffer(self._catalogue_file)
+        """The bytes of the rows, with those that are not written to the file yet."""
         self.catalogue = Catalogue.decode(raw)
+        """The same rows, decoded."""
         self._open: dict[int, Buffer] = {}
         """The buffers of the open files, by region."""
         self._dirty: set[int] = set()
@@ -254,7 +256,10 @@ class RegionFiles:
         return _flush_of(self._catalogue_file)
 
     def end_flush(self, most_open: int) -> None:
-        """Close files that nothing uses; keep at most ``most_open`` unchanged files open."""
+        """Close the removed files, and all but ``most_open`` of the unchanged ones.
+
+        Call this when the flushes of `begin_flush` have returned: they use these files.
+        """
         for file in self._retired:
             file.close()
         self._retired.clear()

@@ -130,6 +130,8 @@ def replay_log(
     reader = BlockReader(file)
     survey, end = _survey_log(header, reader)
     last = survey.last
+    # This needs no row from the log: data are written directly only to files whose rows the log
+    # does not write (`LoggedChanges.may_write_directly`).
     if last is not None and not _direct_data_are_whole(last, files, header.checksum):
         # The last transaction was interrupted and never answered: drop it.
         end = LogEnd(last.id, torn=True)

@@ -120,7 +120,10 @@ def start_log(
         opened.callback(file.close)
         try:
             replayed = replay_log(
-                file, files, progress, lambda damaged: refuse(_damaged_partitions(files, damaged))
+                file,
+                files,
+                progress,
+                refuse=lambda damaged: refuse(_damaged_partitions(files, damaged)),
             )
         except (HeaderDamaged, WalDamaged, CatalogueDamaged, VolumesDiffer) as error:
             raise DirectoryRefused(

@@ -91,7 +91,7 @@ class WalWriter:
 
     @property
     def ring_blocks(self) -> int:
-        """How many blocks all transactions in the log may have together."""
+        """How many blocks all transactions in the log may have: one stays unused (`Ring.free`)."""
         return self._ring.count - 1
 
     @property
