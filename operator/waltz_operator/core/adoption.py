@@ -7,7 +7,8 @@ foreign if it has joined the cluster, but is no pod of the cluster.
 The address of a storage contains the name of its pool and the namespace, but nothing about the
 Kubernetes cluster. So a storage that another operator runs in another Kubernetes cluster may have
 the same address as a storage of a pool here. Such a storage *runs elsewhere*
-(`storages_elsewhere`).
+(`storages_elsewhere`). It is not foreign, because a pool here has its address. While one runs
+elsewhere, no workload starts here: `planning.adoption_guard` has the reason.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ anywhere continues from the secret:
 | SIGN | `previous.crt`, `previous.key` | the new authority | both |
 | RETIRE | `previous.crt` | the new authority | the new authority |
 
-In RETIRE no process gets `previous.crt`: it is kept only as the sign of the phase, and the next
-phase removes it.
+In RETIRE no process gets `previous.crt`: it is kept only as the sign of the phase. The step to
+SETTLED removes it, and the rotation is complete.
 
 The secrets CLUSTER-tls and CLUSTER-tls-client follow the phase. A phase ends only when every
 process has loaded the certificates of the phase, and clients have had the time to load theirs. So

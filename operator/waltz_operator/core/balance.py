@@ -182,8 +182,9 @@ def _best_fit(source: _Level, destination: _Level) -> tuple[int, int] | None:
     """
     movable = source.movable
     gap, capacities = _gap(source, destination), source.capacity + destination.capacity
-    # A partition of exactly gap / capacities bytes has the ideal size. The best size is the largest
-    # one up to the ideal size, or the smallest one above it.
+    # A move of ``size`` bytes makes the gap smaller by size * capacities. So a partition of exactly
+    # gap / capacities bytes has the ideal size. The best size is the largest one up to the ideal
+    # size, or the smallest one above it.
     num_up_to_ideal = bisect_right(movable, gap // capacities, key=lambda entry: entry[0])
     candidates = movable[num_up_to_ideal : num_up_to_ideal + 1]
     if num_up_to_ideal > 0:

@@ -20,11 +20,13 @@ Rules (tests/unit/operator/test_operator_pod_templates.py):
   of the WaltzCluster has a new value; the recorded template is older than `TEMPLATE_VERSION`.
 * *Kept template.* Otherwise the recorded template stays.
 * *First record.* A workload without a record was made by an operator that wrote none, or its
-  annotation was removed. If this operator renders exactly the manifest that was applied last, it
-  records its own template. If it renders another one, the operator or a spec has changed since. If
-  the status of the resources shows their present generation, the specs have not changed
-  (`RenderedWorkload.is_generation_observed`), and the live template is recorded. Otherwise this
-  operator applies its own template, because a user may have changed a field of the pods.
+  annotation was removed. There are three cases:
+
+  1. This operator renders exactly the manifest that was applied last: it records its own template.
+  2. It renders another one, and no spec has changed: the status of the resources shows their
+     present generation (`RenderedWorkload.is_generation_observed`). The live template is recorded.
+  3. It renders another one, and a spec may have changed. Then a user may have changed a field of
+     the pods, so this operator applies its own template.
 """
 
 from __future__ import annotations
@@ -306,7 +308,7 @@ def _record(live: Mapping[str, Any]) -> AppliedTemplate | None:
 def _first_record(
     workload: RenderedWorkload, rendered: AppliedTemplate, live: LiveObject
 ) -> AppliedTemplate | None:
-    """Return a record of the live template, of a workload without a record.
+    """Return the first record of a workload that has none: a record of its live template.
 
     The result is None if the rendered template is applied instead. There are four cases: this
     operator renders the manifest that was applied last; no operator has applied the workload; the

@@ -84,6 +84,7 @@ class Manifest:
     body: Mapping[str, Any]
 
     def __hash__(self) -> int:
+        # The body is a dictionary, which has no hash.
         return hash((self.key, digest(self.body)))
 
     @property

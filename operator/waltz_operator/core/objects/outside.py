@@ -33,9 +33,9 @@ def outside_server_services(
             cluster,
             access,
             names.outside_server(name, slot),
-            names.labels(name, Component.SERVER),
-            {**names.selector(name, Component.SERVER), SLOT_LABEL: str(slot)},
-            {"waltz": port},
+            labels=names.labels(name, Component.SERVER),
+            selector={**names.selector(name, Component.SERVER), SLOT_LABEL: str(slot)},
+            ports={"waltz": port},
         )
         for slot in slots
     )
@@ -54,12 +54,12 @@ def outside_storage_services(
             pool,
             access,
             names.outside_storage(pool_name, ordinal),
-            names.labels(name, Component.STORAGE, pool_name),
-            {
+            labels=names.labels(name, Component.STORAGE, pool_name),
+            selector={
                 **names.selector(name, Component.STORAGE, pool_name),
                 _POD_LABEL: f"{names.storage_set(pool_name)}-{ordinal}",
             },
-            ports,
+            ports=ports,
         )
         for ordinal in ordinals
     )
@@ -72,9 +72,9 @@ def outside_zookeeper_service(cluster: WaltzCluster, access: OutsideAccess) -> M
         cluster,
         access,
         names.outside_zookeeper(name),
-        names.labels(name, Component.ZOOKEEPER),
-        names.selector(name, Component.ZOOKEEPER),
-        {"client": ZOOKEEPER_CLIENT_PORT},
+        labels=names.labels(name, Component.ZOOKEEPER),
+        selector=names.selector(name, Component.ZOOKEEPER),
+        ports={"client": ZOOKEEPER_CLIENT_PORT},
         only_ready=True,
     )
 

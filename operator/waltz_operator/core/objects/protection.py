@@ -30,8 +30,8 @@ def budgets(
 
     ``evictable_storages`` is the number of storages that may be away now. With more evictions a
     partition could lose its quorum while nodes are drained
-    (tests/unit/operator/test_operator_disruption.py). ``is_zookeeper_rolling``: whether the
-    operator replaces ZooKeeper's members, so that no other member may be away.
+    (tests/unit/operator/test_operator_disruption.py). If ``is_zookeeper_rolling``, the operator
+    itself replaces ZooKeeper's members one by one, so no further member may be away.
 
     ``has_several_copies`` is `DesiredCluster.has_several_copies`. It does not follow from
     ``cluster``, whose spec names neither the pools that leave nor the foreign storages. With a

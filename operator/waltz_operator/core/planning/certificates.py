@@ -46,7 +46,7 @@ def plan_processes_tls(desired: DesiredCluster, observed: ObservedCluster) -> Cl
         case TlsMode.CERT_MANAGER | TlsMode.SECRET | TlsMode.NONE:  # NONE has returned above.
             if (sentence := missing_secret(desired, observed)) is not None:
                 return wait(sentence)
-            if missing:
+            if missing:  # Only with SECRET: an incomplete secret of cert-manager is a wait above.
                 return problem(f"the secret {name} lacks {', '.join(missing)}: add it")
     return EMPTY_PLAN
 

@@ -88,9 +88,10 @@ def deletes_all_volumes(desired: DesiredCluster) -> bool:
     False if a pool that the spec names has no StoragePool object: then the operator does not know
     whether the pool's volumes are to be kept.
 
-    The answer must not change while the deletion releases the pools. ``desired.pools`` are the
-    pools that the spec names, also those that are released already. The leaving pools are known
-    only until their release, so they are released last.
+    The answer must not change while the deletion releases the pools: otherwise a later plan would
+    delete the znodes that kept volumes need. ``desired.pools`` are the pools that the spec names,
+    also those that are released already. The leaving pools are known only until their release, so
+    they are released last (`_plan_last_phase`).
     """
     managed = desired.cluster.spec.zookeeper.managed
     all_pools_delete = all(

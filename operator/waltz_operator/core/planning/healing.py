@@ -73,7 +73,7 @@ _BatchedKind = type[CreateReplicas | SwitchOff | SwitchOn]
 """The kinds of steps that can change several partitions of a storage in one step."""
 
 
-def healed_storages(
+def storages_to_heal(
     desired: DesiredCluster, observed: ObservedCluster, present: ClusterPresent
 ) -> frozenset[str]:
     """Return the storages whose replicas `planning.replicas` must leave to `plan_healing`.
@@ -128,7 +128,8 @@ def plan_healing(
     result += _plan_phase(observed, present, pool_pod, replacement, obstacle)
     if must_yield(observed, pool_pod, replacement, losses):
         # The storage of this replacement still works, and another storage has lost its replicas. So
-        # this replacement is cancelled, and a request for it is written: it begins again later.
+        # this replacement is cancelled, and a request for it is written: it begins again later. The
+        # plan above deletes nothing, because the other storage is an obstacle.
         assert obstacle is not None, "another storage is unhealthy: the volume is not deleted"
         step = RecordReplacement(pool_pod.pool.metadata.name, None, request=pool_pod.pod)
         return result + ClusterPlan((step,))

@@ -178,6 +178,7 @@ def _removal_steps(desired: DesiredCluster, observed: ObservedCluster) -> Iterat
         has_own = not has_only_foreign
     if was_given and has_own:
         assert present is not None, "has_own is computed from it"
+        # The addresses of foreign processes stay (`foreign_outside_addresses` says why).
         yield _write(foreign, present) if foreign else DeleteOutsideAddresses()
     # Without the metadata of this cluster, only the absence of the root znode shows that ZooKeeper
     # has nothing to delete: it may not have answered, or its data may not be decodable.

@@ -213,7 +213,7 @@ def _ports(
 def _pools(
     desired: DesiredCluster, observed: ObservedCluster, access: OutsideAccess
 ) -> tuple[StoragePool, ...]:
-    """Return the pools whose storages have Services."""
+    """Return the pools whose storages have Services: those with storages that may be registered."""
     if not access.storages:
         return ()
     retired = retired_pools(desired, observed)

@@ -20,7 +20,7 @@ from waltz_operator.core.observed import (
 )
 from waltz_operator.core.planning.adoption_guard import plan_storages_elsewhere
 from waltz_operator.core.planning.deletion import plan_deletion
-from waltz_operator.core.planning.healing import healed_storages, plan_healing
+from waltz_operator.core.planning.healing import plan_healing, storages_to_heal
 from waltz_operator.core.planning.outside import plan_outside
 from waltz_operator.core.planning.replicas import plan_replicas
 from waltz_operator.core.planning.rolls import explain_delayed_roll, plan_roll
@@ -51,7 +51,8 @@ def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
         # A paused cluster is deleted, too: otherwise its namespace could not be deleted.
         return plan_deletion(desired, observed)
     rotation_plan = plan_rotation(desired, observed)
-    # The rotation as the status shows it while its step is not performed.
+    # A step of the rotation is performed only when nothing else changes. Until then the plan has
+    # the rotation and its problems without the step, because the status must show them.
     shown_rotation = replace(rotation_plan, steps=())
     if desired.cluster.spec.paused:
         paused = wait("the cluster is paused: set spec.paused to false to resume it")
@@ -134,16 +135,20 @@ def _plan_metadata(
             # Metadata of another cluster was reported as a problem above, so the steps below change
             # only the metadata of this cluster.
             assert is_own(desired, present)
-            # Only an adopted cluster has storages that run elsewhere, or foreign parts
-            # (`core.adoption`).
+            # The storages of an adopted cluster may *run elsewhere*: at the addresses of a pool
+            # here, but in another Kubernetes cluster. Then no workload starts, and the plan at most
+            # gives up pools.
             if elsewhere := storages_elsewhere(desired, observed, present.maps):
                 return plan_storages_elsewhere(desired, observed, elsewhere), nothing_starts
             storages = plan_storages(desired, present)
-            healed = healed_storages(desired, observed, present)
+            to_heal = storages_to_heal(desired, observed, present)
             capacities = volume_capacities(desired, observed)
+            # The *foreign* storages of an adopted cluster are in no pool, and its foreign servers
+            # are no pods here. The plan goes on with them: they keep their copies and partitions
+            # until the user retires them.
             foreign = foreign_parts(desired, observed, present)
             replicas, servers_may_start = plan_replicas(
-                desired, present, healed, capacities, foreign
+                desired, present, to_heal, capacities, foreign
             )
             permissions = StartPermissions(
                 storages=True,

@@ -39,13 +39,13 @@ _MAX_UNHEALTHY_REASONS = 5
 def plan_replicas(
     desired: DesiredCluster,
     present: ClusterPresent,
-    healed: Set[str],
+    to_heal: Set[str],
     capacities: Capacities,
     foreign: ForeignParts = NO_FOREIGN_PARTS,
 ) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
 
-    ``healed`` are the storages of `planning.healing.healed_storages`: their replicas are left to
+    ``to_heal`` are the storages of `planning.healing.storages_to_heal`: their replicas are left to
     that module. ``capacities`` are the sizes of the data volumes in bytes, by storage. ``foreign``
     are the storages and servers that the operator does not run.
 
@@ -54,10 +54,10 @@ def plan_replicas(
     * A partition is opened for the first time only with a replica in every pool.
     * For a partition that was open before, servers may start even if it lacks a replica: a new
       replica catches up only while the partition is open.
-    * A partition on foreign storages always counts as open before, so that it gets no empty
-      replicas. If its metadata says that it was never open, the metadata may be lost while the
-      foreign storages still have the log. Then the servers themselves keep the partition closed
-      (`waltz_server.core.replication.lost_metadata`).
+    * A partition with a replica on a foreign storage counts as open before, even if its metadata
+      says that it was never open: the metadata may be lost while the foreign storages have the log.
+      So no empty replica is assigned beside that log, and servers may start. They keep a partition
+      with lost metadata closed (`waltz_server.core.replication.lost_metadata`).
     * No server starts while a foreign storage with partitions does not answer the operator. Servers
       may not reach this storage either. Then they could not open the partitions that they take over
       from foreign servers.
@@ -71,29 +71,32 @@ def plan_replicas(
     all_pools_are_claimed = len(desired.wanted_pools) == len(desired.cluster.spec.pools)
     # Read after `choose_storages`, which may find a pool without a registered storage.
     pools_are_usable = all_pools_are_claimed and not placement.lacks_storages
-    plan = _plan_switches(present, healed, foreign.storages)
-    # A partition on foreign storages counts as open before.
+    plan = _plan_switches(present, to_heal, foreign.storages)
+    # The unused partitions, without those that count as open before by the third rule above.
     unused = {
         view.partition
         for view in _views(present)
         if is_unused(view) and not view.replicas & foreign.storages
     }
+    # Assigns removed replicas again, where a partition opens only with them.
     reassignment = plan_reassignment(present)
     without_copy = _plan_without_copy(present, missing, unused)
-    # Only one of these three plans is followed now, because each of them changes assignments.
+    # Only one of three plans is followed now, because each of them changes assignments. The
+    # reassignment comes first: the other plans may wait for a partition that needs it.
     if not reassignment.done:
         plan += reassignment
     elif without_copy is not None:
         plan += without_copy
     else:
         shape = plan_shape(desired, present, missing, capacities, foreign)
-        plan += _delayed_shape(shape, healed) if healed else shape
+        plan += _delayed_shape(shape, to_heal) if to_heal else shape
     if plan.done and pools_are_usable:
         # Every partition has its replicas. They become healthy without a step of the operator.
         plan += _await_health(present)
-    # The waits of a change name this obstacle already, unless the change is delayed (``healed``).
+    # Foreign servers are an obstacle to copies on the pools. The waits of a change name it already,
+    # unless `_delayed_shape` has replaced these waits.
     obstacle = foreign.obstacle_to_copies_on_pools()
-    if (plan.change is None or healed) and desired.cluster.spec.pools and obstacle is not None:
+    if (plan.change is None or to_heal) and desired.cluster.spec.pools and obstacle is not None:
         plan += wait(obstacle)
     without_replica = {view.partition for view, _ in missing}
     # Whether every unused partition has a replica in every pool.
@@ -173,8 +176,8 @@ def _views(present: ClusterPresent) -> Iterator[PartitionView]:
     return (views[partition] for partition in sorted(views))
 
 
-def _delayed_shape(shape: ClusterPlan, healed: Set[str]) -> ClusterPlan:
-    """Return the plan for the shape without its steps, while volumes of ``healed`` are replaced.
+def _delayed_shape(shape: ClusterPlan, to_heal: Set[str]) -> ClusterPlan:
+    """Return the plan for the shape without its steps, while volumes of ``to_heal`` are replaced.
 
     With its steps, more than one storage could be away at a time. The plan still has the change:
     without steps and without a change, the spec would count as reconciled (`core.status`).
@@ -183,21 +186,21 @@ def _delayed_shape(shape: ClusterPlan, healed: Set[str]) -> ClusterPlan:
     if change is None:
         # The plan reports a problem, or unregisters storages that have no group and no partitions.
         return shape
-    storages = ", ".join(sorted(healed))
+    storages = ", ".join(sorted(to_heal))
     why = f"{change.progress} waits: the volume of storage {storages} is replaced first"
     return replace(shape, steps=(), waits=(why,))
 
 
-def _plan_switches(present: ClusterPresent, healed: Set[str], foreign: Set[str]) -> ClusterPlan:
+def _plan_switches(present: ClusterPresent, to_heal: Set[str], foreign: Set[str]) -> ClusterPlan:
     """Return the steps that create or switch on assigned replicas, so that servers can use them.
 
     The plan also waits for each storage with such replicas that does not answer. Replicas on
-    ``foreign`` storages, and on those in ``healed``, are left as they are.
+    ``foreign`` storages, and on those in ``to_heal``, are left as they are.
     """
     result = EMPTY_PLAN
     unreachable = set()
     for view in _views(present):
-        for storage in sorted(view.replicas - healed):
+        for storage in sorted(view.replicas - to_heal):
             if reason := present.replicas.storage_problem(storage):
                 unreachable.add(f"storage {storage} does not answer: {reason}")
             elif storage not in foreign:
@@ -219,8 +222,8 @@ def _plan_switch(present: ClusterPresent, view: PartitionView, storage: str) -> 
         return ClusterPlan((CreateReplicas(storage, (partition,)),))
     if held.available:
         return EMPTY_PLAN
-    # An incomplete replica is not switched on, because it would count in a vote although it lacks
-    # transactions.
+    # `counts_in_vote` says whether a vote *may* count the replica. A vote must not count one that
+    # is incomplete, because it lacks transactions. So an incomplete replica is not switched on.
     if was_in_session and not counts_in_vote(view, storage, held):
         return problem(
             f"the replica of partition {partition} on storage {storage} is switched off and "
@@ -244,9 +247,10 @@ def _plan_without_copy(
     * The replicas of unused partitions, which are empty. All of them are planned together, and
       before those of the other kind.
     * A replica on a storage that took part in the partition's last store session, because it has
-      the transactions. One such storage is assigned to its partition again. This does not wait
-      until the other replicas are healthy: a new session needs a quorum of the last session's
-      replicas, whether this storage is assigned or not.
+      the transactions. One such storage is assigned to its partition again. Replicas that need a
+      copy wait until all others are healthy, because they raise the quorum. This one does not wait:
+      a new session needs a quorum of the last session's replicas in any case, and this storage can
+      help to form it only while it is assigned (`waltz.admin.core.replicas.session_opens`).
     """
     empty = [(view, new) for view, new in missing if view.partition in unused]
     if empty:

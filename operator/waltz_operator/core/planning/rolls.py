@@ -299,10 +299,12 @@ def _unfinished_replacement(
 
 
 def _is_started(pod: SetPod) -> bool:
+    """Whether a storage works. It may not be ready: that also needs servers with open sessions."""
     return pod.is_started
 
 
 def _is_ready(pod: SetPod) -> bool:
+    """Whether a member of ZooKeeper works: it serves clients, in a quorum."""
     return pod.is_ready
 
 

@@ -47,7 +47,9 @@ def plan_shape(
     ``capacities`` are the sizes of the data volumes in bytes, by storage. ``foreign`` are the
     storages and servers that the operator does not run.
     """
-    growth = plan_added_copies(desired, present, missing, foreign.obstacle_to_copies_on_pools())
+    growth = plan_added_copies(
+        desired, present, missing, obstacle=foreign.obstacle_to_copies_on_pools()
+    )
     if not growth.done:
         return growth
     removal = plan_removal(desired, present)

@@ -63,7 +63,7 @@ def _plan_group(
     if affected:
         if not is_growth_complete(desired, present):
             return waiting(change, "a pool of the spec does not have its copy yet")
-        # The partitions that this group has no copy of any more count, too.
+        # Every partition counts, also one of which this group has given up its copy already.
         remaining = min(len(view.replicas - foreign) for view in views)
         if remaining < MIN_COPIES:
             copies = "copy" if remaining == 1 else "copies"

@@ -1,7 +1,8 @@
 """The storages of one pool with their partitions, as the plans of moves use them. Pure.
 
 A storage is *drained* if its ordinal is not below ``spec.storages``: its partitions move away. The
-other storages are *staying*. A *recorded* move is one of a rebalance (`core.rebalance`).
+other storages are *staying*. A *recorded* move is one that a rebalance by bytes has chosen, and
+recorded in the pool before the first move began (`core.rebalance`).
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ def _plan_pool(
             return plan
     if move is not None and not _is_skipped(present, members, move):
         return _begin(present, members, move)
+    # From the highest ordinal down, as the partitions leave (`_next_drain`).
     unregistered = tuple(map(UnregisterStorage, reversed(members.drained)))
     if not unregistered:
         return plan_record(present, members, capacities)

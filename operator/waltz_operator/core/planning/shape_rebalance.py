@@ -65,8 +65,9 @@ def plan_record(
 
     This function is called only when no move of the pool is under way and no recorded move is left.
     """
-    # ``request`` is the open request of the user. ``record.request`` is the request whose moves are
-    # recorded.
+    # Three requests: ``request`` is the open one of the user, ``record.request`` the one whose
+    # moves are recorded, and ``record.answered`` the last one that is complete. Each is empty if
+    # there is none.
     record, request, storages = members.record, members.request, members.pool.spec.storages
     if request and not _is_followed(members):
         # No moves are recorded for this request, or they are for another number of storages.
@@ -80,8 +81,8 @@ def plan_record(
     if record.request:
         # Moves are recorded, but no request is open: the user has changed or removed it.
         return _end(present, members, ended, record.request, RebalanceEnd.WITHDRAWN)
-    # The pool has another number of storages than at its last rebalance. From now on its partitions
-    # are spread by count, which the number 0 records.
+    # ``record.storages`` is the number of storages at the last rebalance, 0 if the partitions are
+    # spread by count. If the number has changed, they are spread by count from now on.
     if record.storages not in (0, storages):
         rescaled = replace(ended, storages=0)
         return _end(present, members, rescaled, record.answered, RebalanceEnd.RESCALED)

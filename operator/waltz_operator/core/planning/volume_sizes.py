@@ -43,7 +43,8 @@ from waltz_operator.core.volume_replacement import is_replacing
 def template_sizes(live: LiveObject | None) -> Mapping[str, str]:
     """Return the sizes in the claim templates of a StatefulSet, by kind of volume.
 
-    The result is empty without a StatefulSet, or if any of its templates has no size.
+    The result is empty without a StatefulSet, or if any of its templates has no size. Then the
+    manifest gets the sizes that the pool specifies (`core.objects.storage`).
     """
     templates = () if live is None else live["spec"].get("volumeClaimTemplates") or ()
     try:

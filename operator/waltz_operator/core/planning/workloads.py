@@ -77,7 +77,7 @@ class StartPermissions:
 
     ``storages``: whether StatefulSets of storages may be created. ``servers``: whether the
     Deployment of the servers may be created. ``registered`` are the storages that are registered in
-    ZooKeeper, None if they are unknown. They limit the scale of the StatefulSets (`_num_pods`).
+    ZooKeeper, None if they are unknown. No StatefulSet is scaled below them (`_num_pods`).
     """
 
     storages: bool

@@ -158,7 +158,8 @@ def plan_storages(desired: DesiredCluster, present: ClusterPresent) -> ClusterPl
     """Return the steps that register storages in the groups of their pools.
 
     A registration that is wrong or incomplete is made again. If the storage has partitions, it is a
-    problem instead.
+    problem instead: its group and its admin port must not change then (*Identity* in the docstring
+    of the package).
     """
     maps, result = present.maps, EMPTY_PLAN
     groups = groups_of(desired, maps)

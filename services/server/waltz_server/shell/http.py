@@ -25,7 +25,7 @@ async def start_http(node: ServerNode) -> AsyncIterator[int | None]:
         config.bind_host,
         config.http_port,
         metrics,
-        lambda: health(node),
-        lambda: readiness(node),
+        health=lambda: health(node),
+        readiness=lambda: readiness(node),
     ) as port:
         yield port

@@ -51,9 +51,9 @@ def readiness(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     """Return whether the server is ready for clients, and the report of `health` with more details.
 
     A server is ready if it is healthy, has joined the cluster, and has an open store session for
-    each of its partitions. A server without partitions is ready as soon as it has joined, and not
-    before: an old server of a rolling update, which stops when a new one is ready, could not hand
-    its partitions over to a server that has not joined.
+    each of its partitions. A server without partitions is not ready before it has joined: during a
+    rolling update an old server stops when a new one is ready, and it could not hand its partitions
+    over to a server that has not joined.
     """
     healthy, report = health(node)
     closed = sorted(h.core.id for h in node.partitions() if not h.core.store.is_open)
@@ -62,6 +62,8 @@ def readiness(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     return healthy and not closed and node.has_joined, report
 
 
+# The arguments of each metric: its name for Prometheus, its meaning, its name in the JSON of Waltz
+# 0.13.2, and the function that reads its value.
 _PROCESS: tuple[MetricFamily[ServerNode], ...] = (
     gauge(
         "waltz_server_healthy",
@@ -117,7 +119,7 @@ _PARTITION: tuple[MetricFamily[HostedPartition], ...] = (
         "1 while the partition has an open store session; in JSON the opposite",
         "is-closed",
         lambda hosted: not hosted.core.store.is_open,
-        not_,  # Converts the value in JSON to the one for Prometheus.
+        to_prometheus=not_,
     ),
     gauge(
         "waltz_server_partition_high_water_mark",

@@ -122,7 +122,7 @@ class ServerNode:
         )
         """The connections on the port for clients."""
         self.control = AccessControl(
-            lambda: asyncio.get_running_loop().time(),
+            clock=lambda: asyncio.get_running_loop().time(),
             required=config.access_required,
             limits=config.quota_limits,
         )

@@ -23,8 +23,9 @@ class PausedConnections:
     """The connections of one server that are not read now.
 
     ``connections`` has all open connections of the server. ``is_overloaded`` says whether a
-    partition of this server has too many open appends; it is false for a partition that the server
-    does not own. ``clock`` is the clock of `Peer.unread_until`.
+    partition of this server has too many open appends. It must be false for a partition that the
+    server has released: otherwise the connections that were paused for it would stay paused.
+    ``clock`` is the clock of `Peer.unread_until`.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class PausedConnections:
         self._is_overloaded = is_overloaded
         self._clock = clock
         self._paused: dict[FrameConnection, set[int]] = {}
-        """The paused connections, with the partitions that were overloaded when they appended."""
+        """The paused connections, each with the overloaded partitions to which its client appended.
+
+        The set is empty if the connection is paused only for the other reasons."""
         self._timer: asyncio.TimerHandle | None = None
         """The timer of the next `_check`, None if the last one left no connection paused."""
 
@@ -59,8 +62,8 @@ class PausedConnections:
             self._paused[connection] = set()
         if overloaded is not None:
             self._paused[connection].add(overloaded)
-        # Start only one timer: `_check` starts it again while any connection is paused, so each
-        # further one would go on beside it, and all connections would be checked more often.
+        # Start only one timer. `_check` starts its timer again while any connection is paused, so a
+        # second timer would never end, and all connections would be checked more often.
         if self._timer is None:
             self._check()
 

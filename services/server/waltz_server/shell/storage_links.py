@@ -114,6 +114,7 @@ class StorageLink:
         """Send ``request``; call ``user.answered`` with its response, or None if the link fails."""
         rpc = self._link.connection
         if rpc is None or rpc.closed:
+            # Not within this call: the partition is still performing effects.
             self._loop.call_soon(user.answered, self.storage, request, None, 0.0)
             return
         seq, sent_at = rpc.next_seq(), self._loop.time()
@@ -126,7 +127,7 @@ class StorageLink:
             self._sent_at.pop(seq, None)
             response = None if isinstance(answer, ConnectionLost) else answer
             if response is not None:
-                # The backoff begins anew if this connection is lost.
+                # After the loss of this connection, the backoff begins at its shortest delay again.
                 self._link.mark_useful()
             self._converter.answered(converted, response)
             elapsed_ms = (self._loop.time() - sent_at) * 1000
@@ -198,7 +199,9 @@ class StorageLinks:
         self._dialer = Dialer(tls, spec, network)
         self._identity = identity
         self._links: dict[str, StorageLink] = {}
+        """The links that a partition uses, by storage."""
         self._closing: set[asyncio.Task[None]] = set()
+        """The tasks that close links which no partition uses any more."""
 
     def connect(self, user: StorageUser, storages: frozenset[str]) -> dict[str, StorageLink]:
         """Let ``user`` have links to exactly ``storages``; return the links by storage.
@@ -238,6 +241,7 @@ class StorageLinks:
         return self._links[name]
 
     async def _reachable(self, storage: str) -> bool:
+        """Whether a new connection to ``storage`` can be opened; it is closed at once."""
         try:
             rpc = await open_storage(storage, self._dialer, self._identity)
         except (DialFailed, RemoteFailure):
@@ -246,6 +250,7 @@ class StorageLinks:
         return True
 
     def _drop(self, name: str) -> None:
+        """Remove a link, and begin to close it."""
         link = self._links.pop(name)
         task = asyncio.get_running_loop().create_task(link.close())
         self._closing.add(task)

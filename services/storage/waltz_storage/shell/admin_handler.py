@@ -111,7 +111,7 @@ class AdminHandler:
                 self._read_records(request, origin)
             case admin.LastSessionInfoRequest():
                 self._run_in_lanes(
-                    (request.partition,), lambda _: self._session_info(request), origin
+                    (request.partition,), work=lambda _: self._session_info(request), origin=origin
                 )
             case admin.RangeChecksumRequest():
                 self._range_checksum(request, RangeChecksum(request), origin)
@@ -136,7 +136,8 @@ class AdminHandler:
         The opening of a log finds damaged records, which are noted. Those of a closed log are
         forgotten. If a log is open before and after the change, it may still have been closed and
         opened again: requests to unassign and to assign a partition can follow each other before
-        the first of them is executed.
+        the first of them is executed. So the open partitions themselves are compared: an opening
+        makes a new object.
         """
         findings, open_partitions = self._scrubber.findings, self._directory.partitions
         before = {partition: open_partitions.get(partition) for partition in partitions}
@@ -287,7 +288,10 @@ def _repair_answer(
 
 
 class _Results:
-    """Collects the results of ``count`` jobs; the answer is the worst of them."""
+    """Collects the results of ``count`` jobs; the answer is the worst of them.
+
+    Thread-safe, because jobs of several partitions may run on several threads.
+    """
 
     def __init__(self, count: int, reply: Reply) -> None:
         self._count = count

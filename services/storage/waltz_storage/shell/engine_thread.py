@@ -5,8 +5,9 @@ thread, and the answer back, would take longer than the flush of a fast disk. Wh
 this thread waits, and servers get no answers. The process still answers administrators and health
 checks, because these use the main event loop.
 
-A *round* is the appends, of one or more partitions, that are written and flushed together (see
-`core.engine.rounds`). The threads are:
+A *round* is the appends, of one or more partitions, that are written and flushed together. A *part*
+of a round is the appends of one partition (see `core.engine.rounds`). Each partition has a *lane*,
+which does its jobs one after the other; a lane is freed when its job is done. The threads are:
 
 * The thread of the engine. It also writes and flushes a round of one partition, and a short round
   that one flush makes durable.
@@ -49,7 +50,8 @@ _SHORT_ROUND_BYTES = 1 << 20
 makes all of it durable (`RoundWriter.flushes_once`)."""
 _MARKS_SECONDS = 0.1
 """The flushed marks are made durable at most this often. After a loss of power they may lag behind
-their logs by the appends of this time."""
+their logs by the appends of this time: the next start takes a damaged record there for an
+interrupted write, and removes it."""
 
 
 class EngineThread:
@@ -70,6 +72,7 @@ class EngineThread:
         self._fail = fail
         self._clock = clock
         self._failed = threading.Event()
+        """Set at the first failure."""
         self._loop = new_event_loop()
         self._loop.set_exception_handler(self._handle_exception)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -81,11 +84,13 @@ class EngineThread:
         """Whether the writer commits a round. No step begins meanwhile, so that the next round gets
         everything that arrives during these flushes."""
         self._mailbox = Mailbox(self._wake_loop)
+        """The answers that other threads have for the event loop of the engine."""
         self._writer = ThreadPoolExecutor(1, "writer")
         self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, "flush")
         self._tasks = ThreadPoolExecutor(_TASK_THREADS, "task")
         self._round_writer: RoundWriter = directory.round_writer or ParallelFlushes(self._flushers)
         self._stopping = False
+        """Whether `stop` was called."""
         self._idle = threading.Event()
         """Set when all jobs are done after `stop` was called, or after a failure."""
         self._marks_written = threading.Event()

@@ -123,6 +123,7 @@ class StorageEnvironment:
 
 
 PROCESS = StorageEnvironment()
+"""The environment of a storage that is a process of its own."""
 
 
 async def learn_cluster(

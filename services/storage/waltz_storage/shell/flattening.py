@@ -111,7 +111,8 @@ def flatten_directories(
     _check_log_is_named(directories)
     data, log = directories.data, directories.log
     result = FlattenResult(0, interrupted=False, refused=())
-    # An inverted key says that the segments need the log. Otherwise there is nothing to replay.
+    # While the segments need the log, the key in the control file is *inverted*: all its bits are.
+    # With the plain key there is nothing to replay.
     if _read_header(directories).key != key:
         result = _start_and_stop(directories, key, num_partitions, now_ms)
     # Since the key was read, a storage with the engine `wal` may have started here. Then
@@ -141,7 +142,8 @@ def _check_nothing_lost(disk: Disk, data: Path, meta: Path | None) -> None:
     * A partition is assigned. The headers of its files have the key, but no file on the disk shows
       it. So the headers are in a log that is lost. A damaged entry (a text) may be that of an
       assigned partition.
-    * There is a catalogue. A crash leaves no catalogue without its log (see `remove_log_files`).
+    * There is a catalogue, which names the files that the log covers (`core.wal.catalogue`). A
+      crash leaves no catalogue without its log (see `remove_log_files`).
 
     ``disk`` is the directory ``data``. Raises CannotInspect, OSError.
     """

@@ -1,14 +1,14 @@
 """A `Disk` whose segment files are changed by way of the write-ahead log. Touches the disk.
 
 The rest of the storage uses this disk as it uses `PosixDisk`. A write, a cut, a creation or a
-removal of a segment file is queued, and a flush commits everything that was queued before it. After
-a crash the files have all changes up to one of them, in their order, and no later change. A crash
-without the log may leave the same state. So the recovery of a partition is the same with and
-without the log.
+removal of a segment file is queued, and a flush commits everything that was queued before it. A
+crash may lose the latest changes, but no change that is older than one that stays. Without the log
+a crash may leave the same state, so a partition recovers in the same way with and without the log.
+The *catalogue* has a row with the name of each segment file; the row's number is its *region*.
 
 The control file and the flushed marks are written and flushed as without the log. A flush of a
-segment file returns when its transaction is durable. So a change of these two
-that follows such a flush reaches the disk later than the change of the segment file.
+segment file returns when its transaction is durable. So a change of these two that is made after
+the flush never reaches the disk before the change of the segment file.
 """
 
 from __future__ import annotations
@@ -332,8 +332,8 @@ class LoggedFile:
     def flush(self) -> None:
         """See `DiskFile`.
 
-        The first flush of a file that an earlier process wrote (``inherited``) includes the file on
-        the disk. Large data are written directly to the file, before their transaction. If the
+        The first flush of a file that an earlier process wrote (``inherited``) flushes the file,
+        too. Large data are written directly to the file, before their transaction. If the
         earlier process ended between such a write and the flush of its transaction, this process
         reads bytes that are not durable. A repair that writes the same bytes finds nothing to
         change, and without this flush it would report the records as repaired although they are not

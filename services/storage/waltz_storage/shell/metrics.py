@@ -84,6 +84,7 @@ def health(directory: StorageDirectory, scrubber: Scrubber) -> tuple[bool, dict[
     Damaged records are reported, but do not make the storage unhealthy: it serves the other ones.
     """
     refused = _refusals(directory)
+    # This message is the one of Waltz 0.13.2.
     check: dict[str, Any] = {"healthy": not refused, "message": '{"storage":"true"}'}
     if refused:
         check |= {"message": "partitions are refused", "refused": refused}
@@ -141,6 +142,9 @@ def _requests(name: str, partition: OpenPartition) -> int:
     return partition.core.requests[name]
 
 
+# The arguments of each metric: its name for Prometheus, its meaning, its name in JSON, and the
+# function that reads its value. A counter is a meter in JSON, with its rates, unless `JsonKind`
+# says otherwise.
 _PROCESS: tuple[MetricFamily[StorageSources], ...] = (
     gauge(
         "waltz_storage_healthy",

@@ -180,8 +180,8 @@ class StorageNode:
             config.bind_host,
             config.http_port,
             metrics,
-            lambda: health(directory, scrubber),
-            lambda: readiness(directory, scrubber, self._open_sessions),
+            health=lambda: health(directory, scrubber),
+            readiness=lambda: readiness(directory, scrubber, self._open_sessions),
         ) as port:
             yield port
 
@@ -269,7 +269,10 @@ def _report_problems(directory: StorageDirectory) -> None:
 
 
 async def _listen(listener: ListeningPort, host: str | None, port: int) -> None:
-    """Start ``listener`` on the event loop that runs this coroutine."""
+    """Start ``listener`` on the event loop that runs this coroutine and will serve the port.
+
+    For the port for servers this is the event loop of the engine (`shell.engine_thread`).
+    """
     listener.start(host, port)
 
 

@@ -38,12 +38,14 @@ find few records, would follow each other without a pause."""
 class PeerComparison:
     """Compares after each pass, at ``bytes_per_second``; ``differences`` has what was found.
 
-    The rate limits what all storages together read for the comparisons of this storage. Each
-    storage of a cluster begins comparisons, so each one reads about as much in all.
+    The rate limits what all storages together read for the comparisons of this storage. Every
+    storage of a cluster begins comparisons, so each of them reads about this much for all
+    comparisons together.
 
     A partition with n replicas is due after every n-th pass of each of its storages
-    (`due_partitions`). ``pass_offset`` is added to the number of each pass. With different offsets,
-    storages that start at the same time do not compare the same partitions after the same pass.
+    (`due_partitions`). ``pass_offset`` is added to the number of each pass. If storages that start
+    at the same time had the same offset, all of them would compare a partition after the same pass,
+    and none after the n - 1 passes between.
     """
 
     def __init__(
@@ -96,7 +98,8 @@ class PeerComparison:
     async def _due(self, partitions: tuple[int, ...], passes: int) -> tuple[int, ...]:
         """Return which of ``partitions`` are due now, and all whose replicas are known to differ.
 
-        Raises PeersUnknown.
+        The latter are compared after every pass, so that the metrics soon no longer show a
+        difference that an administrator has removed. Raises PeersUnknown.
         """
         assigned = await self._peers.assigned(partitions)
         # A partition that has only one replica left has no known difference any more.
@@ -112,9 +115,10 @@ class PeerComparison:
         result, assigned = await self._result(partition, slice_ids)
         difference = result.difference
         if difference is not None:
-            # During a long comparison, a replica may have left the session, with records that a
-            # recovery is about to remove. So the transaction is compared once more.
-            again, _ = await self._result(partition, 1, difference.transaction_id)
+            # During a long comparison, a replica may have left the session. It may then have
+            # records that a recovery is about to remove, and these are no difference. So the
+            # transaction is compared once more, by a new observation of which replicas take part.
+            again, _ = await self._result(partition, slice_ids=1, only_id=difference.transaction_id)
             result = replace(result, difference=again.difference)
         new = self._differences.note(partition, result, assigned)
         if new is not None:

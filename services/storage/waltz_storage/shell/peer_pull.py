@@ -46,8 +46,8 @@ slow.
 _RECORDS_AT_ONCE = 4096
 """How many records one request to the peer reads at most."""
 _MOST_COPIES = 64
-"""For how many incomplete copies `PeerPulls` remembers what it knows about the records. Nothing
-tells it that an administrator has given up a copy: beyond this number, it forgets the oldest."""
+"""For how many incomplete copies `PeerPulls` keeps the `RecordCounts`. No request says that an
+administrator has given up a copy, so beyond this number the oldest ones are forgotten."""
 
 
 class _PullRefused(Exception):
@@ -80,10 +80,10 @@ class PeerPulls:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts: dict[tuple[str, int, int], RecordCounts] = {}
-        """What is known about the records of each incomplete copy.
+        """How many records the next request to the peer may ask for, of each incomplete copy.
 
-        The key is the peer's host and admin port, and the partition. The copy with the latest
-        request is last.
+        That follows from the sizes of the records so far. The key is the peer's host and admin
+        port, and the partition. The copy with the latest request is last.
         """
 
     def handle(self, request: admin.PullRecordsRequest, reply: Reply) -> None:

@@ -27,7 +27,7 @@ not use up the time of ZooKeeper."""
 
 
 class PeersUnknown(Exception):
-    """ZooKeeper could not be read. The text has the reason."""
+    """ZooKeeper could not be read, or has not all of the partitions. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +58,19 @@ class Peers:
 
         Return the state of their replicas, and the cluster's key and number of partitions.
 
-        The storages ``without`` are not queried. With ``damage``, the other storages are queried
-        for their damaged records, too. If a storage does not answer, the observation has the
-        reason. Raises PeersUnknown, also if one of the partitions does not exist in the cluster.
+        The storages ``without`` are not queried. With ``damage``, the queried storages also report
+        their damaged records. If a storage does not answer, the observation has the reason. Raises
+        PeersUnknown, also if one of the partitions does not exist in the cluster.
         """
         async with self._metadata() as cluster:
             observer = ReplicaObserver(
                 cluster,
                 self.tls,
                 answer_seconds=_ANSWER_SECONDS / 3,
-                retry=False,
+                retry=False,  # The callers try again later by themselves.
                 network=self.network,
             )
+            # Only the assigned storages are queried, and no servers.
             scope = ObservationScope(
                 tuple(partitions),
                 query_peers=False,

@@ -140,7 +140,8 @@ class PosixFile:
     def write_durably(self, offset: int, data: bytes) -> None:
         """Write and flush; the calls of several threads run one after the other.
 
-        The operating system reports a lost write to only one of several concurrent flushes.
+        If a write is lost, the operating system reports that to only one of several flushes at the
+        same time. The other threads would take their data for durable.
         """
         with self._flush_lock:
             self.write(offset, data)
@@ -179,7 +180,11 @@ class PosixFile:
         return True
 
     def close(self) -> None:
-        """Close the file and forget its descriptor: the next file that is opened may get it."""
+        """Close the file and forget its descriptor.
+
+        The next file that is opened may get the same descriptor. A later use of this object must
+        fail, and must not change that file.
+        """
         fd, self._fd = self._fd, _CLOSED
         os.close(fd)
 

@@ -81,7 +81,8 @@ class Scrubbing:
                 self._log_pass()
                 if self._after_pass is not None:
                     await self._after_pass(scrubber.progress.passes)
-                    # ``action`` is a pause, of which a part, or all, has passed meanwhile.
+                    # ``action`` is a pause, of which a part, or all, has passed meanwhile. So the
+                    # scrubber decides again.
                     continue
             match action:
                 case ScrubPause(seconds):

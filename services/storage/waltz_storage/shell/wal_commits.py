@@ -277,7 +277,8 @@ class WalCommits:
             operations = [operation for unit in units for operation in unit.operations]
             while not self.logged.can_write(operations):
                 self._checkpoint()
-                # The space is free only when the checkpoint's header is durable.
+                # The space is used again only when the checkpoint's header is durable: a crash must
+                # not leave an older header, whose transactions are overwritten.
                 self._flush_header()
             operations = self.logged.write_large_directly(operations, self._direct_bytes)
             self.logged.write(operations)
@@ -340,7 +341,7 @@ class WalCommits:
             self._changed.notify_all()
 
     def _flush_header(self) -> None:
-        """Make the header of the last checkpoint durable.
+        """Make the header of the log durable: it says where a replay begins, the last checkpoint.
 
         If a transaction is written but not complete, wait until it is. Its flush makes the header
         durable, too, if the header was written before that flush began. Otherwise the header is
