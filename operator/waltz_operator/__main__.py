@@ -11,12 +11,13 @@ from waltz.runtime.version import build_version
 def main() -> None:
     """Run the operator or its command ``plan``; if a package is missing, name the remedy.
 
-    ``waltz-operator plan`` runs beside the operator in one container. So it does not import the
-    modules of the operator's process, and needs less memory.
+    ``waltz-operator plan`` runs beside the operator in one container, within the same memory limit.
+    So it does not import the modules of the operator's process, and needs less memory.
     """
     is_plan = sys.argv[1:2] == ["plan"]
     if not is_plan:
-        # Parsed before the operator is imported: an unknown option must not start an operator.
+        # `--help`, `--version` or an unknown option ends the process here. Otherwise
+        # `waltz_operator.main`, which has no parser, would ignore it and start an operator.
         _parser().parse_args()
     module = "waltz_operator.plan_command" if is_plan else "waltz_operator.main"
     run_main(module, "waltz-operator", "operator")

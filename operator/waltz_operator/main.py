@@ -146,7 +146,9 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
     # `controller` is assigned below, because it needs the environment. The lambda is called only by
     # steps, and no step runs before the assignment.
     environment = NetworkEnvironment(
-        leader_kube, folder, lambda namespace, name: controller.note_progress(namespace, name)
+        leader_kube,
+        folder,
+        on_progress=lambda namespace, name: controller.note_progress(namespace, name),
     )
     recorder = KubeEventRecorder(leader_kube)
     reconciler = Reconciler(
@@ -163,7 +165,7 @@ async def _operate(settings: OperatorConfig, kube: ApiServer, folder: Path) -> N
         None,  # All addresses.
         settings.http_port,
         liveness.problem,
-        OperatorMetrics(controller, recorder, lambda: election.is_leader),
+        OperatorMetrics(controller, recorder, is_leader=lambda: election.is_leader),
     ):
         # An error of `acquire` ends the process, so that it never leads without the Lease.
         await run_until_done(election.acquire(), stop)

@@ -45,7 +45,9 @@ class AdminLock:
         self._releasing: set[asyncio.Task[None]] = set()
         """The tasks that release the lock. The event loop has only weak references to tasks."""
         self._owner: int | None = None
-        """The id of the session that created the node when this object last took the lock."""
+        """The id of the session that created the node when this object last took the lock.
+
+        `_release` deletes the node only if this session owns it."""
 
     async def __aenter__(self) -> None:
         """Wait for the lock, without a time limit."""
@@ -112,6 +114,7 @@ class AdminLock:
         request to create the node. If this node stayed, it would exclude all other processes until
         the session ends (test_admin_lock_is_free_after_a_cancelled_creation). If ZooKeeper does not
         answer within `_ABANDON_SECONDS`, the node may stay: a cancelled task must end soon.
+        The node cannot be that of another task of this session: this task has the task lock.
         """
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_ABANDON_SECONDS):

@@ -67,7 +67,8 @@ class TlsHandler(Handler):
 
     kazoo's own TLS accepts certificates of the system's public authorities, not only those of the
     CA. It verifies a certificate only for the host in the connect string, not for the server name
-    of the settings. It does not tell why a handshake failed.
+    of the settings. It does not tell why a handshake failed: here ``problem`` has the reason, for
+    the error of `KazooStore.connect`.
     """
 
     def __init__(self, session_timeout_s: float, tls: TlsConfig) -> None:
@@ -79,7 +80,11 @@ class TlsHandler(Handler):
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **_: Any
     ) -> ssl.SSLSocket:
-        """Connect to ``address`` and verify the certificate for ``hostname``. Raises OSError."""
+        """Connect to ``address`` by TLS. Raises OSError.
+
+        The certificate must be valid for the server name in the settings; without this setting, for
+        ``hostname``.
+        """
         context = self._tls.dialing_context()
         assert context is not None, "the handler is for TLS"
         plain = socket.create_connection(address, self._bounded(timeout))

@@ -47,7 +47,8 @@ class PodSet:
 
     ``pods`` are the pods that exist and are not being deleted. ``absent`` are the names of the
     other pods that the set must have. ``is_processed``: Kubernetes has processed the current
-    version of the set. Before that, no pod can be compared with the current version.
+    version of the set. Before that, the status has the revision of an earlier version, so a pod of
+    the earlier version still counts as ``is_current``.
     """
 
     key: ObjectKey
@@ -92,7 +93,7 @@ def pods_of_set(live: LiveObject, observed: ObservedCluster) -> PodSet:
 
 
 def is_processed(live: LiveObject) -> bool:
-    """Return whether Kubernetes has processed the present version of a StatefulSet.
+    """Return whether Kubernetes has processed the current version of a StatefulSet.
 
     Until then, the counts in its status are those of an earlier version; in a new set they are 0.
     """

@@ -38,13 +38,14 @@ def pool_status(
     ``now`` is the present time in UTC, as in a condition.
     """
     generation, old = pool.metadata.generation, pool.status
+    # The cluster's metadata in ZooKeeper. While they are not observed (None), the lost volumes and
+    # the group of the earlier status stay. If the losses were left out, their times would begin
+    # again at the next observation, and with them the delay before a volume is replaced.
     present = metadata_with_key(desired, observed)
     name = pool.metadata.name
     ready_pods = _count_ready_pods(observed, name)
     all_ready = ready_pods >= pool.spec.storages
     missing = "" if all_ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
-    # While the replicas are not observed, the known losses stay. Otherwise their times would begin
-    # again at the next observation.
     lost = old.lost_volumes
     if present is not None:
         lost = _lost_volumes(desired, observed, present, pool, now)
@@ -54,7 +55,6 @@ def pool_status(
         resized,
     )
     message = "; ".join(text for text in (missing, resized.message) if text)
-    # The group is in ZooKeeper: while ZooKeeper does not answer, the known one stays.
     group = old.group if present is None else groups_of(desired, present.maps).get(name)
     return PoolStatus(
         observed_generation=generation,

@@ -98,8 +98,9 @@ class BeginRebalance:
 class EndRebalance:
     """Record that no further move of a rebalance follows.
 
-    ``request`` is the request that has ended. With the reason RESCALED it is the last complete
-    request, empty if there is none. The step is a compare-and-set of the pool's version.
+    ``record`` is the record after the end, without moves. ``request`` names for users the rebalance
+    that has ended. With the reason RESCALED this is the last complete one, and the text is empty if
+    there is none. The step is a compare-and-set of the pool's version.
     """
 
     pool: str

@@ -30,8 +30,8 @@ class ShapeChange:
     (`planning.shape_adoption`). ``progress`` is its present state for users, such as ``pool d:
     partition 17 of 64``. ``copies`` is the number of copies that `quorum_sentence` is about:
 
-    * While a pool is added: the copies that the partition that is filled now, or next, will have
-      afterwards.
+    * While a pool is added: the number of copies that one partition will have after the addition.
+      It is the partition that gets its new copy now or next.
     * While a pool or a foreign group is removed: the smallest number of copies that a partition
       keeps.
     * While partitions move: the largest number of copies that a partition has now. A partition that

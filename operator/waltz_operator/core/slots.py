@@ -5,9 +5,10 @@ number that the operator gives to a pod by a label, and the Service of the slot 
 this label. There is one slot more than servers, because an update starts a new server before it
 stops an old one.
 
-A pod keeps its slot until the pod has ended. Only if fewer servers are wanted, and its slot does
-not exist any more, the pod loses the slot earlier. A slot is given to another pod only when no pod
-that runs or stops has it: a Service that selects two pods would lead clients to the wrong one.
+A pod keeps its slot until the pod has ended. There is one exception: if fewer servers are wanted,
+the highest slots no longer exist, and pods lose them at once. A slot is given to another pod only
+when no pod that runs or stops has it: a Service that selects two pods would lead clients to the
+wrong one.
 """
 
 from __future__ import annotations

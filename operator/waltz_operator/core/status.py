@@ -4,17 +4,24 @@
 
 The conditions of a cluster:
 
-* *Ready* is true while every partition has a quorum and a server, the plan has no problems, and the
-  current generation of the spec is reconciled or changes the cluster's shape (see *Changing*). A
-  generation is *reconciled* once a plan for it had no steps and no change of the shape
-  (``status.observedGeneration``). A paused cluster is not Ready: setting ``spec.paused`` makes a
-  new generation, which the operator does not reconcile.
+* *Ready* is true while three things hold:
+
+  * Every partition has a quorum and a server.
+  * The plan has no problems.
+  * The current generation of the spec is reconciled, or the plan changes the cluster's shape (see
+    *Changing*). A generation is *reconciled* once a plan for it had no steps and no change of the
+    shape (``status.observedGeneration``). A paused cluster is not Ready: setting ``spec.paused``
+    makes a new generation, which the operator does not reconcile.
 * *Healthy* is true while the cluster is Ready and the plan has no waits.
-* *Reconciled* is false while the plan has steps, problems or a change of the cluster's shape, while
-  the cluster is paused, while a pool of the spec does not exist, and while the secret with the
-  certificates of the processes does not exist (SecretMissing). Otherwise it is unknown while
-  ZooKeeper does not answer: the plan then lacks the steps that follow from the cluster's metadata,
-  such as the removal of a pool.
+* *Reconciled* is false while one of these holds:
+
+  * The plan has steps, problems or a change of the cluster's shape.
+  * The cluster is paused.
+  * A pool of the spec does not exist.
+  * The secret with the certificates of the processes does not exist (SecretMissing).
+
+  Otherwise it is unknown while ZooKeeper does not answer: the plan then lacks the steps that follow
+  from the cluster's metadata, such as the removal of a pool.
 * *Updated* is true while every pod runs the current version of its object, and starts. It is false
   for one of these reasons:
 
@@ -102,10 +109,10 @@ def cluster_status(
     # change of the shape, a plan without steps only waits. So the conditions keep the earlier
     # generation, and `kubectl wait` ignores them.
     is_idle = not plan.steps and plan.change is None and not desired.cluster.spec.paused
-    # A plan without steps shows that this generation is reconciled. There are three exceptions:
-    # ZooKeeper does not answer, a pool of the spec does not exist, or the workloads of a new
-    # cluster wait for a secret. (The workloads of a cluster that serves all partitions exist, and
-    # its pods have the secret.)
+    # A plan without steps shows that this generation is reconciled, unless steps are only not
+    # known yet: ZooKeeper does not answer, a pool of the spec does not exist, or the workloads of a
+    # new cluster wait for a secret. Once all partitions are served, the workloads exist and their
+    # pods have the secret: then a missing secret does not count.
     may_lack_steps = (
         isinstance(observed.metadata, ZooKeeperUnreachable)
         or bool(desired.missing_pools)
@@ -255,6 +262,8 @@ def _ready_and_healthy(
     elif is_ready:
         reason = "AllPartitionsServed"
     else:
+        # If all partitions are served, only the new generation is not reconciled yet. If steps are
+        # left, partitions may lack a quorum only because of that, as in a new cluster.
         reason = "Reconciling" if all_served or plan.steps else "NoQuorum"
     return (
         Statement("Ready", is_ready, reason, message),
@@ -318,7 +327,7 @@ def _count_updated(observed: ObservedCluster) -> str:
 
 
 def _updated_pods(live: LiveObject) -> tuple[int, int]:
-    """Return how many pods of a workload run its current version, and how many it has."""
+    """Return how many pods of a workload run its current version, and how many it wants."""
     status, wanted = live.get("status") or {}, live["spec"].get("replicas", 0)
     # Until Kubernetes has processed the current version, the status counts pods of an earlier one.
     if status.get("observedGeneration", 0) < live["metadata"].get("generation", 0):

@@ -144,9 +144,10 @@ class IssueCertificates:
     """Create the missing secret of ``holder``; with ``renew``, renew the certificate in its secret.
 
     An existing certificate authority is kept. A new one is created only if the processes have no
-    certificate. The issued certificates are those of the present phase of the authority's rotation.
-    ``outside`` are the names and IP addresses by which clients outside reach the processes. It is
-    empty for the certificate of the clients.
+    certificate: processes with certificates of two authorities could not connect to each other. The
+    issued certificates are those of the present phase of the authority's rotation. ``outside`` are
+    the names and IP addresses by which clients outside reach the processes. It is empty for the
+    certificate of the clients.
     """
 
     renew: bool

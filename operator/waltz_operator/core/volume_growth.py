@@ -69,11 +69,12 @@ class VolumeGrowth:
     """A volume that is smaller than its pool specifies.
 
     ``claim`` is the name of its claim and ``version`` the claim's version as observed. ``kind`` is
-    ``data``, ``meta`` or ``wal``. Three sizes are quantities: ``size`` is the present size of the
-    volume, or the requested size while there is no volume, ``requested`` the size that the claim
-    requests, ``wanted`` the size that the pool specifies. ``message`` is that of Kubernetes if the
-    resize fails, otherwise empty. ``pending_since`` is when the file system began to wait for its
-    resize, in UTC; it is None if the file system does not wait.
+    ``data``, ``meta`` or ``wal``. Three sizes are quantities, as Kubernetes writes them, such as
+    ``10Gi``. ``wanted`` is the size that the pool specifies, ``requested`` the size that the claim
+    requests. ``size`` is the present size of the volume; while there is no volume, it is equal to
+    ``requested``. ``message`` is that of Kubernetes if the resize fails, otherwise empty.
+    ``pending_since`` is when the file system began to wait for its resize, in UTC; it is None if
+    the file system does not wait.
     """
 
     pool: str
@@ -173,6 +174,9 @@ def requested_sizes(
 def pods_to_restart(desired: DesiredCluster, observed: ObservedCluster) -> frozenset[str]:
     """Return the pods that must start again, so that a file system of theirs is resized.
 
+    They are the pods whose file system has waited at least `RESTART_SECONDS`. The observer computes
+    the waiting time from ``pending_since``, because this module has no clock.
+
     A pod that was created after the file system began to wait is not restarted: its start has not
     resized the file system, so another start would not do it, either.
     """
@@ -229,7 +233,8 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
         each["type"]: each for each in status.get("conditions") or () if each["status"] == "True"
     }
     failure = next((conditions[each] for each in _FAILURES if each in conditions), None)
-    # A failure is that of an earlier size as long as the specified size is not requested.
+    # While the claim does not request the specified size yet, a failure on the claim is about an
+    # earlier request, and says nothing about this growth.
     message = failure.get("message", "") if failure is not None and is_requested else ""
     pending = conditions.get("FileSystemResizePending")
     return VolumeGrowth(
@@ -238,6 +243,7 @@ def _growth(pool: StoragePool, kind: str, pod: str, claim: LiveObject) -> Volume
         pod,
         metadata["name"],
         metadata.get("resourceVersion", ""),
+        # For users. It is ``known_size``, unless an unbound claim still reports a capacity.
         size=capacity or request,
         requested=request,
         wanted=wanted,

@@ -148,11 +148,13 @@ def shutdown_obstacle(
     replaced: PoolPod,
     losses: list[VolumeLoss],
 ) -> str | None:
-    """Return that another storage than ``replaced`` is being stopped; None if none is.
+    """Return why ``replaced`` must not be stopped now: another storage is being stopped.
 
-    Then ``replaced`` must not be stopped, too. A storage that is being stopped may answer until its
-    pod has ended, so its replicas still count as healthy. Example: its eviction was allowed before
-    evictions were forbidden. A storage that is without replicas does not count.
+    The result is None if no other storage is. A storage that is being stopped answers until its pod
+    has ended, so its replicas still count as healthy. If ``replaced`` were stopped then, too, a
+    partition could lose its quorum. Evictions are forbidden during a replacement (`is_replacing`),
+    but one that was allowed just before may still run. A storage that is without replicas (see
+    `VolumeLoss`) does not count, because its end takes no replica away.
     """
     ignored = {replaced.storage, *storages_without_replicas(losses)}
     for pool_pod in pool_pods(desired, observed):
@@ -171,10 +173,12 @@ def must_yield(
 ) -> bool:
     """Whether a replacement that has begun must be cancelled in favour of another storage.
 
-    It must if the other storage has lost its replicas since, and the storage of this replacement
-    still works with the old volume. Once the deletion of the pod has begun, the deletion of the old
-    volume cannot be stopped. Then the record must stay: without the record, an old copy on the new
-    volume would not be dropped before it votes.
+    It must if a storage is without replicas now, and the storage of this replacement still works
+    with its old volume: then the storage without replicas is replaced first.
+
+    Once the deletion of the pod has begun, the deletion of the old volume cannot be stopped. Then
+    the record must stay: without the record, an old copy on the new volume would not be dropped
+    before it votes.
     """
     pod = observed.objects.get(ObjectKey("Pod", pool_pod.pod))
     pod_is_kept = pod is not None and not pod["metadata"].get("deletionTimestamp")
@@ -187,9 +191,13 @@ def must_yield(
 def _loss(pool_pod: PoolPod, present: ClusterPresent) -> VolumeLoss | None:
     """Return the loss of a storage's volume, None if there is no sign of a loss.
 
-    The signs are a volume claim that is being deleted, a volume claim in the phase Lost, and a
-    storage that answers and holds none of the replicas that were in a store session. A storage that
-    does not answer is not a sign: its pod may be restarting.
+    There are three signs:
+
+    * A volume claim is being deleted.
+    * A volume claim is in the phase Lost.
+    * The storage answers, and holds none of its replicas that were in a store session.
+
+    A storage that does not answer is not a sign: its pod may be restarting.
     """
     used = _used_partitions(present, pool_pod.storage)
     if not used:
@@ -251,7 +259,8 @@ def pools_with_obsolete_record(desired: DesiredCluster, observed: ObservedCluste
     """Return the names of the pools whose recorded replacement is of a pod that they do not have.
 
     This happens if ``spec.storages`` is lowered during a replacement. If the record stayed, it
-    would forbid evictions forever. Raises ValueError if a record cannot be decoded.
+    would forbid evictions forever (`is_replacing`). Raises ValueError if a record cannot be
+    decoded.
     """
     pods = {pool_pod.pod for pool_pod in pool_pods(desired, observed)}
     recorded = {pool.metadata.name: replacement_of(pool) for pool in desired.own_pools}
@@ -271,8 +280,9 @@ def record_annotations(
     the request of a user for this pod is removed, so that the volume is replaced once. A request
     for another pod of the pool stays.
 
-    ``request`` is None unless a replacement is postponed. Then it is the name of the pod, and is
-    written as a request, in place of any other one, so that the replacement begins again later.
+    If a replacement is postponed, ``request`` is the name of its pod. It is written as a request,
+    in place of any other request, so that the replacement begins again later. Otherwise ``request``
+    is None.
     """
     text = None if replacement is None else replacement.to_json()
     changed: dict[str, str | None] = {REPLACEMENT_ANNOTATION: text}
@@ -288,7 +298,11 @@ def record_annotations(
 
 
 def is_replacing(desired: DesiredCluster) -> bool:
-    """Whether the volume of any storage is being replaced."""
+    """Whether the volume of any storage is being replaced.
+
+    Meanwhile no storage may be evicted (`planning.workloads`), and no StatefulSet of storages is
+    created again with larger volumes (`planning.volume_sizes`).
+    """
     return any(REPLACEMENT_ANNOTATION in each.metadata.annotations for each in desired.own_pools)
 
 

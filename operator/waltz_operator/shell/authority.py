@@ -4,7 +4,7 @@ A *part* of a secret is an entry of its data, such as `tls.crt`. A rotation repl
 authority by a new one in three phases. In TRUST, all processes come to trust both authorities. In
 SIGN, all get certificates of the new one. In RETIRE, all come to trust the new one alone. Without a
 rotation, the phase is SETTLED. `core.authority` lists the parts of the authority's secret in each
-phase.
+phase, so the parts that a secret has show its phase (`phase_of`).
 """
 
 from __future__ import annotations

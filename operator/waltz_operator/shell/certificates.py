@@ -41,9 +41,9 @@ _LONGEST_COMMON_NAME = 64
 _AUTHORITY_SUFFIX = " authority"
 """The end of an authority's common name, which is never cut off.
 
-It makes the authority's name differ from the name of every certificate that the authority signs,
-because it has a space, and no server name has one. If the names were equal, the certificate would
-count as self-signed: its issuer and subject are equal (RFC 5280 section 6.1).
+It has a space, which no server name has. So the authority's name differs from the name of every
+certificate that the authority signs. If the names were equal, the certificate would count as
+self-signed: its issuer and subject are equal (RFC 5280 section 6.1).
 """
 
 _BACKDATING = datetime.timedelta(hours=1)

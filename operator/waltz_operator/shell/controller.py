@@ -54,8 +54,9 @@ of its last reconcile. If the cluster must be reconciled, the function returns N
 class PersistentApiError(KubeError):
     """Errors of the API server have ended every reconcile of a cluster for a while.
 
-    Another KubeError leaves the last known readiness of the cluster as it is. After this error the
-    cluster is not Ready, because its state has been unknown for too long.
+    `Reconciler.reconcile` raises it. Another KubeError leaves the last known readiness of the
+    cluster as it is. After this error the cluster counts as not Ready in the metrics, because its
+    state has been unknown for too long.
     """
 
 

@@ -91,8 +91,8 @@ def _to_structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, 
 def _default_sentence(schema: dict[str, Any]) -> tuple[str, ...]:
     """Return a sentence about the default of a field, because `kubectl explain` shows no defaults.
 
-    The result is empty without a default, and if the default is an empty text, a list, or an
-    object, whose fields have sentences of their own.
+    The result is empty without a default, and if the default is an empty text or a list. It is also
+    empty if the default is an object, because its fields have sentences of their own.
     """
     match schema.get("default"):
         # Before int, because a bool is an int, too.

@@ -287,8 +287,9 @@ class NetworkEnvironment:
         name = tls_secret_name(desired.cluster)
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:
-            # The cluster does not use TLS, or its secret does not exist. Without the secret no pod
-            # of the cluster starts, and a process that still runs refuses the connection.
+            # The cluster does not use TLS, or its secret does not exist. In the second case each
+            # connection fails: without the secret no pod starts, and a process that still runs
+            # refuses plaintext.
             return TlsConfig(enabled=False)
         files = {}
         for part in ("ca.crt", "tls.crt", "tls.key"):

@@ -169,7 +169,7 @@ class Executor:
                         replicas = await self._environment.replica_access(self._desired, cluster)
                         clock = asyncio.get_running_loop().time
                         pause_at = clock() + _COPY_SECONDS
-                        await replicas.perform(step, lambda: clock() < pause_at)
+                        await replicas.perform(step, may_continue=lambda: clock() < pause_at)
         except _TRANSIENT as problem:
             limit = _time_limit(step)
             in_time = "in time" if limit is None else f"within {limit:g} s"

@@ -236,6 +236,8 @@ async def watch_owned(
                 if current != known.get(uid):
                     queue.enqueue(current.namespace, current.cluster)
                 yielded[uid] = current
+            # A watch yields all existing objects first, so the other known ones were deleted before
+            # it began. If it ended early instead, a needless reconcile does no harm.
             for uid, earlier in known.items():
                 if uid not in yielded:
                     queue.enqueue(earlier.namespace, earlier.cluster)

@@ -110,6 +110,7 @@ class LeaderElection:
         """Wait until this candidate is the leader."""
         self.is_leader = await self._try_lease()
         while not self.is_leader:
+            # Only a test has ``renew_seconds`` below `POLL_SECONDS`, to shorten this pause, too.
             await asyncio.sleep(min(self._renew_seconds, POLL_SECONDS))
             self.is_leader = await self._try_lease()
         log.info("lease %s: acquired by %s, leading", self._name, self._identity)

@@ -12,9 +12,10 @@ import asyncio
 from waltz_operator.shell.controller import Controller
 
 _WATCH_SECONDS = 600.0
-"""The time after which a watch without progress is stuck.
+"""The time in seconds after which a watch that has not begun again is stuck.
 
-The API server ends a watch after 240 seconds (`waltz_operator.shell.kube_api`).
+A watch that works begins again after less than half of this time: the API server ends it after 240
+seconds, and if it does not, `waltz_operator.shell.kube_api` ends the watch after 270 seconds.
 """
 
 _RECONCILE_SECONDS = 1800.0

@@ -137,7 +137,8 @@ def _unready_zookeeper(
 ) -> ZooKeeperUnreachable | None:
     """Return ZooKeeperUnreachable if ZooKeeper is managed and has no ready member, otherwise None.
 
-    The observer then does not try to connect, because each attempt would last until its timeout.
+    The observer then does not try to connect, because each attempt would last until its timeout and
+    delay the reconcile.
     """
     if desired.cluster.spec.zookeeper.managed is None:
         return None

@@ -24,8 +24,8 @@ async def presented_serial(
 ) -> int | None:
     """Return the serial number of the certificate that a process presents at ``host:port``.
 
-    The result is None if the process does not accept a connection within ``seconds``, if it does
-    not present a certificate that ``tls`` verifies, or if the files of ``tls`` cannot be used.
+    The result is None in three cases: the process does not accept a connection within ``seconds``;
+    it presents no certificate that ``tls`` verifies; the files of ``tls`` cannot be used.
 
     The TLS handshake shows the certificate. The handshake of the protocol ``spec`` follows, because
     a process may log a warning about a connection that ends before it. The second handshake may

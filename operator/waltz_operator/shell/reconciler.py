@@ -195,14 +195,14 @@ class Reconciler:
         ready, write_results = await self._write_statuses(desired, observed, plan, failure)
         if any(isinstance(step, CopyReplica | CompareReplica) for step in succeeded):
             return ReconcileResult(TRANSFER_REQUEUE_SECONDS, ready)
-        # A write that fails each time must not keep the pauses short.
+        # Only a write that succeeded counts: one that always fails must not keep the pauses short.
         has_written = any(write_results)
         requeue = IDLE_REQUEUE_SECONDS if plan.done and not has_written else BUSY_REQUEUE_SECONDS
         state = None if has_written else _identify_state(observed, plan, failure)
         result = ReconcileResult(requeue, ready, state)
         is_at_rest = plan.done or desired.cluster.spec.paused
-        # After a write, `desired` still has the status before it. If the status became that one
-        # again, `check` would see no change. The plan of a deletion depends on
+        # Not after a write: `desired` has the status from before it. If that status became right
+        # again, `check` would see no change and not write it. Not during a deletion: its plan needs
         # `ObservedCluster.deleting_seconds`, which `RestingCluster` does not keep.
         if is_at_rest and not write_results and not desired.deleting:
             key = (desired.namespace, desired.name)

@@ -29,7 +29,9 @@ async def compare_next_part(replicas: ReplicaAccess, step: CompareReplica) -> Re
     start = step.at
     clock = asyncio.get_running_loop().time
     pause_at = clock() + _COMPARE_SECONDS
-    result = await replicas.compare(start.partition, start.next_id, lambda: clock() < pause_at)
+    result = await replicas.compare(
+        start.partition, start.next_id, may_continue=lambda: clock() < pause_at
+    )
     # By storage: why its replica cannot be compared up to the last id.
     problems = {**result.problems, **dict.fromkeys(result.ends, "it ends early")}
     if result.difference is not None:

@@ -113,7 +113,7 @@ def _forbidden_change(schema: Mapping[str, Any], old: Any, new: Any) -> str | No
     the API server evaluates them. A field that ``new`` omits has its default.
     """
     for rule in schema.get(RULES_EXTENSION, ()):
-        # The CRDs write the rule of a field that must not change in this way.
+        # `core.resources.model.immutable` makes this rule for a field that must not change.
         if rule["rule"] == "self == oldSelf" and old != new:
             return str(rule["message"])
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):

@@ -98,7 +98,7 @@ def test_requested_update_replaces_all_pods_by_the_rules_of_a_roll(
         *_MEMBERS,
         *_STORAGES,
     ]
-    assert (foreseen.ending, foreseen.update) == (Ending.COMPLETE, "")
+    assert (foreseen.ending, foreseen.not_updated) == (Ending.COMPLETE, "")
     reach(world)
     assert world.replaced == [*_MEMBERS, *_STORAGES]
     assert renderings(world) == {"newer"}

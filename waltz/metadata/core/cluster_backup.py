@@ -46,10 +46,10 @@ class ClusterBackup:
 
     The znodes were read one after the other, so a znode may be newer than one that was read before
     it. The keys of ``preferred`` are the addresses for clients of the running servers, the values
-    their preferred partitions; a restore prints them and does not write them. ``partitions`` has
-    the metadata of the partitions. ``last_client_id`` and ``last_server_id`` are the last ids that
-    were taken: `waltz.admin.rescue` lets the restored cluster begin above them, so that no id is
-    taken twice.
+    their preferred partitions. A restore prints them and does not write them, because they belong
+    to the znodes of the servers, which each server makes itself. ``partitions`` has the metadata of
+    the partitions. ``last_client_id`` and ``last_server_id`` are the last ids that were taken:
+    `waltz.admin.rescue` lets the restored cluster begin above them, so that no id is taken twice.
 
     ``access`` is None if the cluster had no access rules. ``transport`` is None if no server had
     declared whether it uses TLS. ``outside`` is None if the cluster had no outside addresses.

@@ -328,7 +328,8 @@ def _encode_storage_map(entries: Mapping[str, V], encode: Callable[[V], bytes]) 
 def _read_storage_map(fields: FieldReader, read_value: Callable[[], V]) -> dict[str, V]:
     """Read all data of a znode: a version and a map from storage to a value.
 
-    Every value that ``read_value`` reads has at least a 32-bit number.
+    Every value that ``read_value`` reads has at least a 32-bit number. So each entry has at least
+    an empty text, the storage, and this number.
     """
     fields.version(1)
     entries = _read_map(fields, _EMPTY_TEXT_BYTES + _INT_BYTES, fields.text, read_value)

@@ -225,8 +225,9 @@ def assign_everything(
 def is_address(storage: str) -> bool:
     """Return whether ``storage`` has the form of an address, ``host:port``.
 
-    This check is for names that are already in a map. A name that is to be added must pass
-    `address_problem`, which also checks the host.
+    This check is for names that are already in a map: it only makes sure that a server can split
+    the name into host and port. A name that is to be added must pass `address_problem`, which also
+    checks the host.
     """
     host, _, port = storage.rpartition(":")
     # Not more than five digits: `int` refuses a very long text.

@@ -13,7 +13,10 @@ UNREACHABLE = "cannot be reached"
 
 
 def split_connect_string(connect_string: str) -> list[tuple[str, int]]:
-    """Return the hosts and ports in a connect string; parts that are no address are left out."""
+    """Return the hosts and ports in a connect string; parts that are no address are left out.
+
+    `core.connect_string` says what is wrong with such a part.
+    """
     addresses = []
     for part in connect_string.partition("/")[0].split(","):
         host, colon, port = part.strip().rpartition(":")

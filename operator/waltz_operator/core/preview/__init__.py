@@ -14,6 +14,8 @@ Invariants:
   the planner's tests).
 * Nothing that is broken becomes healthy by itself: a storage that does not answer at first never
   answers, and a pod that does not start never starts. The preview says for what the operator waits.
+  Only what is incomplete is completed while the plan waits for it, such as a pod that does not
+  exist yet, or a replica that lags (`simulation.settled`).
 """
 
 from waltz_operator.core.preview.duration import MEGABYTES_PER_SECOND

@@ -58,6 +58,7 @@ def _after_issue(
 ) -> ObservedCluster:
     """Return what is observed after the operator has issued new certificates."""
     labels = names.labels(desired.name, names.Component.CLUSTER)
+    # As in an observation, only the names of the parts: the planner sees no contents of secrets.
     parts = dict.fromkeys(("ca.crt", "tls.crt", "tls.key"), "")
     is_for_clients = step.holder is Holder.CLIENTS
     if is_for_clients:
@@ -71,6 +72,8 @@ def _after_issue(
     objects = {**observed.objects, **secrets}
     authority = observed.authority
     if authority is not None:
+        # All processes have loaded the certificate at once (``not_loaded`` is empty). Clients have
+        # not: it has the age 0 until `with_loaded_certificates`.
         days = _NEW_CERTIFICATE_DAYS
         issued = IssuedCertificates(
             authority.signing,

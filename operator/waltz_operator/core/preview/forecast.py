@@ -76,6 +76,8 @@ class ReplicaLoss:
 class Round:
     """The steps of one plan, performed together.
 
+    ``change`` is the change of the cluster's shape that the plan makes, None if it makes none.
+    ``gains`` and ``losses`` are the replicas that the steps give to storages and take from them.
     ``spare`` is how many storages may fail in the worst moment of the round, ``spare_after`` how
     many may fail after it (see `spare_storages`). Both are None if the replicas are not observed.
     ``copies`` is the largest number of replicas that a partition has after the round.
@@ -102,7 +104,7 @@ class Preview:
     ``spare_before`` is how many storages may fail now, None if the replicas are not observed.
     ``awaited`` are the waits that end during the preview without an action of the operator.
     ``waits`` are the waits for which the preview ends, empty with another ``ending``. ``refusals``
-    are the problems of all plans, each once. ``update`` is a sentence about the pods that an
+    are the problems of all plans, each once. ``not_updated`` is a sentence about the pods that an
     operator of another version has specified and that stay until the end; empty without such pods.
     """
 
@@ -112,7 +114,7 @@ class Preview:
     awaited: tuple[str, ...]
     waits: tuple[str, ...]
     refusals: tuple[str, ...]
-    update: str = ""
+    not_updated: str = ""
 
     def __post_init__(self) -> None:
         assert all(each.steps for each in self.rounds), "a round has steps"
@@ -208,8 +210,8 @@ def _end(
     same plan has ended: these are also among ``waits``.
     """
     ended = tuple(text for text in awaited if text not in waits)
-    update = available_update(cluster.desired, cluster.observed)
-    return Preview(tuple(rounds), ending, spare_before, ended, waits, tuple(refusals), update)
+    not_updated = available_update(cluster.desired, cluster.observed)
+    return Preview(tuple(rounds), ending, spare_before, ended, waits, tuple(refusals), not_updated)
 
 
 def _perform(cluster: SimulatedCluster, planned: ClusterPlan) -> tuple[Round, SimulatedCluster]:
@@ -218,6 +220,7 @@ def _perform(cluster: SimulatedCluster, planned: ClusterPlan) -> tuple[Round, Si
     losses: list[ReplicaLoss] = []
     compared: list[int | None] = []
     before = cluster.observed
+    # One number for each moment: before the steps, after each step, and while a pod is replaced.
     spares = [_spare(cluster)]
     for step in planned.steps:
         if isinstance(step, ChangeAssignment):

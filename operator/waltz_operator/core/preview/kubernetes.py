@@ -218,14 +218,15 @@ def _changes_template(live: LiveObject, wanted: Manifest) -> bool:
         # A wanted field differs.
         return True
     if (recorded := recorded_template(live)) is not None:
-        # The record has exactly the fields of the template that was applied last.
+        # An annotation of the workload records exactly the template that was applied last.
         return not is_same_template(recorded, spec["template"])
     if is_same_template(without_null(live["spec"]["template"]), spec["template"]):
         # The live template has no field beside the wanted ones, so the apply removes none.
         return False
     # The live template has every wanted field, and others, which may be defaults of Kubernetes. If
-    # the live object has every field of the wanted spec although the earlier manifest was another
-    # one, the apply removes a field. It is not known which field: assume one of the template.
+    # the live object has every field of the wanted spec, although its digest is that of another
+    # manifest, the apply removes a field. It is not known which field. Assume one of the template,
+    # so that the preview shows a restart of the pods rather than hides it.
     digest_before = (live["metadata"].get("annotations") or {}).get(MANIFEST_ANNOTATION)
     digest_after = wanted.body["metadata"]["annotations"][MANIFEST_ANNOTATION]
     has_other_digest = digest_before not in (None, digest_after)

@@ -27,7 +27,7 @@ from waltz.metadata.core.formats import NO_SESSION, UNRESOLVED, PartitionMetadat
 _NOT_IN_SESSION = ReplicaState(NO_SESSION, closing_mark=-1)
 """The state in the metadata of an assigned replica that was never in a session.
 
-The closing mark is the last transaction id of a replica when its session ended, -1 if it has none.
+With the closing mark -1, a recovery trusts no transaction of the replica (see `ReplicaState`).
 """
 
 
@@ -42,7 +42,7 @@ def with_sessions(
     for partition in sorted(partitions):
         view = replicas.partitions[partition]
         available = _available(replicas, view)
-        needs_session = not _has_all_replicas(replicas, view, available) or (
+        needs_session = not _has_current_session(replicas, view, available) or (
             all_catch_up and _has_lagging_replica(replicas, view, available)
         )
         if needs_session and _opens(replicas, view, available):
@@ -103,13 +103,14 @@ def _in_session(replicas: ReplicaObservation, view: PartitionView) -> frozenset[
     )
 
 
-def _has_all_replicas(
+def _has_current_session(
     replicas: ReplicaObservation, view: PartitionView, available: frozenset[str]
 ) -> bool:
     """Return whether a server serves the partition with exactly its available replicas.
 
-    Then the partition needs no new session. Exactly the ``available`` replicas take part in the
-    last session, and the metadata name exactly the assigned replicas as those of this session.
+    Then the partition needs no new session. This is so if exactly the ``available`` replicas take
+    part in the last session, and if the metadata name exactly the assigned replicas as those of
+    this session. Otherwise a replica has come, has failed, or was assigned or removed since.
     """
     return (
         view.server_problem is None
@@ -143,6 +144,8 @@ def _with_session(
 ) -> ReplicaObservation:
     """Return the observation after a new session of a partition has made its replicas equal."""
     partition, session = view.partition, view.metadata.session_id + 1
+    # The available replicas take part in the new session, which none of them has left
+    # (UNRESOLVED). Absent replicas keep the states that they had.
     states = {s: view.metadata.replicas.get(s, _NOT_IN_SESSION) for s in view.replicas}
     states |= {s: ReplicaState(session, UNRESOLVED) for s in available}
     metadata = PartitionMetadata(view.metadata.generation, session, states)
@@ -172,9 +175,10 @@ def _last_id_of_partition(
 ) -> int:
     """Return the highest last id of the available replicas that take part in the last session.
 
-    If none takes part, it is the highest last id of all ``available`` replicas. If the commit bound
-    is higher, the result is the commit bound, which a healthy replica must reach (see
-    `unhealthy_reason`).
+    If none takes part, it is the highest last id of all ``available`` replicas. The result is never
+    below the commit bound, an id at or above every committed transaction
+    (`ReplicaObservation.commit_bounds`). A replica with a lower last id would not count as healthy
+    (`unhealthy_reason`).
     """
     up_to_date = available & _in_session(replicas, view)
     last_ids = [_last_id_of_replica(replicas, s, view.partition) for s in up_to_date or available]

@@ -84,8 +84,8 @@ def report(
         yield from _totals(shown, megabytes_per_second)
     yield from (f"refused: {reason}" for reason in shown.refusals)
     yield from (f"waits: {reason}" for reason in shown.waits)
-    if shown.update:
-        yield f"not updated: {shown.update}"
+    if shown.not_updated:
+        yield f"not updated: {shown.not_updated}"
     yield _ending(shown)
 
 

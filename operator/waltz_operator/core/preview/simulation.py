@@ -323,6 +323,7 @@ def _with_metadata(
     metadata: ClusterAbsent | ClusterPresent = ClusterAbsent()
     if isinstance(step, CreateMetadata):
         count, maps = step.num_partitions, StorageMaps.empty()
+        # A partition that no server serves has a problem (`PartitionView.server_problem`).
         views = {
             p: PartitionView(p, frozenset(), NEW_PARTITION, server_problem="new")
             for p in range(count)

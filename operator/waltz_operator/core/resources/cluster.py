@@ -200,7 +200,7 @@ class WaltzClusterSpec(Model):
 
     @model_validator(mode="after")
     def _check_adoption(self) -> Self:
-        """Check the rules about ``adopt``; an older CRD does not have them."""
+        """Check ``adopt`` and ``pools`` by two of ``RULES``; an older CRD does not have them."""
         if self.adopt is None:
             if not self.pools:
                 raise ValueError("spec.pools is empty: name at least one StoragePool")
@@ -248,9 +248,9 @@ class WaltzClusterSpec(Model):
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",
             "clusterKey cannot be removed: volumes belong to one cluster",
         ),
-        # The spec does not show the copies of foreign storages, so these rules exempt adopted
-        # clusters. The plan checks every removal by the copies that exist
-        # (`planning.shape_removal`).
+        # An adopted cluster may have copies on foreign storages, which are in no pool. The spec
+        # does not show them, so these rules exempt adopted clusters. Instead, the plan checks each
+        # removal by the copies that exist (`planning.shape_removal`).
         rule(
             "self.pools.size() >= 3 || self.pools.size() >= oldSelf.pools.size() "
             "|| self.allowFewerCopies || has(self.adopt)",

@@ -127,7 +127,8 @@ class OutsideAccess(Model):
     admin_ports: bool = False
     """Whether the Services of the storages have the port for administration, too."""
 
-    # The name of the field in the resource is made from this one: `openZooKeeper`.
+    # `Model` makes the name in the resource from this name. From `open_zookeeper` it would make
+    # `openZookeeper` instead of `openZooKeeper`.
     open_zoo_keeper: bool = False
     """Whether a managed ZooKeeper has a Service, too. It has neither TLS nor authentication: every
     process that reaches it can read and change the metadata of the cluster, so restrict the
