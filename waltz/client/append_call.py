@@ -26,11 +26,11 @@ class AppendCall:
     ``timed_out`` tells whether it has passed.
 
     The appends may be sent several times. Each time is an *attempt*, which begins with `begin`, and
-    ``attempts`` counts them. After the outcome ABSENT, one append is sent again. A batch is not,
-    because its other appends may be in the log: the caller gets `Absent` for each append that is
-    not. The outcome AHEAD says that the log ends before the mark. A few of these outcomes may be
-    wrong, so both are sent again until ``num_ahead``, which counts them, is high enough
-    (`append_errors.is_ahead`).
+    ``attempts`` counts them. After the outcome ABSENT, a single append is sent again. A batch is
+    not, because others of its appends may be in the log: the caller gets `Absent` for each append
+    that is not. The outcome AHEAD says that the log ends before the mark. A server that has just
+    lost the partition may give this answer wrongly. So after AHEAD, a batch is sent again, too,
+    until ``num_ahead``, which counts these outcomes, is high enough (`append_errors.is_ahead`).
     """
 
     __slots__ = (
@@ -90,8 +90,9 @@ class AppendCall:
         while the partition gives no answers.
         """
         count, total_size = len(sizes), sum(sizes)
-        # The caller may have failed before `begin`. Then the tokens are missing, or they are those
-        # of an earlier attempt. None of its appends is in doubt, so all of ``sizes`` stop counting.
+        # The attempt may have failed before `begin`, because the client has ended. Then the tokens
+        # are missing, or they are those of the attempt before. None of their appends is in doubt,
+        # so all of ``sizes`` stop counting.
         for token, size in zip(self._tokens, sizes, strict=False):
             result = token.result
             if result is not None and result.req_id is not None and is_in_doubt(result.req_id):

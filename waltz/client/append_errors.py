@@ -46,8 +46,8 @@ def append_error(
         return end_error
     # The timeout passed while the append waited to be sent for the first time, or to be sent again.
     # It is sent again only after ABSENT or AHEAD, so no earlier attempt is in the log. An attempt
-    # is counted before it is sent: the first one was sent only if a second began, or if the first
-    # has one of these outcomes.
+    # is counted before it is sent, so a count of 1 does not show that anything was sent. The first
+    # attempt was sent if a second one began, or if it has one of these outcomes.
     assert call.seconds is not None, "without a timeout, the call would still wait"
     was_sent = call.attempts > 1 or (
         result is not None and result.outcome in (Outcome.ABSENT, Outcome.AHEAD)

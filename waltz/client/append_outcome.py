@@ -26,8 +26,8 @@ async def wait_until_settled(
     """Wait until the append ``req_id`` of this client is not in doubt any more.
 
     ``appends`` are those of its partition. Returns false if the outcome can never be known, because
-    the log has lost transactions. Raises the error that ``check`` raises for a client that was
-    closed or has failed.
+    the log has lost transactions (`Mount.log_mark_behind`). Raises the error that ``check`` raises
+    for a client that was closed or has failed.
     """
     while appends.is_in_doubt(req_id):
         await asyncio.sleep(_POLL_SECONDS)

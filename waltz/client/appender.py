@@ -102,9 +102,9 @@ class Appender:
         return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
-        """Begin to mount a partition after ``mark`` (None: high-water mark), in the first call.
+        """Return the largest id that this client knows to be in the log of ``partition``.
 
-        Each call returns the largest id that this client knows to be in the log.
+        Before its first use, also begin to mount it after ``mark`` (None: high-water mark).
         """
         appends = (await self._partition(partition, mark)).appends
         return max(appends.log_mark, self._request_client.known_mark(partition))

@@ -87,7 +87,8 @@ class BatchStream:
     async def _wait(self) -> None:
         """Wait until ``_changed`` is set next. Raises the error of `fail`, or ClientClosed.
 
-        `read_ranges` calls this only while no range waits, so those that have arrived come first.
+        `read_ranges` calls this only after it has yielded all ranges that have arrived, so the
+        error comes after them.
         """
         if self._failure is not None:
             raise self._failure

@@ -85,7 +85,7 @@ class Client(LogClient[DataT]):
             CLIENT_GROUP,
             "wrong-stored-ranges",
             JsonKind.COUNTER,
-            lambda: self._request_client.wrong_stored_ranges,
+            read=lambda: self._request_client.wrong_stored_ranges,
         )
         self._streams: set[ServerStream[Any] | BatchStream] = set()
         self._membership_state = MembershipState(

@@ -56,8 +56,8 @@ class ClientBase(abc.ABC, Generic[DataT]):
     ) -> int:
         """Append ``draft`` with ``mark``, and not with ``draft.mark``; return the transaction id.
 
-        If `submit` appends a draft without a mark, ``mark`` is that of the attempt. ``seconds`` is
-        the timeout; None: that of the options.
+        The two differ if `submit` appends a draft without a mark: then ``mark`` is that of the
+        attempt. ``seconds`` is the timeout; None: that of the options.
         """
 
     @abc.abstractmethod

@@ -159,6 +159,7 @@ class Links:
         self._placed[partition] = new
         if old is not None and old.link is not link:
             self._user.detached(partition)
+        # If the link is not connected yet, `up` calls the user later.
         if link.connected:
             self._user.attached(partition, link, route.generation)
 

@@ -73,7 +73,7 @@ def find_cluster(
     tls = tls or _tls_of(variables.get(TLS_VARIABLE))
     access = access or _access_of(variables.get(ACCESS_VARIABLE), ACCESS_VARIABLE)
     profile_name = variables.get(PROFILE_VARIABLE) or None
-    # An empty WALTZ_ZOOKEEPER counts here, and so excludes the local cluster. Below it does not.
+    # Any WALTZ_ZOOKEEPER, even an empty one, excludes the local cluster in the working directory.
     is_named = zookeeper is not None or profile_name is not None
     file = _file_of(place, variables.get("WALTZ_CLUSTER"), is_named=is_named)
     if file is not None:

@@ -133,7 +133,7 @@ class LogClient(ClientBase[DataT]):
         """
         check_timeout(timeout)
         draft: Draft[DataT] = Draft(data, header, write_locks, read_locks, append_locks, mark)
-        # `_append` does not use the mark of the draft: `submit` replaces a mark that is None.
+        # The mark is passed twice: `_append` uses only the last one, which `submit` may replace.
         return await self._append(partition, draft, mark, timeout)
 
     async def submit(
@@ -326,8 +326,8 @@ class LogClient(ClientBase[DataT]):
         """Return the outcome of an append that raised AppendUncertain.
 
         ``req_id`` is that of the error. The client reads the request ids in the partition's log
-        after the transaction ``after``, which may be any from before the append. Without
-        ``timeout`` there is no limit, whatever the options are.
+        after ``after``, which may be any transaction from before the append. Without ``timeout``
+        there is no limit, whatever the options are.
 
         Returns `Appended` if the append is in the log, and `Absent` if it is not and never will be.
         The client that made the append returns one of these, unless the log has lost transactions.

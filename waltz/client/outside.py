@@ -112,7 +112,8 @@ class OutsideNetwork:
     ) -> FrameConnection:
         """Open a connection to the outside address of ``host:port``.
 
-        With TLS, the outside host is verified. Raises NoOutsideAddress, TlsMismatch or DialFailed.
+        With TLS, the certificate must be valid for the outside host, not for ``host``, unless
+        ``tls`` demands no name or another one. Raises NoOutsideAddress, TlsMismatch or DialFailed.
         Unless ``spec`` is that of servers, DialFailed is also raised if the port of another storage
         has the same outside address.
         """

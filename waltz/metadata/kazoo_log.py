@@ -37,7 +37,10 @@ class SessionLog:
         self._last: SessionState | None = None
 
     def changed(self, state: SessionState) -> None:
-        """Log ``state`` if it differs from the last one. The first connection is not logged."""
+        """Log ``state`` if it differs from the last one.
+
+        The first connection is not logged: the caller of `KazooStore.connect` sees its result.
+        """
         last, self._last = self._last, state
         if state is last:
             return

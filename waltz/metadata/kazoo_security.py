@@ -16,8 +16,9 @@ class Protection:
     ``auth_data`` is the argument of kazoo: pairs of scheme and credential.
 
     Both ACLs let every process read the znode. With ``owner_writes_acl``, only the identity of this
-    session may change it. With ``everyone_writes_acl``, every process may also write its data. An
-    ACL that is None lets every process do everything.
+    session may change it. With ``everyone_writes_acl``, every process may also write its data: it
+    is for ``anyone_may_write`` of `MetadataStore.create`. An ACL that is None lets every process do
+    everything.
     """
 
     auth_data: tuple[tuple[str, str], ...] = ()

@@ -189,6 +189,7 @@ class KazooStore:
 
     async def children(self, path: str, on_change: OnChange | None = None) -> Children:
         """See MetadataStore."""
+        # With `include_data`, kazoo also returns the node's stat, which has the versions.
         begin = partial(
             self._client.get_children_async, path, self._watch(on_change), include_data=True
         )
@@ -263,7 +264,7 @@ class KazooStore:
         answer = self._loop.create_future()
         operation = begin()
         self._unanswered += 1
-        # kazoo calls the function that `rawlink` gets on one of its threads, with the result.
+        # kazoo calls this function, on one of its own threads, with the result.
         operation.rawlink(lambda result: self._from_thread(self._answered, answer, result))
         try:
             async with asyncio.timeout(self._operation_timeout_s):
@@ -300,9 +301,9 @@ class KazooStore:
                     f"ZooKeeper ended the session during an operation on {path}, because it did "
                     f"not authenticate this process: {self._access.remedy()}"
                 )
-            # These two cases come before SessionExpiredError, the base class of
-            # ConnectionClosedError: kazoo raises ConnectionClosedError also if only the connection
-            # was lost.
+            # The next two cases must come before that of SessionExpiredError, which is the base
+            # class of ConnectionClosedError: kazoo raises ConnectionClosedError also if only the
+            # connection was lost, and the session continues.
             case kazoo_errors.ConnectionClosedError() if self._closed():
                 return StoreClosed("the connection to ZooKeeper was closed")
             case kazoo_errors.ConnectionClosedError():

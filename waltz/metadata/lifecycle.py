@@ -83,8 +83,8 @@ async def create_cluster(
     await store.create(paths.client_id, encode_id(last_client_id), anyone_may_write=True)
     await store.create(paths.server_id, encode_id(last_server_id))
     if access is not None:
-        # Servers cannot start before `paths.store` has data. If the creation is interrupted, no
-        # server runs without the rules.
+        # Write the rules before `paths.store` gets its data, without which no server starts. So
+        # even after an interrupted creation, no server runs without the rules.
         await store.create(paths.access, access.encode())
     # The node of the lock is a child of `paths.store`. So `paths.store` is created first, without
     # data, and gets its data under the lock.

@@ -87,7 +87,10 @@ class _MembershipWatch:
             self._task.result()
 
     async def _run(self) -> None:
-        """Pass on the membership now and after each change, until the store is closed."""
+        """Pass on the membership now and after each change, until the store is closed.
+
+        Any error that is not handled here ends the watch: `finished` raises it.
+        """
         delays = retry_delays()
         with reconnections(self._cluster.store) as reconnected:
             while True:
@@ -119,8 +122,8 @@ class ServerMembership:
 
     ``on_partitions`` is called on the event loop with all partitions that the server owns, whenever
     they may have changed. ``preferred`` are the partitions that the server should own if possible.
-    ``shuffle`` is passed to `policy.assign`; tests replace the random one. ``uses_tls`` is what the
-    server declares to clients (`waltz.metadata.transport`); with None it declares nothing.
+    ``shuffle`` is passed to `policy.assign`; tests pass one that is not random. ``uses_tls`` is
+    what the server declares to clients (`waltz.metadata.transport`); None: it declares nothing.
     """
 
     def __init__(
@@ -240,6 +243,7 @@ class ServerMembership:
             return True
         try:
             if await self._write_descriptor(membership):
+                # The assignment must follow the preference that was written just now.
                 membership = await self._cluster.membership()
             await self._write_assignment(membership)
         except (VersionConflict, NodeMissing):
@@ -300,10 +304,10 @@ class ServerMembership:
                 assert_never(step)
 
     async def _declare_transport(self) -> None:
-        """Declare whether this server uses TLS. An error is logged, and not raised.
+        """Declare whether this server uses TLS. MalformedMetadata and AccessDenied are only logged.
 
-        After an error the server continues without a declaration: clients whose settings say
-        whether to use TLS do not need it. An error that repeats is logged at the level DEBUG.
+        After them the server continues without a declaration: clients whose settings say whether to
+        use TLS do not need it. The same error again is logged at the level DEBUG.
         """
         if self._uses_tls is None:
             return

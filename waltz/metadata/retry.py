@@ -70,10 +70,10 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
     """Call ``operation`` until it does not raise StoreUnavailable; return its result.
 
-    ZooKeeper may have executed a call that raised StoreUnavailable, so a repetition must do no
-    harm. The next call begins as soon as the store is connected again, and at the latest after a
-    delay of `retry_delays`. The number of calls is not limited. A caller that needs a time limit
-    uses asyncio.timeout.
+    ZooKeeper may have executed a call that raised StoreUnavailable, so ``operation`` must do no
+    harm if it is executed twice. The next call begins as soon as the store is connected again, and
+    at the latest after a delay of `retry_delays`. The number of calls is not limited. A caller that
+    needs a time limit uses asyncio.timeout.
     """
     with reconnections(store) as reconnected:
         for delay in retry_delays():
@@ -135,9 +135,9 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
             try:
                 return await store.set(path, data, version)
             except VersionConflict:
-                # What was read is out of date. After a reconnection, the server of ZooKeeper may be
-                # a follower that has not seen the first write. Since its refusal of this write, the
-                # follower is up to date.
+                # The node that was read above is out of date: after a reconnection, the server of
+                # ZooKeeper may be a follower that has not seen the first write. Once it has refused
+                # this write, it is up to date, so read the node again.
                 node = await read()
         if node.version == version + 1 and node.data == data:
             return node.version

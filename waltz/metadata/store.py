@@ -174,11 +174,11 @@ class MetadataStore(Protocol):
     Besides the errors that an operation names, it may raise StoreUnavailable or StoreClosed. If
     ZooKeeper refuses the operation, it may raise another StoreError, such as AccessDenied.
 
-    ``on_change`` is called once after an operation that got it, when the result of the operation
-    may be out of date. That is the case when the node has changed, and when the connection was
-    lost, because the store may then miss a change. If an equal ``on_change`` is already registered
-    for the node, it is still called only once. Another process may read the changed node before
-    ``on_change`` is called here.
+    An operation that gets ``on_change`` registers it. The store calls it once, as soon as the
+    result of the operation may be out of date: when the node has changed, or when the connection
+    was lost, because the store may then miss a change. If an equal ``on_change`` is already
+    registered for the node, it is still called only once. Another process may read the changed node
+    before ``on_change`` is called here.
     """
 
     @property

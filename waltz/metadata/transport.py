@@ -39,8 +39,9 @@ async def tls_of_cluster(cluster: Cluster, tls: TlsConfig | None) -> TlsConfig:
     if stored is None:
         return TlsConfig()  # Without declarations a client uses TLS.
     declared = stored.value
-    # `for_clients` uses the registered servers only to see whether all of them have declared
-    # plaintext, although `clients` is still TLS. Do not read them if that cannot be.
+    # Read the registered servers only if they can change the result. They can if `clients` is still
+    # TLS, and some server has declared plaintext: if all registered servers have, `for_clients`
+    # returns plaintext.
     some_are_plaintext = Transport.PLAINTEXT in declared.servers.values()
     if declared.clients is Transport.PLAINTEXT or not some_are_plaintext:
         return tls_as_declared(declared)
@@ -112,10 +113,10 @@ async def _try_declare(
     If the answer to a write is lost, the caller repeats this, and the repetition finds what was
     written.
     """
-    # The znode is read before the members. A server that is not among these members registers
-    # later, and then declares again, which raises the version of the znode. If it does so before
-    # the write below, this write fails. If it does so after the write below, its declaration
-    # replaces what is written here
+    # The znode is read before the members. A server that is missing among these members registers
+    # later, and then declares again, which raises the version of the znode. If it declares before
+    # the write below, this write fails, and the caller repeats it with the new members. If it
+    # declares after the write below, it corrects what is written here
     # (test_plaintext_server_that_read_the_members_before_does_not_turn_tls_off).
     stored = await _read_once(cluster)
     members = (await cluster.membership()).servers().values()

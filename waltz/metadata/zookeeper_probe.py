@@ -17,7 +17,7 @@ _COMMAND = b"srvr\n"
 """ZooKeeper's only command that is allowed without a setting (``4lw.commands.whitelist``)."""
 
 _MAX_ANSWER_BYTES = 4096
-"""The rest of a longer answer is not read."""
+"""ZooKeeper's answer is shorter. Of a longer one, from another service, the rest is not read."""
 
 
 async def probe_zookeeper(connect_string: str, *, timeout_seconds: float) -> dict[str, str]:

@@ -30,7 +30,10 @@ def stamp_of(files: Sequence[Path]) -> Stamp:
 
 
 def expiry(certificate: Path) -> datetime.datetime:
-    """Return when the first certificate in a PEM file expires. Raises OSError or ValueError."""
+    """Return when the first certificate in a PEM file expires. Raises OSError or ValueError.
+
+    The first one is the certificate of the process. Those of its issuers may follow.
+    """
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc

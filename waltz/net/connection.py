@@ -97,7 +97,7 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing_bytes = 0
         self._last_write_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        """First the handshake's timeout, then the dialing side's next keep-alive, or the abort."""
+        """The handshake's timeout; later the dialer's next keep-alive, or the abort of `close`."""
 
     @property
     def version(self) -> int:
@@ -109,7 +109,7 @@ class FrameConnection(asyncio.Protocol):
     def peer_certificate(self) -> Mapping[str, Any] | None:
         """The verified certificate of the peer, as in `ssl.SSLSocket.getpeercert`, or None.
 
-        None or empty without a CA, which verifies it, and None after the connection is lost.
+        Without a CA no certificate is verified: None or empty. None after the connection is lost.
         """
         certificate: Mapping[str, Any] | None = None
         if self._transport is not None:
@@ -124,7 +124,7 @@ class FrameConnection(asyncio.Protocol):
 
     @property
     def outside_note(self) -> str:
-        """An addition to an error text with the registered address: the outside address, or ""."""
+        """The outside address, to be added to an error text that has the registered one, or ""."""
         return "" if self.outside is None else f" (by its outside address {self.outside})"
 
     @property
@@ -280,7 +280,10 @@ class FrameConnection(asyncio.Protocol):
             self.handler.writable()
 
     def allow_large_requests(self, allowed: bool) -> None:
-        """Set whether the peer of a listener may send messages of ``spec.large_requests``."""
+        """Set whether the peer of a listener may send messages of ``spec.large_requests``.
+
+        A storage forbids it until the peer has shown that it belongs to the cluster.
+        """
         self._decoder.large_types = self.spec.large_requests if allowed else frozenset()
 
     def _count_incomplete(self, size: int) -> None:
@@ -336,14 +339,11 @@ class FrameConnection(asyncio.Protocol):
             else:
                 # Not joined: a copy of a large answer would double its memory.
                 for part in outgoing:
-                    # asyncio cuts off what the socket has taken: with a view, without a copy.
+                    # asyncio keeps what the socket has not taken: of a view, without a copy.
                     self._transport.write(memoryview(part))
 
     def _end(self, reason: str) -> None:
-        """Mark the connection as closed; notify ``on_end`` and the handler.
-
-        This does not close the transport: the callers do that, if it is still open.
-        """
+        """Mark this as closed; notify ``on_end`` and the handler. Callers close the transport."""
         if self.closed:
             return
         self.closed = True

@@ -16,7 +16,8 @@ class FrameHandler(Protocol):
 
     A handler must define `received` and `lost`. It may inherit the others, which do nothing. A
     handler that awaits `FrameConnection.handshake` needs no `ready`. A handler that limits its
-    requests in flight needs neither `congested` nor `writable`.
+    requests in flight needs neither `congested` nor `writable`, because only a limited number of
+    bytes can wait to be written.
     """
 
     def ready(self, connection: FrameConnection) -> None:
@@ -50,10 +51,10 @@ class FrameHandler(Protocol):
 
 
 class EndedHandler(FrameHandler):
-    """The handler of a connection that is lost, which calls it no more.
+    """Replaces the handler of a connection that is lost. It is never called.
 
-    A handler usually refers to its connection. If the connection referred to it for ever, only the
-    garbage collector would free the two.
+    A handler usually refers to its connection. If the lost connection still referred to its
+    handler, only the garbage collector would free the two.
     """
 
     def received(self, bodies: list[bytes]) -> None:

@@ -31,7 +31,9 @@ _TLS_HANDSHAKE_TYPE = b"\x16"
 _BACKLOG = 512
 """The most peers that wait until the process accepts them."""
 _ACCEPT_PAUSE_SECONDS = 1.0
-"""The pause after the system has failed to accept a connection."""
+"""The pause after the system has failed to accept a connection.
+
+Without it, the event loop would call `Listener._accept` again at once: the peer still waits."""
 
 
 class ListenFailed(OSError):
@@ -107,7 +109,7 @@ class Listener:
         try:
             peer_socket, address = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
+            return  # The peer has left, or the event loop calls this method again for it.
         except OSError as error:
             # Most likely the process has no free file handle. The peer waits in the backlog.
             log.error(

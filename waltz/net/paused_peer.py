@@ -50,8 +50,9 @@ class PausedPeer:
         The transport must not be read now. ``on_left`` is called if the peer has left, and must
         close the transport.
 
-        The timer is not cancelled when reading resumes, because a busy server pauses a hundred
-        times in a second. `_check` ends the checks when it finds that the transport is read.
+        The timer is not cancelled when reading resumes: a busy server pauses a hundred times in a
+        second, and would cancel and start a timer each time. `_check` ends the checks when it finds
+        that the transport is read.
         """
         if self._timer is None and transport.get_extra_info("socket") is not None:
             self._timer = self._loop.call_later(CHECK_SECONDS, self._check, transport, on_left)

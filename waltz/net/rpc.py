@@ -33,7 +33,7 @@ _HANDSHAKE_SECONDS = 10.0
 AnswerT = TypeVar("AnswerT")
 
 OnAnswer = Callable[[Any], None]
-"""Called once, with the answer, which may be a failure, or with a `ConnectionLost`."""
+"""Called once: with the answer (which may be a failure), or with a `ConnectionLost`."""
 
 
 class RemoteFailure(Exception):
@@ -65,7 +65,7 @@ _STORAGE_PORT = _PortKind(
     storage_messages.FailureResponse,
     storage_messages.SuccessResponse,
     # -1: the request belongs to no session and to no partition.
-    lambda key, num_partitions: storage_messages.OpenRequest(
+    open_request=lambda key, num_partitions: storage_messages.OpenRequest(
         session_id=-1, seq_num=_OPEN_SEQ, partition=-1, key=key, num_partitions=num_partitions
     ),
 )
@@ -74,7 +74,9 @@ _ADMIN_PORT = _PortKind(
     admin_messages,
     admin_messages.AdminFailureResponse,
     admin_messages.AdminSuccessResponse,
-    lambda key, num_partitions: admin_messages.AdminOpenRequest(_OPEN_SEQ, key, num_partitions),
+    open_request=lambda key, num_partitions: admin_messages.AdminOpenRequest(
+        _OPEN_SEQ, key, num_partitions
+    ),
 )
 
 
@@ -93,6 +95,7 @@ class RpcConnection(FrameHandler):
         """The callbacks of the requests that wait for answers, by sequence number."""
         self._next_seq = 0
         self.closed = False
+        """Whether the connection has ended; `lost` sets this."""
 
     @classmethod
     async def open_storage(

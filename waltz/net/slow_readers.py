@@ -97,7 +97,7 @@ class SlowReaders:
         slow = [sender for sender, since in self._since.items() if since <= slow_before]
         slow.sort(key=unsent.__getitem__, reverse=True)
         total = sum(size for size in unsent.values() if size > LEAST_UNSENT_BYTES)
-        for sender in slow[:-1]:
+        for sender in slow[:-1]:  # The last one, with the fewest unsent bytes, is kept.
             if total <= self.max_unsent_bytes:
                 break
             self._close(sender, unsent[sender], total)

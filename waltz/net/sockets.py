@@ -85,7 +85,8 @@ async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
 def _alternating(infos: Sequence[_AddressInfo]) -> list[_AddressInfo]:
     """Return the addresses with IPv6 and IPv4 in turn.
 
-    The family of the first address stays first. Many hosts have a route for only one family.
+    Many hosts have a route for only one family. With all addresses of the other family first, each
+    of them would delay the connection. The family of the first address stays first.
     """
     first_family = infos[0][0]
     of_first_family = [info for info in infos if info[0] == first_family]

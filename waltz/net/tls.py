@@ -95,7 +95,8 @@ class TlsConfig:
     ``certificate`` and ``key`` are PEM files; set both or neither. ``ca`` is a PEM file of trusted
     certificates. If ``ca`` is set, accepted and dialed peers are verified. ``server_name`` is the
     name that a dialed peer's certificate must contain; None: the dialed host. Set
-    ``verify_server_name`` to false for peers of 0.13.2, whose certificates need no name.
+    ``verify_server_name`` to false for peers of 0.13.2, whose certificates need no name. The
+    private fields keep the contexts that were loaded from these files.
     """
 
     enabled: bool = True

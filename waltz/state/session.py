@@ -52,9 +52,10 @@ class ApplyingSession(Session):
         return super().begin(nested=True)
 
     def discard(self) -> None:
-        """Drop all objects of the session. This has no effect on the SQL transaction.
+        """Drop all objects of the session. The SQL transaction stays open.
 
-        The reason is that `StateStore` makes the session with the mode ``rollback_only``.
+        `StateStore` makes the session with the mode ``rollback_only``, in which `close` of the base
+        class does not end the transaction of the connection.
         """
         super().close()
 

@@ -86,8 +86,8 @@ class StateStore(Application[DataT], abc.ABC):
 
         ``session`` refuses commit and rollback: its changes are committed after this method has
         returned, together with the mark. This method may be called several times for one
-        transaction. The changes that a failed call made to the database are undone, and no others.
-        So the method must change nothing but the database.
+        transaction. Only the changes that a failed call made to the database are undone. So the
+        method must change nothing but the database.
         """
 
     def create_table(self) -> None:
@@ -137,9 +137,9 @@ class StateStore(Application[DataT], abc.ABC):
                     self._apply_in_session(connection, sql_transaction, transaction)
                 finally:
                     if not sql_transaction.is_active:
-                        # `apply` has ended the SQL transaction in which the mark was moved. Closing
-                        # the connection rolls back later changes, so that no changes are committed
-                        # without the mark.
+                        # `apply` has ended the SQL transaction in which the mark was moved. What it
+                        # changed afterwards would be committed without the mark. `invalidate`
+                        # closes the connection, and the database rolls these changes back.
                         connection.invalidate()
                 return
             mark = self._marks.read(connection, transaction.partition)

@@ -47,8 +47,8 @@ class PartitionAppends:
     `AppendResult` may follow. It does not replace the first (`AppendToken.settle`).
 
     An append *waits* until the partition is mounted. Then the append is sent, and it is *in doubt*
-    until `SentAppends` has determined its outcome: from the server's answers, or from the feed. The
-    append is *open* until it has an outcome.
+    until `SentAppends` *settles* it, that is, reports its outcome: by the server's answers, or by
+    the feed. Until then the append is *open*.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:

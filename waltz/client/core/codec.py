@@ -1,7 +1,7 @@
 """Decode and encode the frequent messages faster than `waltz.protocol.client_server` does. Pure.
 
-They are FeedData, which the client receives, and appends and requests for the data of a
-transaction, which it sends: thousands per second. This module encodes and decodes them without the
+The client receives thousands of FeedData messages per second. It sends thousands of appends, and of
+requests for the data of a transaction. This module encodes and decodes these three without the
 general tables of `client_server`; the bytes are the same. Adjacent FeedData messages become one
 list of tuples. All other messages are passed to `client_server`. Source: spec/wire.md section 4.
 """

@@ -37,6 +37,7 @@ class ColumnBatch:
         assert records.count, "a batch has at least one transaction"
         self.partition = partition
         self._records = records
+        # The bytes of a record before its data, and all its bytes except its data.
         if isinstance(records, StoredBatch):
             self._head_bytes, self._overhead = STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES
         else:
@@ -140,8 +141,9 @@ class ColumnBatch:
         raw, count = self._bytes, self._records.count
         size = len(raw) // count
         if len(raw) == size * count and size >= self._overhead:
-            # Assume that all records have the same size: then no loop in Python is needed. It is
-            # so if each head that is read at these places has the same length.
+            # If all records have this size, no loop in Python is needed. Read the heads where they
+            # would be then. All records have this size if each head has the data length that
+            # belongs to it: each record then ends where the next head was read.
             after_head = size - WIRE_HEAD.size
             equal_heads = struct.iter_unpack(f"{WIRE_HEAD.format}{after_head}x", raw)
             columns = list(zip(*equal_heads, strict=True))

@@ -175,7 +175,7 @@ class ClientAhead(WaltzError):
 class LockFailed(WaltzError):
     """A lock was taken after the mark of the append. The append is not in the log.
 
-    Another transaction took the lock, or, in rare cases, another lock with the same hash. The
+    A later transaction took this lock or, in rare cases, another lock with the same hash. The
     caller must apply the log up to ``transaction_id`` before it decides and appends again.
     """
 

@@ -57,6 +57,7 @@ class PartitionFeed:
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._fetch_due = False
+        # The mount is fed, which is the default: a stream consists of the feed.
         self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:

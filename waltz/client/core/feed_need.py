@@ -72,10 +72,12 @@ class FeedNeed:
         return oldest is not None and oldest.place < place and self.may_be_answered(oldest)
 
     def needs_feed(self, version: int) -> bool:
-        """Whether the appends need the feed of a server of ``version``.
+        """Whether the appends need the feed of a server of ``version``. They do in three cases:
 
-        An append that an older server has refused needs it: its outcome is reported when the feed
-        has reached the transaction that took one of its locks.
+        * The server is older, and shows outcomes only in the feed.
+        * An older server has refused an append, whose outcome is reported when the feed has reached
+          the transaction that took one of its locks.
+        * The oldest append in doubt gets no answer any more.
         """
         if version < APPEND_ANSWERS_SINCE or self._sent.has_refused:
             return True

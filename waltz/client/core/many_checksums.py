@@ -89,6 +89,7 @@ def pieces_match(pieces: Any, crcs: Crcs) -> bool:
         # The xor of these two equations removes the shift:
         #   crc32(z + p) == crc32(p) ^ crc32(o) ^ crc32(z + o)
         crcs = crcs ^ _crcs_of_zeros(sizes) ^ _crcs_of_zeros(np.array([longest]))
+    # The buffer of an array may be longer than its pieces.
     return crc32(memoryview(content)[:padded_total]) == concatenated(crcs, longest)
 
 

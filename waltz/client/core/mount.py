@@ -26,7 +26,9 @@ from waltz.protocol.client_server import (
 from waltz.protocol.records import NO_TRANSACTION, ReqId, wrapped
 
 NOT_READY_BACKOFF_SECONDS = 0.5
-"""How long to wait before mounting again after NOT_READY, CLIENT_AHEAD or a denial."""
+"""How long to wait before mounting again.
+
+This is after a denial, and after the answers NOT_READY and CLIENT_AHEAD (`MountState`)."""
 
 MOUNT_TIMEOUT_SECONDS = 5.0
 """A mount request is sent again if no answer and no feed arrives for this long."""

@@ -31,6 +31,7 @@ class ReadAhead:
         """Whether one more read may be opened.
 
         If no read is open or held, a read may be opened even if its data may exceed the limit.
+        Otherwise a stream with data larger than the limit would stop.
         """
         if self._open + self._held >= self._limit_reads:
             return False

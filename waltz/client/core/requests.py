@@ -166,7 +166,7 @@ class PartitionRequests:
         if open_request is None:
             return
         if seq != open_request.seqs[-1]:
-            # An earlier answer was not lost but slow: new requests must not be repeated as early.
+            # This answers an earlier id: the answer was slow, not lost. Repeat new requests later.
             self._timeout_doublings = max(self._timeout_doublings, open_request.timeout_doublings)
         # The request ends here, unless a method that is called below sends it again or pauses it.
         self._forget_ids(open_request)
@@ -282,8 +282,8 @@ class PartitionRequests:
         """Return whether an answer has a valid range. If not, pause the request or end it as AHEAD.
 
         A server that has lost the partition to another server, and has not read the new assignment
-        yet, answers with an old end of the log. So the log counts as too short only after
-        `AHEAD_CONFIRMATIONS` consecutive answers, with pauses in which it can read the assignment.
+        yet, answers with an old end of the log. So the log counts as too short only after several
+        answers in a row (`AHEAD_CONFIRMATIONS`). In the pauses the server can read the assignment.
         """
         assert isinstance(open_request.request, ReadRecords | ReadHeaders)
         if error is not None:
@@ -346,7 +346,7 @@ class PartitionRequests:
         if len(open_request.seqs) == _MAX_IDS:
             del self._open[open_request.seqs[0]]
             open_request.seqs = open_request.seqs[1:]
-        req_id = self._ids.next(self._generation or 0)
+        req_id = self._ids.next(self._generation or 0)  # 0: without a connection, it is not sent.
         assert req_id.seq not in self._open, "request ids are unique among open requests"
         self._open[req_id.seq] = open_request
         open_request.seqs += (req_id.seq,)

@@ -58,7 +58,11 @@ class SentAppend(NamedTuple):
 
 
 class _RefusedAppend(NamedTuple):
-    """An append that the server refused. The transaction ``conflict`` took one of its locks."""
+    """An append that was refused, because the transaction ``conflict`` took one of its locks.
+
+    Only the refusal by a server of a version before `APPEND_ANSWERS_SINCE` is kept so. The answer
+    of a newer server settles the append at once (`SentAppends.settle`).
+    """
 
     token: object
     conflict: int

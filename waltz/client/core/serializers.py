@@ -89,7 +89,8 @@ class DataclassSerializer(Generic[T]):
             raise TypeError(f"{kind.__name__} is not a dataclass: decorate it with @dataclass")
         self._kind = kind
         self._fields = tuple(field.name for field in dataclasses.fields(kind))
-        # Data that no reader can decode must not be appended: the log cannot be corrected.
+        # Refuse a class whose instances can be encoded, but not created again from their fields: no
+        # reader could decode such data, and what is in the log cannot be corrected.
         try:
             inspect.signature(kind).bind(**dict.fromkeys(self._fields))
         except TypeError as error:

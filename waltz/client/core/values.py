@@ -123,7 +123,9 @@ class Transaction(_Fields, Generic[DataT_co]):
 
 
 TransactionRow = tuple[int, bytes, int, int, Any]
-"""Transaction id, encoded request id, header, length of the data, and the data or their value."""
+"""Transaction id, encoded request id, header, length of the data, and the data or their value.
+
+`stream_ranges` uses the length; here it is not used."""
 
 
 def transactions_of(partition: int, rows: Iterable[TransactionRow]) -> list[Transaction[Any]]:
@@ -142,8 +144,8 @@ class Draft(Generic[DataT_co]):
     """A transaction to append.
 
     ``mark`` is the id of the last transaction that the caller's decision takes into account. A
-    transaction takes its write and append locks. The server refuses the draft if a later
-    transaction, even one of this client, took one of the draft's write or read locks. The server
+    transaction takes its write and append locks. The server refuses the draft if a transaction
+    after ``mark``, even one of this client, took one of the draft's write or read locks. The server
     may also refuse a draft without such a conflict, because different locks can share an entry of
     its lock table.
 
@@ -187,7 +189,7 @@ class Attempt:
     """One attempt of `LogClient.submit`. ``number`` counts the attempts from 1.
 
     ``mark`` is the largest id that this client knows to be in the log. Locks are checked against
-    this mark if the draft has none. After a lock failure, ``conflict`` is a transaction that the
+    this mark if the draft has no mark. After a lock failure, ``conflict`` is a transaction that the
     caller's state must contain before the caller decides again; otherwise it is None.
     """
 

@@ -43,7 +43,8 @@ class WaitingQueue:
     def withdraw(self, tokens: Set[object]) -> list[AppendResult]:
         """Remove the appends of ``tokens``, and all other appends of the same batches.
 
-        Return a result with the outcome UNSENT for each append that was removed.
+        A batch is one message, so it cannot be sent without some of its appends. Return a result
+        with the outcome UNSENT for each append that was removed.
         """
         withdrawn = [entry for entry in self._waiting if not tokens.isdisjoint(entry.tokens)]
         for entry in withdrawn:
