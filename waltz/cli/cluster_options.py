@@ -211,6 +211,7 @@ def _named(
             access=access_override or settings.access,
         )
     if cluster is not None:
+        # The file of a local cluster.
         try:
             description = read_cluster_file(cluster)
         except BadClusterFile as problem:
@@ -224,8 +225,9 @@ def _named(
             local_directory=cluster_file_at(cluster).parent if zookeeper is None else None,
         )
     if zookeeper is None or profile is not None:
+        # The named profile, or the one in use if nothing else names a cluster.
         try:
-            chosen = find_profile(profile)  # Without a name: the profile in use.
+            chosen = find_profile(profile)
         except BadProfile as problem:
             raise ClusterNotNamed(str(problem)) from problem
         if chosen is None:

@@ -100,6 +100,7 @@ def fields_of(row_class: type, prefix: str = "") -> Iterator[Field]:
 def _hints(row_class: type) -> list[tuple[str, Any]]:
     """Return the name and the annotation of each field in the JSON value of ``row_class``."""
     if is_typeddict(row_class):
+        # The annotations are texts. The names in them are those of the class's module.
         names = vars(sys.modules[row_class.__module__])
         return list(get_type_hints(row_class, globalns=names, include_extras=True).items())
     return json_fields(row_class)

@@ -2,9 +2,10 @@
 
 A stream with data requests ranges of records (`waltz.client.stream_ranges`). A stream uses feeds
 instead if it is without data, or if a server is too old for ranges. The *feed* of a partition has
-its transactions in order, without their data. The feeds of a stream have connections and a client
-id of their own, so they are independent of the client's appends and of other streams.
-`waltz.client.core.feed` keeps the order and drops repeated transactions.
+its transactions in order, without their data. To begin a feed, the stream *mounts* the partition:
+it tells the partition's server after which transaction the feed begins. The feeds of a stream have
+connections and a client id of their own, so they are independent of the client's appends and of
+other streams. `waltz.client.core.feed` keeps the order and drops repeated transactions.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class ServerStream(LogStream[DataT_co]):
     """A stream of a `Client`. Implements `waltz.client.links.LinkUser`.
 
     ``after`` maps each partition to the transaction after which the stream begins. ``until`` maps
-    partitions to their last transactions.
+    partitions to their last transactions. A partition without one never ends: the stream waits for
+    its next transaction.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class ServerStream(LogStream[DataT_co]):
         self._feeds: dict[int, PartitionFeed] = {}
         """The feed of each partition; empty until the stream uses feeds."""
         self._link_of: dict[int, ServerLink] = {}
-        """The link of each partition that is attached."""
+        """The link to the server of each partition, from `attached` to `detached`."""
         self._links: Links | None = None
         """The stream's own connections; None until it uses feeds."""
         self._ticker = Ticker(self._tick)
@@ -167,9 +169,9 @@ class ServerStream(LogStream[DataT_co]):
                 self._feeds[partition].received(item)
                 self._check_feed(partition)
             self._perform(partition)
-        # The ticker stops when all partitions are mounted. If an answer ends a mount, only a tick
-        # mounts the partition again. At present only the denial of a feed request ends a mount, and
-        # then the stream fails (`_check_feed`), but this call does not rely on that.
+        # The ticker stops when all partitions are mounted. If an answer then ends a mount, only a
+        # tick mounts the partition again: so start the ticker. This is a precaution, because so far
+        # only the denial of a feed request ends a mount, and then the stream fails (`_check_feed`).
         self._ticker.start()
         if self._buffered >= self._dependencies.buffer:
             self._pause()
@@ -188,7 +190,11 @@ class ServerStream(LogStream[DataT_co]):
         ranges = StreamRanges(
             self._dependencies.request_client, self._after, self._until, wake=self._changed.set
         )
-        batches = read_batches(ranges, self._wait_unless_failed, self._dependencies.deserializer)
+        batches = read_batches(
+            ranges,
+            wait_for_change=self._wait_unless_failed,
+            deserializer=self._dependencies.deserializer,
+        )
         async with aclosing(batches) as arriving:
             async for batch in arriving:
                 yield batch
@@ -260,6 +266,8 @@ class ServerStream(LogStream[DataT_co]):
                 run = run[:room]
             records += run
         self._buffered -= len(records)
+        # Not before half of the buffer is free: otherwise a few transactions would fill it again,
+        # and the stream would pause and resume for each batch.
         if self._paused and self._buffered <= self._dependencies.buffer // 2:
             self._resume()
         return records
@@ -302,7 +310,8 @@ class ServerStream(LogStream[DataT_co]):
                         yield batch
                 else:
                     # Not `_wait_unless_failed`: if the stream has failed, the transactions whose
-                    # data have arrived are yielded before the error.
+                    # data have arrived are yielded first. Then `reads.take` or `_next_records`
+                    # raises the error.
                     await self._wait()
 
     def _check_feed(self, partition: int) -> None:

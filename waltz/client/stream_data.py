@@ -78,7 +78,7 @@ class FedData:
         read = _DataRead(record)
         self._reads.append(read)
 
-        def on_answer(answer: Answer | None) -> None:
+        def record_answer(answer: Answer | None) -> None:
             read.answer = answer
             read.done = True
             self._ahead.arrived(len(answer.data) if answer else 0)
@@ -87,10 +87,10 @@ class FedData:
         self._ahead.requested()
         if self._request_client.ended:
             # `send` would raise the error now, before `take` has returned the data that arrived.
-            on_answer(None)
+            record_answer(None)
             return
         request = ReadData(record[FEED_TRANSACTION_ID])
-        self._request_client.send(record[FEED_PARTITION], request, on_answer)
+        self._request_client.send(record[FEED_PARTITION], request, record_answer)
 
     def can_take(self) -> bool:
         """Whether the first read is done."""

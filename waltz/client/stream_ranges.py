@@ -57,9 +57,10 @@ _SKIP_CHECKSUM = "4x"
 Every record ends with a checksum. In disk form, another checksum precedes the data."""
 
 _BYTES_OF_ONE_RANGE_EACH = 32 << 20
-"""The most bytes of a stream that holds one range of each partition, in equal shares.
+"""The most bytes of the ranges of a stream, if it holds one range of each partition.
 
-A partition holds up to `_HELD_RANGES` ranges, so a stream can have that many times these bytes."""
+Each partition has an equal share, which limits one range. A partition can hold `_HELD_RANGES`
+ranges, so a stream can hold that many times these bytes."""
 
 _MIN_RANGE_BYTES = 16 << 10
 """The least share of a partition, even if the shares together exceed `_BYTES_OF_ONE_RANGE_EACH`."""
@@ -84,7 +85,10 @@ OBJECT_LIMITS = RangeLimits(4 * BATCH_TRANSACTIONS, 2 << 20)
 """The ranges of a stream that makes an object of each transaction."""
 
 COLUMN_LIMITS = RangeLimits(8192, 4 << 20)
-"""The ranges of a stream of columns, whose cost is per range rather than per transaction."""
+"""The ranges of a stream of columns (`waltz.client.batch_stream`).
+
+They are larger than `OBJECT_LIMITS`: the cost of such a stream is per range, not per
+transaction."""
 
 
 class ArrivedRange(NamedTuple):
@@ -105,7 +109,9 @@ class _StreamPartition:
     held: int = 0
     """The number of ranges that have arrived and that the application has not taken."""
     open_request: OnAnswer | None = None
-    """The callback of the request that has no answer yet, which identifies this request."""
+    """The callback of the request that has no answer yet, None if there is none.
+
+    `RequestClient.cancel` finds the request by its callback."""
 
 
 class StreamRanges:
@@ -195,6 +201,7 @@ class StreamRanges:
 
         def on_answer(answer: Answer | None) -> None:
             state.open_request = None
+            # None: the client has ended. The caller, which `_wake` wakes, raises the error.
             if answer is not None:
                 self._handle_answer(partition, state, answer)
             self._wake()
@@ -276,9 +283,9 @@ def _rows(records: RecordBatch | StoredBatch) -> list[TransactionRow]:
     size = len(raw) // records.count if records.count else 0
     length = size - overhead
     if length >= 0 and len(raw) == size * records.count:
-        # Assume that all records have the same size: then no loop in Python is needed. This is true
-        # if each row has the same length. The first row begins where the records begin. If a row
-        # begins in the right place and its length is right, the next row begins in the right place.
+        # Assume that all records have the same size: then no loop in Python is needed. The lengths
+        # in the rows show whether this is true. The first row begins in the right place. After a
+        # row that begins in the right place and has this length, the next one does so, too.
         form = f"{_ROW_HEAD.format}{before_data}{length}s{_SKIP_CHECKSUM}"
         rows: list[TransactionRow] = list(struct.iter_unpack(form, raw))
         if {row[_ROW_LENGTH] for row in rows} == {length}:

@@ -19,7 +19,9 @@ Build = (
 """Returns the draft to append in this attempt, None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""The pause in seconds before an attempt that would have the mark of the previous attempt."""
+"""The pause in seconds before an attempt that would have the mark of the previous attempt.
+
+`_next_attempt` has the reason."""
 
 _CHECK_SERVERS = "check that servers are running and reachable"
 
@@ -63,6 +65,7 @@ async def submit(
             return None
         seconds_left = None if deadline is None else deadline - loop.time()
         if seconds_left is not None and seconds_left <= 0:
+            # A ``build`` that does not wait cannot be interrupted: it has returned too late.
             raise _late_error(partition, conflict, what_was_late, remedy, problems())
         try:
             mark = attempt.mark if draft.mark is None else draft.mark

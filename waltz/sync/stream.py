@@ -91,7 +91,7 @@ class _BlockingStream(Generic[BatchT]):
                 return
             try:
                 self._arrived.append(await anext(self._batches, None))
-            except Exception as error:  # Kept: an interrupted call does not raise it.
+            except Exception as error:  # Not raised: the caller may have been interrupted.
                 self._arrived.append(error)
 
 

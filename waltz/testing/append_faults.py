@@ -212,6 +212,7 @@ class AppendInterceptor:
         """Return the answer that refuses an append."""
         req_id, taken_by = append.req_id, self._committed_before(append)
         if not isinstance(append, cs.AnsweredAppendRequest):
+            # The connection has a version before `APPEND_ANSWERS_SINCE`.
             return cs.LockFailure(req_id, taken_by)
         ids = (req_id.client_id, req_id.generation, req_id.partition, req_id.seq)
         answer = AppendAnswer(*ids, OutcomeKind.REFUSED, taken_by)
@@ -233,8 +234,8 @@ class AppendInterceptor:
         """Return what the server gets for the appends ``req_ids`` in ``frame``.
 
         If the delivery is UNCERTAIN_ABSENT, the client gives the appends up now. If it is
-        UNCERTAIN_COMMITTED, the client gives them up when they are in the log. The caller has
-        handled CONFLICT already.
+        UNCERTAIN_COMMITTED, the client gives them up when they are in the log. ARRIVES changes
+        nothing. The caller has handled CONFLICT already.
         """
         match delivery:
             case AppendDelivery.LOST:
@@ -251,6 +252,7 @@ class AppendInterceptor:
         """Refuse the append number ``refused`` of a batch; return what the server gets.
 
         The server gets two batches: the appends before the refused one, and the appends after it.
+        One batch cannot have both, because the ids of its appends follow each other without a gap.
         """
         outcome = BatchedOutcome(OutcomeKind.REFUSED, self._committed_before(batch))
         answer = cs.AppendBatchResponse(_id_in_batch(batch.req_id, refused), (outcome,))
@@ -279,6 +281,7 @@ class AppendInterceptor:
                 self._give_up(self._end_watch(req_id))
             case cs.AppendAnswers():
                 return self._answers_arrived(message, frame)
+            # A refused append is not in the log, so the client gets the refusal.
             case cs.RequestDenied(req_id):
                 self._end_watch(req_id)
             case cs.LockFailure(req_id):

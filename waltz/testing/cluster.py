@@ -52,11 +52,11 @@ _READY_SECONDS = 30.0
 _READY_POLL_SECONDS = 0.001
 """The time between two checks whether every partition takes appends."""
 _LONG_WAIT_SECONDS = 0.1
-"""If an append has no answer after this time, its client looks in the log for it."""
+"""If an append has no answer after this time, its client looks in the log for it.
 
+Shorter than by default, so that a test of lost appends does not wait for seconds."""
 _READ_RECORDS = 10_000
 """How many records `InProcessCluster.transactions` reads from a replica at once."""
-
 _CLIENT_HOST = "client"
 """The name of the host on which all clients are."""
 
@@ -124,7 +124,9 @@ class InProcessCluster:
         self._handler_before: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], Any] | None
         """The exception handler of the event loop before `start`, which sets this attribute."""
         self._clients: WeakValueDictionary[int, InProcessClient[Any]] = WeakValueDictionary()
-        self._appends = AppendFaults(partitions, seed, self._give_up, self._high_water_mark)
+        self._appends = AppendFaults(
+            partitions, seed, give_up=self._give_up, log_mark=self._high_water_mark
+        )
         for server in self.servers:
             self.network.intercept(server.host, SERVER_PORT, self._appends.intercept)
         self.faults = faults or Faults()
@@ -226,8 +228,7 @@ class InProcessCluster:
         """Return a client to open, on any event loop.
 
         Await the result or enter it, like the result of `waltz.connect`. The client is a
-        `waltz.Client`, but it waits only a tenth of a second before it looks for the outcome of an
-        append in the log.
+        `waltz.Client`, but it looks for an append in the log after `_LONG_WAIT_SECONDS` already.
         ``serializer`` and ``options`` are those of `waltz.connect`. ``spec`` has the protocol
         versions that the client offers to servers. With fewer versions it behaves like an older
         client.

@@ -194,7 +194,7 @@ class MemoryDisk:
         for names in (self._names, self._durable_names):
             for name in [name for name in names if name.startswith(prefix)]:
                 del names[name]
-        # With a slash at its end, the path of the directory itself begins with ``prefix``, too.
+        # The slash is added so that the path of the directory itself begins with ``prefix``, too.
         self._pending_names = [c for c in self._pending_names if not f"{c.old}/".startswith(prefix)]
         self.directories.discard(path)
         self._durable_directories.discard(path)
@@ -248,7 +248,7 @@ class MemoryDisk:
                 if survives:
                     change.apply(names, directories)
             surviving = {id(inode): bytes(contents[id(inode)]) for inode in inodes}
-            yield _after_crash(names, directories, partial(_content_in, surviving))
+            yield _after_crash(names, directories, content=partial(_content_in, surviving))
 
     def change(self, inode: _Inode, change: _Change) -> None:
         """Make a change of a file, which is not durable before `flush`."""

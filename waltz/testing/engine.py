@@ -56,6 +56,7 @@ class EventLoopEngine:
         self._mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         self._fail = fail
         self._clock = clock
+        # A directory with a write-ahead log has a writer that commits each round in that log.
         self._round_writer: RoundWriter = directory.round_writer or ParallelFlushes(
             ImmediateExecutor()
         )

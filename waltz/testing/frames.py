@@ -48,7 +48,8 @@ class FrameReplacement:
 FrameRule = Callable[[Any], FrameFault | FrameReplacement | None]
 """Decides about the frame of a message; None: the frame arrives unchanged.
 
-The rule is called on the event loop of the sending host. It does not see Hellos and keep-alives.
+The rule is called on the event loop of the sending host. It sees neither the Hellos, by which a
+connection begins, nor keep-alives.
 """
 
 

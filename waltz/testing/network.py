@@ -34,9 +34,9 @@ from waltz.testing.interceptors import (
 )
 from waltz.testing.transport import MemoryTransport
 
-_DIAL_SECONDS = 10.0
-_DIAL_POLL_SECONDS = 0.05
-_FIRST_FREE_PORT = 40_000
+_DIAL_SECONDS = 10.0  # How long a host dials another one from which it is separated.
+_DIAL_POLL_SECONDS = 0.05  # The time between two checks whether they still are separated.
+_FIRST_FREE_PORT = 40_000  # The first port for listeners that do not choose one.
 _NO_DELAY = (0.0, 0.0)
 _ALL_BYTES = 1 << 62
 """More bytes than a connection ever has in transit."""
@@ -182,7 +182,7 @@ class MemoryNetwork:
             if listener is None:
                 return False
             loop = asyncio.get_running_loop()
-            connection = _Connection(self, dialer, address, (loop, listener.loop))
+            connection = _Connection(self, dialer, address, loops=(loop, listener.loop))
             self._connections[connection] = None
         listener.accept(connection.far)
         connection.near.connect(dialing)
@@ -289,7 +289,7 @@ class MemoryListener:
         """Accept a connection now, unless it was lost or the limit of connections is reached."""
         if transport.is_closing():
             return
-        if not self._accepted.enter(self._spec.name, "?"):
+        if not self._accepted.enter(self._spec.name, peer="?"):
             transport.abort()
             return
         connection = FrameConnection(

@@ -178,7 +178,7 @@ class InProcessStorage:
             port=STORAGE_PORT,
             admin_port=ADMIN_PORT,
             directory=Path("/in-memory"),
-            # Checks in the background would change the order of events for each seed.
+            # No checks in the background: they would change the order of events for each seed.
             scrub_bytes_per_second=0,
             tls_settings=TlsSettings(enabled=False),
         )
@@ -250,6 +250,8 @@ class InProcessStorage:
     def kill(self, *, power_loss: bool) -> None:
         """End the process at once; with ``power_loss`` the disk loses what was not flushed."""
         assert self._engine is not None
+        # The node itself is not stopped: that would close its files cleanly. Without the network,
+        # and with an engine that does nothing more, it has no further effect.
         self._shared.network.take_down(self.host)
         self._engine.abandon()
         self.disk = self.disk.crashed(self._shared.random) if power_loss else self.disk.restarted()

@@ -282,6 +282,7 @@ class MemoryTransport(asyncio.Transport):
         with self._lock:
             self._delivering = False
             if not self._reading or self._closing or self._cut or self.wire.blocked():
+                # `resume_reading`, or the network when the wire is free again, calls `proceed`.
                 return
             chunk = self._take()
             has_more = bool(self._inbox)

@@ -66,7 +66,7 @@ class ZnodeTree:
     """The nodes by path. Each change calls ``on_change``."""
 
     def __init__(self, on_change: OnTreeChange) -> None:
-        self.nodes = {"/": Znode(None, None)}
+        self.nodes = {"/": Znode(data=None, owner=None)}
         self._on_change = on_change
 
     def create(self, path: str, data: bytes | None, owner: int | None, sequence: bool) -> str:

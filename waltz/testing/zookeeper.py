@@ -29,14 +29,13 @@ from waltz.metadata.store import (
 )
 from waltz.testing.znodes import LaggingFollower, Znode, ZnodeTree
 
-Pause = Callable[[], Awaitable[None]]
+Pause = Callable[[], Awaitable[None]]  # See `MemoryZooKeeper.connect`.
 
 
 class MemoryZooKeeper:
     """The tree of nodes and the sessions of a ZooKeeper ensemble.
 
-    ``watch_delay`` is the number of seconds by which every watch is called late. The methods may be
-    called on any thread.
+    Every watch is called ``watch_delay`` seconds late. The methods may be called on any thread.
     """
 
     def __init__(self) -> None:
@@ -52,8 +51,9 @@ class MemoryZooKeeper:
     ) -> MemoryStore:
         """Return a client with a new session.
 
-        ``pause`` is awaited at the start of every operation, so that other tasks run between two
-        operations of the same task. By default, it lasts one iteration of the event loop.
+        ``clock`` is that of its `SessionHealth`. ``pause`` is awaited at the start of every
+        operation, so that other tasks run between two operations of the same task. By default, it
+        lasts one iteration of the event loop.
         """
         client = MemoryStore(self, clock, pause or _one_turn)
         with self._lock:
@@ -115,9 +115,9 @@ class MemoryZooKeeper:
                 self.end_session(session_id)
 
     def lag(self, client: MemoryStore) -> None:
-        """Serve the client's reads from a server of the ensemble that lags until `catch_up`.
+        """Serve the client's reads from its *follower*, a server that lags until `catch_up`.
 
-        As in ZooKeeper, a write of the client brings this server, its follower, up to date.
+        As in ZooKeeper, a write of the client brings its follower up to date, too.
         """
         with self._lock:
             client._follower = LaggingFollower(self._tree.copied_nodes())

@@ -148,7 +148,7 @@ def consumers_command(
         confirm_writing(where, chosen, per_partition * len(chosen), f"{size} random bytes", yes=yes)
 
     async def work() -> Rendering:
-        # The ids of the transactions to read: by partition, those after ``after`` up to ``until``.
+        # Each partition is read after its id in ``after``, up to its id in ``until``.
         async with open_client(where) as client:
             if existing:
                 until = await high_water_marks(client, chosen, timeout)

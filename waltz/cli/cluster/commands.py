@@ -240,7 +240,8 @@ def verify_command(
     """
     where = target(context)
 
-    # By their ids, the servers of all repetitions: findings may name a server that has ended since.
+    # The servers that any repetition has found, by id. The last one may find fewer, but its
+    # findings may still name a server that has ended since an earlier one.
     members: dict[int, ServerDescriptor] = {}
 
     async def check_until_passed() -> list[Finding]:

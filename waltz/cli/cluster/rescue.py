@@ -317,8 +317,8 @@ async def _backup_to_create_from(
 async def _tls(cluster: Cluster, where: Target, create_from: ClusterBackup | None) -> TlsConfig:
     """Return the TLS settings for storages.
 
-    If the cluster must be created from a backup, ZooKeeper does not have the servers' declaration
-    yet. It is in the backup ``create_from``.
+    Without an option, the servers' declaration decides whether TLS is used. If the cluster must be
+    created from a backup, the declaration is not in ZooKeeper yet, but in ``create_from``.
     """
     declared = None if create_from is None else create_from.transport
     if where.tls is None and declared is not None:

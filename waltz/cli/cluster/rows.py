@@ -93,8 +93,8 @@ class SessionReplica:
 
     ``session`` is the last store session of the replica. If the replica has left it,
     ``closing_mark`` is the id up to which a recovery trusts the replica; otherwise it is None. Both
-    are None if the metadata do not have the replica. ``current`` is whether the replica takes part
-    in the present session of the partition.
+    are None if the metadata do not have the replica. ``current`` is whether the replica has
+    recovered in the present session of the partition.
     """
 
     storage: str
@@ -337,6 +337,8 @@ def _partition(
     server, generation = _owner(partition, membership)
     states = metadata.replicas if metadata else {}
     replicas = []
+    # The metadata follow a change of the assignment only with the next store session. Until then
+    # they may lack a new replica, and have one that is not assigned any more.
     for storage in sorted({*maps.assignments.storages_of(partition), *states}):
         state = states.get(storage)
         mark = state.closing_mark if state else None

@@ -63,7 +63,7 @@ def render_settings(process: str, file: Path | None, report: SettingsReport[Any]
     settings = [_explained_setting(setting) for setting in report.settings]
     tables = [*listing(f"Settings of {process}", ExplainedSetting, settings).tables]
     if remarks:
-        tables.append(Rows("Remarks", ("", ""), remarks))
+        tables.append(Rows("Remarks", columns=("", ""), cells=remarks))
     value: ProcessSettings = {
         "process": process,
         "file": None if file is None else str(file),
@@ -77,7 +77,7 @@ def render_settings(process: str, file: Path | None, report: SettingsReport[Any]
 def _explained_setting(setting: Setting) -> ExplainedSetting:
     """Return the row of a setting."""
     key = setting.key
-    # A required setting has no default. With this origin, it is set in no place at all.
+    # A required setting has no default. So the origin `DEFAULT` means that nothing sets it.
     is_absent = key.required and setting.origin == DEFAULT
     return ExplainedSetting(
         key.name,

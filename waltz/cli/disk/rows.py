@@ -176,7 +176,7 @@ def render_data_sizes(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Renderi
         for (partition, first_id), segment_sizes in sizes.items()
     ]
     all_sizes = [size for segment_sizes in sizes.values() for size in segment_sizes]
-    total = _data_sizes(None, None, all_sizes)
+    total = _data_sizes(partition=None, segment=None, sizes=all_sizes)
     return listing("Bytes of data", DataSizes, [*segments, total])
 
 

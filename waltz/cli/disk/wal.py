@@ -45,9 +45,12 @@ class LoggedOperation:
     """One operation of a transaction in the log.
 
     ``transaction`` is the id of the transaction: a number that consists of ``sequence`` and
-    ``block``. The operation writes or checks ``length`` bytes from ``offset`` on in the file with
-    the number ``region``. Region 0 is the catalogue: its rows name the files of all regions.
-    ``row`` describes the row of the catalogue that the operation writes, None if it writes none.
+    ``block``, the position of the transaction in the log (`waltz_storage.core.wal.ring`). The log
+    is a ring of blocks: ``sequence`` grows each time it begins again at its start.
+
+    The operation writes or checks ``length`` bytes from ``offset`` on in the file with the number
+    ``region``. Region 0 is the catalogue: its rows name the files of all regions. ``row`` describes
+    the row of the catalogue that the operation writes, None if it writes none.
     """
 
     transaction: int

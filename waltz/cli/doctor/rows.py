@@ -68,8 +68,8 @@ def _problem(statement: Statement, local: LocalNames, typed_options: Sequence[st
     since = _local_end(statement, local) or statement.period.since
     after = statement.period.after
     if since is not None and after is not None and after >= since:
-        # Within a period, ``after`` is earlier than ``since``. So ``since`` is the end of a local
-        # process here. The supervisor saw this end: ``after`` must be wrong.
+        # The times of a `Period` never contradict each other, so here ``since`` is from
+        # `_local_end`. The supervisor saw the process end at that time: ``after`` is wrong.
         after = None
     remedy, command = _remedy_and_command(statement, local, typed_options)
     return Problem(statement.severity, statement.text, _utc(since), remedy, command, _utc(after))
@@ -83,12 +83,15 @@ def _remedy_and_command(
     If the remedy is to start or restart a process of a local cluster, they name the commands of
     ``waltz local``. Otherwise they are those of ``statement``.
     """
+    # A local process runs and does not answer: restart it.
     hanging = local.remedy_if_hanging(statement.process)
     if hanging is not None:
         return hanging
+    # A local process does not run: start it.
     command = local.start_command(statement.process)
     if command is not None:
         return statement.remedy, command
+    # Too few local processes of a kind run: start one of them.
     command = local.start_missing_command(statement.missing)
     if command is not None:
         # Only the first sentence: the others introduce the command of ``statement``.

@@ -220,7 +220,8 @@ class CallbackClient(Generic[DataT]):
             try:
                 self._log.thread.call(self._stop_all())
                 # Forbid appends before the event loop is stopped below. An append that is started
-                # later would never end, and neither would its context. Wait for the others.
+                # later would never end, and neither would its context. Then wait for the appends
+                # that other threads have started since `_stop_all`.
                 with self._starting:
                     self._may_start = False
                 self._log.thread.call(self._end_appends())
@@ -268,8 +269,8 @@ class CallbackClient(Generic[DataT]):
     def _exclusive(self, call: str) -> Iterator[None]:
         """Hold ``_changing`` during ``call``. Raises InCallback if ``call`` would wait forever.
 
-        It would in a callback, because it waits for the end of the callback. It would also in the
-        application's ``get_client_high_water_mark``, because the calling thread holds the lock.
+        A call in a callback would wait for the end of that callback. A call in the application's
+        ``get_client_high_water_mark`` would wait for the lock, which its own thread holds.
         """
         self._workers.check_outside(call)
         thread = threading.get_ident()
@@ -290,7 +291,7 @@ class CallbackClient(Generic[DataT]):
         if number not in self._metrics:
             self._metrics[number] = CallbackMetrics(client.metrics, number)
             self._open_contexts[number] = OpenContexts(number, self._max_in_flight)
-        # The last run of the partition has lifted the limit when it stopped.
+        # If the partition was active before, `ActivePartition.stop` has lifted the limit.
         self._open_contexts[number].enforce_limit()
         partition = ActivePartition(
             number,
@@ -307,7 +308,7 @@ class CallbackClient(Generic[DataT]):
     async def _deactivate(self, number: int) -> None:
         """Stop a partition, and wait until its run has ended."""
         partition = self._active.pop(number)
-        await partition.stop(partial(PartitionInactive, number))
+        await partition.stop(new_error=partial(PartitionInactive, number))
         await self._await_end(number)
 
     async def _await_end(self, number: int) -> None:
@@ -352,7 +353,7 @@ class CallbackClient(Generic[DataT]):
     async def _stop_all(self) -> None:
         """Stop all partitions, close the asyncio client, and wait until every context has ended."""
         for partition in self._active.values():
-            await partition.stop(ClientClosed)
+            await partition.stop(new_error=ClientClosed)
         await self._log.asyncio_client.close()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._end_appends()

@@ -56,7 +56,8 @@ def connect(
     `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
     """
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
-    # A context retries until it ends, so its append must not raise AppendUncertain after some time.
+    # A context waits until its outcome is known. With the default timeout of the client, it would
+    # end by AppendUncertain if the cluster was away for longer than this timeout.
     options.setdefault("append_timeout", None)
     if serializer is None:
         log = connect_sync(zookeeper, root=root, **options)

@@ -269,13 +269,13 @@ class ActivePartition(Generic[DataT]):
         try:
             await self._apply_feed()
         except ClientClosed:
-            await self.stop(ClientClosed)
+            await self.stop(new_error=ClientClosed)
         except Exception as error:
             self.problem = error
             if isinstance(error, ClientFailed):
                 # Stop before the report: when the application knows of the failure, `submit` must
                 # raise ClientFailed.
-                await self.stop(partial(ClientFailed, error.reason))
+                await self.stop(new_error=partial(ClientFailed, error.reason))
             await self._workers.apply(self._report, self.mark + 1, error)
 
     async def _apply_feed(self) -> None:

@@ -24,11 +24,11 @@ class Workers:
 
     @property
     def in_callback(self) -> bool:
-        """Whether the calling thread is one of these threads, so that a callback is running."""
+        """Whether the calling thread is of one of the pools, so that a callback is running."""
         return getattr(self._thread_local, "is_worker", False)
 
     def check_outside(self, call: str) -> None:
-        """Raise InCallback if the calling thread is one of these threads.
+        """Raise InCallback if the caller is a callback: the call would wait for its end forever.
 
         ``call`` is the name of the refused call.
         """

@@ -45,11 +45,11 @@ class TransactionBuilder(Generic[DataT]):
             raise DataMissing
         return Draft(
             self.data,
-            self.header,
-            tuple(self.write_locks),
-            tuple(self.read_locks),
-            tuple(self.append_locks),
-            mark,
+            header=self.header,
+            write_locks=tuple(self.write_locks),
+            read_locks=tuple(self.read_locks),
+            append_locks=tuple(self.append_locks),
+            mark=mark,
         )
 
 
