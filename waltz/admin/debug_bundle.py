@@ -93,7 +93,7 @@ class BundleCollector:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, self._open_cluster() as cluster:
-                # Concurrently, so that all parts wait together if ZooKeeper does not answer.
+                # If ZooKeeper does not answer, all parts wait at the same time.
                 await asyncio.gather(
                     self._add_part(
                         "znodes.json", lambda: _znodes(cluster.store, cluster.paths.root)
@@ -161,7 +161,7 @@ class BundleCollector:
                 ):
                     return await admin.metrics()
             except Exception as problem:
-                # Not raised: the bundle must still get the metrics of all other storages.
+                # The error is not raised, so that the bundle gets the metrics of other storages.
                 return {"problem": _reason(problem, limit, self._timeout_seconds)}
 
         ports = maps.connections.admin_ports

@@ -120,6 +120,7 @@ async def _diagnose(
         for server, report in reports.items()
         if report.problem is None
     }
+    # There is no earlier sample for a rate of transactions: no statement needs one.
     partitions = [view_partition(None, now, p) for p in range(now.num_partitions)]
     findings = check_sample(now, reached)
     return judge(now, partitions, findings, min_disk_free=min_disk_free)
@@ -136,6 +137,7 @@ def _without_zookeeper(problem: str, answers: Mapping[str, str]) -> Statement:
         f"{problem} {servers}." if servers else problem,
         "Start a majority of ZooKeeper's servers, and check the address. Open partitions continue "
         "meanwhile",
+        # The first address: a local cluster, whose processes are found by it, has only one.
         process=next(iter(answers), None),
     )
 

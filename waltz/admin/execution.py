@@ -46,9 +46,9 @@ COPY_BATCH = 1000
 COPY_PART_SECONDS = 10.0
 """The time limit of each part of a copy.
 
-It is larger than `_PEER_SECONDS` of `waltz_storage.shell.peer_pull`, the time after which a storage
-reports that it cannot read from another one. With a smaller limit the copy would fail before this
-report, which makes `copy_offline` relay the records.
+It is larger than `_PEER_SECONDS` of `waltz_storage.shell.peer_pull`. After that time a storage
+reports that it cannot read from another one, and `copy_offline` then relays the records. With a
+smaller limit, the copy would fail before this report.
 """
 
 
@@ -59,8 +59,9 @@ class OrderExecutor:
 
     * ``answer_seconds`` applies to the answers of storages and servers to an observation, to
       ZooKeeper in observations and steps, and to the beginning of a copy, before its first part.
-    * ``copy_seconds`` applies to each part of a copy. It must be larger than the time after which
-      a storage reports that it cannot read from another one (see `COPY_PART_SECONDS`).
+    * ``copy_seconds`` applies to each part of a copy, which ends with a call of ``on_copied``. It
+      must be larger than the time after which a storage reports that it cannot read from another
+      one (see `COPY_PART_SECONDS`).
     * ``step_seconds`` (None: ``answer_seconds``) applies to each batch of a repair, which computes
       checksums on both disks, and to any other step at a storage, which may have to open large
       files.
@@ -185,6 +186,8 @@ class OrderExecutor:
                 await self._open_admin(step.source) as source,
                 await self._open_admin(step.destination) as destination,
             ):
+                # The port for servers: through it the log is cut and relayed records are written.
+                # By the identity, the storage checks that both sides mean the same cluster.
                 address = split_address(step.destination)
                 tls = self._tls_of.get(step.destination, self.tls)
                 identity = params.key, params.num_partitions

@@ -1,7 +1,8 @@
 """Sample a cluster repeatedly over lasting connections. Touches ZooKeeper and the network.
 
-Sampling changes nothing: it begins no store session, takes no client id, and raises no fence. (A
-storage refuses requests of sessions below the fence, so a raised fence would stop a server.)
+Sampling changes nothing: it begins no store session, takes no client id from the counter in
+ZooKeeper, and raises no fence. (A storage refuses requests of sessions below the fence, so a raised
+fence would stop a server.)
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ class ReplicaObserver:
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
     failed; a server has this time for the handshake and again for each request. With ``retry``, a
     storage that fails is queried again until this time is over, so that a restart does not look
-    like a fault. ``tls_of`` has the TLS configuration of each storage that does not use ``tls``.
-    ``lag_allowed`` is passed on to the observations. ``network`` opens the connections.
-    ``metadata_seconds`` is ZooKeeper's time limit for each group of reads. If it is None, an
-    observation waits until ZooKeeper answers.
+    like a fault. ``tls`` is the TLS configuration of all connections, except those to the storages
+    in ``tls_of``: each of these has its own there. ``lag_allowed`` is passed on to the
+    observations. ``network`` opens the connections. ``metadata_seconds`` is ZooKeeper's time limit
+    for each group of reads. If it is None, an observation waits until ZooKeeper answers.
     """
 
     def __init__(

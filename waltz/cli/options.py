@@ -82,7 +82,8 @@ def partitions_of(text: str | None) -> tuple[int, ...] | None:
 def check_finite(values: Mapping[str, object]) -> None:
     """Raise a usage error if a value is not finite, such as a time limit of ``inf``.
 
-    ``values`` are the values of options by parameter name.
+    ``values`` are the values of options by parameter name. This check is needed because typer reads
+    the words ``inf`` and ``nan`` as numbers.
     """
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -97,6 +98,7 @@ def examples(*lines: str) -> str:
 
 def example_lines(epilog: str | None) -> list[str]:
     """Return the command lines from which `examples` made ``epilog``; none if it is None."""
+    # The first line is the heading. There are empty lines if `_LINE_BREAK` is two line breaks.
     return [line for line in (epilog or "").split("\n")[1:] if line]
 
 

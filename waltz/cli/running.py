@@ -134,8 +134,9 @@ def exit_on_expected_error() -> Iterator[None]:
 def error_text(error: BaseException) -> str:
     """Return the text that the command line shows for an expected error.
 
-    A command in the text has the options that name the cluster. The text of an append in doubt
-    tells the user which commands to type. Its ``str`` names methods of the client library instead.
+    If the text ends with a command to type, the options that name the cluster are added
+    (`suggested.complete`). For an append in doubt, the text names the commands by which the user
+    finds its outcome. The ``str`` of this error names methods of the client library instead.
     """
     if not isinstance(error, AppendUncertain):
         return complete(str(error))
@@ -152,9 +153,10 @@ async def open_cluster(
 ) -> AsyncIterator[Cluster]:
     """Connect to the ZooKeeper of ``target`` while the context is open; yield its cluster.
 
-    Raises StoreError if there is no session with ZooKeeper after ``connect_seconds``, or if the
-    credentials for ZooKeeper cannot be used; TlsConfigError for unusable TLS files. Whether the
-    cluster exists is not checked.
+    ``target`` is the cluster that the verb works on, with the ways to connect. Raises StoreError if
+    there is no session with ZooKeeper after ``connect_seconds``, or if the credentials for
+    ZooKeeper cannot be used; TlsConfigError for unusable TLS files. Whether the cluster exists is
+    not checked.
     """
     store = await KazooStore.connect(
         target.zookeeper,

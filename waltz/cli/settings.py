@@ -73,8 +73,9 @@ class CliSettings(ZooKeeperSettings):
         ``ignored`` has the settings of `without_effect` that are set, with their values.
         """
         yield from super().problems(ignored)
-        # In this file, the names of TLS settings have no prefix. The settings also replace the key
-        # stores that 0.13.2 names with the prefix ``client.``.
+        # The first argument is the prefix of the names of TLS settings, which is empty in this
+        # file. With 0.13.2, the same file may have key stores of clients, such as
+        # ``client.ssl.keyStore``. The TLS settings replace these, too.
         yield from self.tls_settings.tls_problems("", ignored, "client.")
 
 

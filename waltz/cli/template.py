@@ -56,7 +56,8 @@ class Template:
 
         A result that is a list has one row for each item, any other result has one row. If the
         template names a field of the items of a list within a row, there is one row for each of
-        these items instead.
+        these items instead: with ``{storage} {partitions.session}``, ``waltz storage list`` prints
+        a line for each replica.
         """
         paths = tuple(path for _, path in self.parts if path is not None)
         results = value if isinstance(value, list) else [value]
@@ -132,8 +133,9 @@ def _replaced(value: Mapping[str, Any], path: _Path, item: Any) -> dict[str, Any
 def _fields(value: Any, prefix: str = "") -> Iterator[str]:
     """Yield the names of the fields of ``value``, as templates have them.
 
-    The name of a nested field has the names of the fields above it before it, separated by dots.
-    ``prefix`` is the name of ``value`` itself. A name may occur more than once.
+    The name of a nested field begins with the names of the fields above it, separated by dots:
+    ``partitions.replicas.lag``. ``prefix`` is the name of ``value`` itself. A name may occur more
+    than once.
     """
     match value:
         case Mapping():

@@ -9,7 +9,10 @@ from waltz.client import Transaction
 
 
 class TransactionValue(TypedDict):
-    """The JSON value of a transaction; ``data`` is None if the data is not UTF-8 text."""
+    """The JSON value of a transaction; ``data`` is None if the data is not UTF-8 text.
+
+    ``client_id``, ``generation`` and ``seq`` are the request id of the append.
+    """
 
     partition: int
     id: int

@@ -108,7 +108,7 @@ class ChildProcess:
     def exit_report(self) -> str:
         """Return the state of the process, and the last lines that its last run has logged.
 
-        The process must have been started once.
+        The process must have been started once: its log does not exist before.
         """
         status = self.exit_status
         state = "it runs" if status is None else f"it exited with status {status}"

@@ -86,7 +86,7 @@ class LocalCluster:
     ) -> None:
         self.layout = ClusterLayout(directory.absolute())
         self.control: str | None = None
-        """The path of the supervisor's socket, None while there is none."""
+        """The path of the supervisor's socket, None while there is none; `supervisor` sets it."""
         self._session_timeout_ms = session_timeout_ms
         self._server_settings = server_settings
         self._programs = programs
@@ -137,8 +137,8 @@ class LocalCluster:
         raises PlanError, NoFreePorts, ZooKeeperNotStarted, ProcessFailed, ClusterUnhealthy and the
         errors of `sync`; then all processes have been stopped.
         """
-        # Outside the `try`: if another process runs the cluster, or processes of it are left over,
-        # they must not be stopped.
+        # This call is outside the `try`. If it fails, another process runs the cluster, or
+        # processes of it are left over, and these must not be stopped.
         self._directory.lock()
         try:
             self._prepare()
@@ -277,9 +277,9 @@ class LocalCluster:
         the replicas that ZooKeeper assigns to it.
         """
         plan = self.plan
-        # From here on, `waltz local down` finds the cluster. The description is written again
-        # whenever processes have been launched: if the supervisor dies, it has the ids of the
-        # processes that are left over.
+        # From here on, `waltz local down` finds the cluster by its description. This is written
+        # again whenever processes have been launched. So if the supervisor dies, the description
+        # has the ids of the processes that are left over.
         self.write_description()
         self._on_progress(f"starting ZooKeeper on {plan.zookeeper}")
         await self._start_zookeeper()

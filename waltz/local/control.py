@@ -269,8 +269,8 @@ def _has_supervisor(directory: Path) -> bool:
     lock_path = ClusterLayout(directory.absolute()).lock
     with contextlib.suppress(FileNotFoundError), lock_path.open() as lock:
         try:
-            # Shared, so that two commands that ask at the same time do not take each other for a
-            # supervisor.
+            # This lock is shared. With exclusive locks, two commands that call this function at the
+            # same time would take each other for a supervisor.
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

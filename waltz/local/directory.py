@@ -100,7 +100,7 @@ class ClusterDirectory:
         self._ended_at = end_times(self._ended_at, have_run, time.time())
         description = cluster_description(plan, self._layout, pids, control, self._ended_at)
         path = self._layout.description
-        # Renamed only when it is complete, because other processes may read the file at any time.
+        # The file gets its name only when it is complete: other processes may read it at any time.
         part = path.with_suffix(".part")
         part.write_text(json.dumps(description, indent=2) + "\n")
         part.replace(path)

@@ -75,6 +75,7 @@ def new_lines(logs: Mapping[str, TextIO]) -> Iterator[tuple[str, str]]:
             for part in log:
                 has_new_text = True
                 line = unfinished[process] + part
+                # The end of the log may be a part of a line whose rest is written only later.
                 is_complete = line.endswith("\n")
                 unfinished[process] = "" if is_complete else line
                 if is_complete:

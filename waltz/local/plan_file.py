@@ -37,8 +37,8 @@ def read_or_create_plan(
     if plan is None:
         shape = shape or Shape()
         plan = LocalClusterPlan.of(shape, reservations.choose(shape.num_ports, shape.host))
-        # Renamed only when it is complete: a crash must not leave a plan that cannot be read, with
-        # which the cluster could not start.
+        # The plan gets its name only when it is complete. If a crash left an incomplete plan, the
+        # cluster could not start any more.
         part = layout.plan.with_suffix(".part")
         part.write_text(plan.to_json())
         part.replace(layout.plan)

@@ -46,7 +46,8 @@ class PortReservations:
     no file behind. Only Linux has such names: on other systems, two clusters that start at the same
     time can choose the same port.
 
-    ``draw`` gets a number, and returns this number of different free ports; None: `choose_ports`.
+    ``draw`` is called with a number, and returns as many different free ports. If it is None,
+    `choose_ports` is called.
     """
 
     def __init__(self, draw: Callable[[int], Iterator[int]] | None = None) -> None:

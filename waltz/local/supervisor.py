@@ -48,7 +48,8 @@ async def supervise(
         if started:
             stop.set()
             return
-        # A second signal must not interrupt the cleanup.
+        # A second signal must not interrupt the stop of the processes in `LocalCluster.start`.
+        # Otherwise some of them would be left over.
         if not interrupted:
             interrupted = True
             starting.cancel()

@@ -56,6 +56,7 @@ _TLS_JARS = (
 
 _JVM_OPTIONS = (
     "-Xmx128m",
+    # The collector and the compiler that need the fewest threads and the least memory.
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     # Transaction log files grow by this many KiB, not by 64 MiB.
@@ -74,7 +75,8 @@ autopurge.purgeInterval=1
 """
 """ZooKeeper ends sessions with the precision of a tick, so ticks are short. ``maxClientCnxns=0``
 sets no limit for the connections from one address: all processes may have the same address. The
-admin server is off, because it would listen on a port of its own, the same one for each cluster."""
+admin server is off, because it would listen on a port of its own, the same one for each cluster.
+Every hour (``purgeInterval``) ZooKeeper deletes old snapshots and the logs before them."""
 
 _PLAINTEXT_PORT = """\
 clientPortAddress={host}
@@ -101,9 +103,11 @@ appender.out.layout.pattern = %d %-5p %c{1} %m%n
 rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
 """
+"""The level is info, because `_learn_port` reads the port from a message of this level."""
 
 # What ZooKeeper logs when it listens: the port, with or without the address before it.
 _BOUND = re.compile(rb"bound to port (?:/[0-9.]+:)?([0-9]+)")
+# Java 8 and earlier versions call themselves 1.8 and so on.
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 
 
@@ -318,6 +322,7 @@ def _check_free(host: str, port: int) -> None:
     """Raise ZooKeeperNotStarted if another process uses ``port`` of ``host``."""
     # Without this check, `start` would take another ZooKeeper on the port for its own server.
     with socket.socket() as probe:
+        # Connections that an earlier server has closed must not count as a use of the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -9,7 +9,8 @@ cannot use before. A `GroupAssignment` that was interrupted after the change can
 again, because `auto_assign` refuses storages that have partitions. A `Synchronization`
 (`core.synchronization`) of each storage completes it.
 
-In both orders, servers fill the new replicas.
+In both orders, servers fill the new replicas. The *storage maps* are the values of the three znodes
+about storages: groups, admin ports and assignments (`waltz.metadata.core.storage_maps`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A `Comparison` alternates with its caller: `next_range` is the range whose check
 requests from all storages, and `add_sums` takes the answers. The log is compared in slices of
 `SLICE_IDS` transactions. A slice that differs is halved until the first transaction that differs is
 found. A replica that ends early, or cannot be read, leaves the comparison and is listed in the
-result; it does not count as a difference.
+result; it does not count as a difference. `replicas` defines the low-water mark and health of a
+replica.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ class RangeSum:
     """CRC-32, unsigned."""
 
     def plus(self, records: RecordBatch) -> RangeSum:
-        """Return the sum of this range and ``records``, which begin after ``last_id``."""
+        """Return the sum of this range and ``records``, which begin after ``last_id``.
+
+        A storage of Waltz 0.13.2 sends records and no sums. The sums of all other storages are
+        computed from the records on their disks, so this one is computed in the same form.
+        """
         num_bytes, checksum = self.num_bytes, self.checksum
         for record in records:
             # In its wire form, a record ends with its data and the checksum of the data. On disk,
@@ -137,7 +142,10 @@ class Comparison:
 
     @property
     def next_range(self) -> tuple[int, int] | None:
-        """The first and last id to query from all `storages`, None at the end."""
+        """The first and last id to query from all `storages`.
+
+        None at the end, or if fewer than two replicas are left.
+        """
         is_finished = self._difference is not None or self._range_end < self._next_id
         if is_finished or len(self._limits) < 2:
             return None

@@ -36,12 +36,12 @@ from waltz.metadata.core.storage_maps import (
 )
 
 _MOST_STEPS = 100
-"""A forecast ends after this many steps: a defective plan might never end."""
+"""A forecast ends after this many steps: with a defective `next_step` it might never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The steps that an order would take, and the plan's decision after the last of them."""
+    """The steps that an order would take, and what its `next_step` decides after the last one."""
 
     steps: tuple[Step, ...]
     end: Done | Wait | Refuse

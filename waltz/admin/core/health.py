@@ -49,7 +49,7 @@ _IMPLIED_BY_NO_SERVER = (
     re.compile(r"server \d+ is not running"),
     re.compile(r"it is assigned to no server"),
 )
-"""Problems that other checks find whenever ONE_SERVER fails; then they get no statement."""
+"""Problems that other checks find because ONE_SERVER fails; then they get no statement."""
 _GENERAL = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -162,7 +162,7 @@ def judge(
     statements = (
         *_silent_processes(now),
         *_failed_checks(now, partitions, findings),
-        *_damage(now, partitions),
+        *_faulty_replicas(now, partitions),
         *_differences(now),
         *_full_disks(now, min_disk_free),
     )
@@ -280,7 +280,7 @@ def _unexplained_problems(
             if finding.check not in _CRITICAL and silent & words:
                 continue
             # The remedy of this check is to wait until a server has filled the replica. No server
-            # fills one that is refused or switched off; `_damage` has a statement on this replica.
+            # fills one that is refused or switched off: `_faulty_replicas` has its statement.
             if finding.check is Check.REPLICAS_RECOVERED and words & unusable[finding.partition]:
                 continue
             if (
@@ -318,7 +318,7 @@ def _server_is_silent(now: Sample, partition: int) -> bool:
     return report is None or report.problem is not None
 
 
-def _damage(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Statement]:
+def _faulty_replicas(now: Sample, partitions: Iterable[PartitionStatus]) -> Iterator[Statement]:
     """Yield a statement for each replica that is refused, switched off or has damaged records."""
     for partition in partitions:
         for replica in partition.replicas:

@@ -10,7 +10,8 @@
 A partition with *n* replicas has *n* + 1 after step 2, and *n* after step 3. In each of these two
 changes, the *n* replicas that stay must be a quorum of *n* + 1, so that the next session opens with
 them alone. For example, three replicas are a quorum of four. One replica is no quorum of two, so
-the only replica of a partition cannot be moved.
+the only replica of a partition cannot be moved. `core.replicas` explains sessions and quorums, and
+which replicas are healthy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Move(Order):
     """Move the replica of ``partition`` on ``source`` to ``destination``.
 
     With ``delete_files``, the source also deletes the files of its replica. With ``prove``, the
-    assignment changes only if range checksums show that the replicas after the change are equal.
+    assignment changes only if range checksums show that the replicas after the change are equal
+    (`EqualReplicas`).
     """
 
     partition: int

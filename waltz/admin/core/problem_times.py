@@ -3,9 +3,11 @@
 A server writes the metadata of a partition when a store session begins, when a quorum of replicas
 has recovered in it, and when a further replica joins it. The metadata say which replicas took part
 in the session when they were written. So a replica that is missing in the metadata was missing at
-that time already, and a replica that is in them was not missing yet. From the beginning of a
-session until its quorum has recovered, no replica takes part. A storage that stops answering in
-this time is dated too early.
+that time already, and a replica that is in them was not missing yet.
+
+There is one error. From the beginning of a session until its quorum has recovered, the metadata
+name no replica that takes part. If a storage stops answering in this time, its silence is dated
+from the beginning of the session, which is too early.
 
 In all functions, ``now`` is the newest sample of the cluster.
 """

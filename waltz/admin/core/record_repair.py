@@ -77,6 +77,8 @@ class RecordRepair(Order):
         for damaged_range in repairable:
             last_id = min(damaged_range.last_id, local_mark)
             source = self._best_source(observation, view, damaged_range.first_id, last_id)
+            # If the source has only the beginning of the range, the rest stays damaged, and the
+            # next observation shows it.
             if source is not None:
                 return RepairRecords(
                     source.storage,

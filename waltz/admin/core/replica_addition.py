@@ -6,7 +6,8 @@ transactions when they begin to count in quorums. One change in ZooKeeper assign
 In general, the present replicas alone must be a quorum of the replicas after the change, so that
 sessions open even if all new replicas fail. For example, two replicas can get only one more. A
 single replica is no quorum of any larger set, so it is an exception: it must get at least two more.
-Then sessions open even if one of the new replicas fails.
+Then sessions open even if one of the new replicas fails. `core.replicas` explains sessions and
+quorums.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class ReplicaAddition(Order):
             if step is not None:
                 return step
         if not new:
-            return Done()
+            return Done()  # `unsettled_reason` has found all replicas healthy.
         wanted = view.replicas | new
         return ChangeAssignment(
             (ReplicaChange(view.partition, view.replicas, wanted),),

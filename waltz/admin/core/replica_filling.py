@@ -1,11 +1,12 @@
 """Fill a switched-off replica from another storage, before servers use it. Pure.
 
-Filling first cuts the replica to its own low-water mark: it deletes all transactions above the
-mark. The replica may have acknowledged some of them, and a server may have committed them because
-of that. If a vote on the committed transactions counted the replica then, it would not notice that
-they are missing, and they would be lost. So a replica may be filled only if no vote counts it. The
-orders check this before: `Move` and `ReplicaAddition` fill a replica that ZooKeeper has not
-assigned yet, `ReplicaRecovery` calls `counts_in_vote`.
+Filling first cuts the replica to its own low-water mark (`HeldPartition` in `core.replicas`): it
+deletes all transactions above the mark, because some of them may never have been committed. But the
+replica may have acknowledged some of them, and a server may have committed them because of that. If
+a vote on the committed transactions counted the replica then, it would not notice that they are
+missing, and they would be lost. So a replica may be filled only if no vote counts it. The orders
+check this before: `Move` and `ReplicaAddition` fill a replica that ZooKeeper has not assigned yet,
+`ReplicaRecovery` calls `counts_in_vote`.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def next_fill_step(
     lag_allowed = observation.lag_allowed * (_LAG_FACTOR_ON if was_filled else 1)
     if not needs_cut and lag <= lag_allowed:
         return None
+    # Servers must not write the replica during the copy.
     if is_on:
         return SwitchOff(destination, (view.partition,))
     return CopyReplica(chosen, destination, view.partition)
@@ -82,6 +84,7 @@ def next_switch_on_step(
     held = observation.held(storage, view.partition)
     if held is None:
         return CreateReplicas(storage, (view.partition,))
+    # If both switches are on, the server does not reach the storage: no step changes that.
     return Wait(problem) if held.available else SwitchOn(storage, (view.partition,))
 
 

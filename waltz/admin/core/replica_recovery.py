@@ -114,7 +114,8 @@ def _recover_assigned(
     step = None
     if not counts_in_vote(view, storage, held):
         step = next_fill_step(observation, view, storage, source=order.source)
-    # A replica that is switched off leaves its session: the others must be a quorum without it.
+    # A replica that is switched off leaves its session. If the others were no quorum without it,
+    # the partition would close.
     if isinstance(step, SwitchOff) and not _opens_without(observation, view, storage):
         return Wait(f"partition {view.partition} has no quorum without storage {storage}")
     return (

@@ -4,7 +4,7 @@ Until a session without the removed replicas has recovered, the removed replicas
 quorum that recovery needs, but servers no longer contact them. Example: one of three replicas is
 removed. Recovery still needs two of the three. Servers contact only two, so both must answer. If
 one of them fails, the partition stays closed until it returns. Assigning the removed replica again
-opens the partition immediately.
+opens the partition immediately. `core.replicas` explains sessions and quorums.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class ReplicaState(StrEnum):
     IN_SESSION: the replica takes part in the current store session. FILLING: the server fills it,
     and it takes part when it has caught up. OUT: neither of the two. OFF: reading, writing or both
     are switched off. MISSING: it is assigned, but the storage does not hold it. REFUSED: the
-    storage cannot serve it. DAMAGED: it has damaged records.
+    storage cannot serve it. DAMAGED: it has damaged records, but may take part in the session
+    nevertheless (`ReplicaStatus.in_session`).
     """
 
     IN_SESSION = "in session"
@@ -163,6 +164,8 @@ def _replica_state(
         return ReplicaState.DAMAGED, f"{damaged} damaged record{'' if damaged == 1 else 's'}"
     if now.in_session(partition, storage):
         return ReplicaState.IN_SESSION, ""
+    # The server writes the id of the session into the entry of a replica before it fills the
+    # replica.
     metadata = now.metadata.get(partition)
     entry = None if metadata is None else metadata.replicas.get(storage)
     if metadata is not None and entry is not None and entry.session_id == metadata.session_id:

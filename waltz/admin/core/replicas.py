@@ -84,11 +84,19 @@ class PartitionView:
 
     @property
     def session_replicas(self) -> frozenset[str]:
-        """The storages of the last session; any quorum of them has all committed transactions."""
+        """The storages of the last session.
+
+        Each committed transaction is on a quorum of them. So in any quorum of them, at least one
+        storage has it.
+        """
         return frozenset(self.metadata.replicas)
 
     def in_session(self, storage: str, held: HeldPartition) -> bool:
-        """Whether the replica that ``storage`` reports takes part in the current session."""
+        """Whether the replica that ``storage`` reports takes part in the current session.
+
+        The metadata alone do not show this: a disk that was emptied or restored meanwhile reports
+        an older session.
+        """
         return self.metadata.takes_part(storage) and held.session_id == self.metadata.session_id
 
 
@@ -116,12 +124,12 @@ class ObservationScope:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaObservation:
-    """The storage maps, the partitions of a scope, and the reports of its storages.
+    """The storage maps (`StorageMaps`), the partitions of a scope, and its storages' reports.
 
-    With `ObservationScope.query_peers`, the storages are queried twice: ``commit_bounds`` follow
-    from the first reports, ``storages`` has the second ones. A replica is *level* if its last id in
-    the second report is at least the bound of its partition. For example, if the replicas first
-    report the last ids 90, 100 and 100, the bound is 100.
+    With `ObservationScope.query_peers`, the storages are queried twice (`ReplicaObserver.observe`
+    says why): ``commit_bounds`` follow from the first reports, ``storages`` has the second ones. A
+    replica is *level* if its last id in the second report is at least the bound of its partition.
+    For example, if the replicas first report the last ids 90, 100 and 100, the bound is 100.
     """
 
     maps: StorageMaps
@@ -256,11 +264,11 @@ def change_obstacle(
 ) -> str | None:
     """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may.
 
-    The last change must be complete, and every replica that stays must be healthy. The staying
-    replicas alone must form both quorums that the next session needs. New replicas do not count for
-    these quorums, because servers have not filled them yet. If they counted, one more failure would
-    leave the partition without a quorum (``tests/unit/admin/test_operations_plans.py`` checks every
-    change with one failure).
+    The last change must be complete, and every replica that stays must be healthy
+    (`unsettled_reason`). The staying replicas alone must form both quorums that the next session
+    needs. New replicas do not count for these quorums, because servers have not filled them yet. If
+    they counted, one more failure would leave the partition without a quorum
+    (``tests/unit/admin/test_operations_plans.py`` checks every change with one failure).
     """
     staying = view.replicas & wanted
     if problem := unsettled_reason(observation, view, staying):
@@ -274,7 +282,9 @@ def unsettled_reason(
 ) -> str | None:
     """Return why the replicas of a partition must not change now, None if they may.
 
-    The last change must be complete, and the ``staying`` replicas must be healthy.
+    The ``staying`` replicas must be healthy, and the last change must be complete: the metadata
+    must name the assigned replicas. Until then the next session needs a quorum of the replicas
+    before the last change, and a further change could remove some of them.
     """
     if problem := first_unhealthy_reason(observation, view, staying):
         return problem

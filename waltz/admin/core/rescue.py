@@ -3,15 +3,15 @@
 `rebuild` decides for one partition, from the reports of the storages that have its replicas. The
 metadata say which store session opened last, and which replicas took part in it. A replica that has
 left a session has a *closing mark* in the metadata: the next session cuts the replica's log there,
-and the replica does not vote on the committed transactions. A replica without a closing mark votes.
+and counts it in the vote on the committed transactions only after that (fact 2). The others vote.
 
 A disk does not have these facts. It has the id of the newest session that marked it, the low-water
 mark that this session wrote, and the log.
 
-**Terms.** n replicas are assigned, q is a quorum of them. The recovery of a session *resolves* a
-mark R: no transaction above R was committed before the session. Then the session *marks* disks: it
-writes its id and R to them. A replica with a closing mark may get the id before R is resolved, with
-an *interim mark* that is not above R (`waltz_server.core.replication.session_recovery`). The
+**Terms.** n replicas are assigned, and q of them are a quorum. The recovery of a session *resolves*
+a mark R: no transaction above R was committed before the session. Then the session *marks* disks:
+it writes its id and R to them. A replica with a closing mark may get the id before R is resolved,
+with an *interim mark* that is not above R (`waltz_server.core.replication.session_recovery`). The
 session *opens* when it has marked q disks and its metadata are written; only then does it append. A
 session may end before it opens. Session O is the last one that opened.
 

@@ -1,11 +1,11 @@
 """Order: retire a group of storages, which has one replica of every partition. Pure.
 
-By default one compare-and-set in ZooKeeper removes the whole group from the assignment. For
-clusters under load, several changes of fewer partitions each are possible. A change is made only
-while the remaining replicas of every partition are healthy. They must be a quorum of the replicas
-before the change, and of those after it. Otherwise a session could miss committed transactions. The
-storages of the group drop their replicas only after every partition has recovered in a session
-without them.
+By default one compare-and-set in ZooKeeper removes the whole group from the assignment. Then all
+partitions recover at the same time. For clusters under load, several changes of fewer partitions
+each are possible (``at_once``). A change is made only while the remaining replicas of every
+partition are healthy. They must be a quorum of the replicas before the change, and of those after
+it. Otherwise a session could miss committed transactions. The storages of the group drop their
+replicas only after every partition has recovered in a session without them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Retirement(Order):
     """Remove all replicas from the storages of ``group``, and with ``delete_files`` their files.
 
     ``at_once`` is the largest number of partitions of one change in ZooKeeper (None: all). The next
-    change waits until every partition has recovered in a session after the one before. With
-    ``prove``, a change is made only if range checksums show that the remaining replicas are equal.
+    change waits until every partition of the earlier changes has recovered in a session without the
+    group. With ``prove``, a change is made only if range checksums show that the remaining replicas
+    are equal (`EqualReplicas`).
     """
 
     group: int

@@ -51,7 +51,11 @@ class StorageSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The state of a cluster; ``at`` is when it was sampled, in seconds of a monotonic clock."""
+    """The state of a cluster; ``at`` is when it was sampled, in seconds of a monotonic clock.
+
+    ``membership`` has the servers and the partitions that ZooKeeper assigns to each, ``maps`` has
+    the same for storages. ``servers`` and ``storages`` are the reports of the processes themselves.
+    """
 
     at: float
     num_partitions: int
@@ -69,6 +73,7 @@ class Sample:
         owners: dict[int, tuple[int, int]] = {}
         for server, owned in self.membership.assignment.servers.items():
             for each in owned:
+                # A partition has two servers only in a wrong state; then the first one counts.
                 owners.setdefault(each.partition, (server, each.generation))
         object.__setattr__(self, "_owners", owners)  # The dataclass is frozen.
 

@@ -128,7 +128,8 @@ class EqualReplicas:
     """The condition that the replicas of ``partition`` on ``storages`` are equal.
 
     A comparison of range checksums up to the start of the present store session proves it. A
-    replica that is not healthy is compared up to its own low-water mark.
+    replica that is not healthy is compared up to its own low-water mark. Without the condition, a
+    change could drop the only replica with the right records, or add one with wrong records.
     """
 
     partition: int
@@ -238,7 +239,7 @@ class Order(ABC):
     def refusal(self, observation: ReplicaObservation) -> str | None:
         """Return why the order must not begin, None if it may begin.
 
-        An attempt to carry out the order calls this once, before its first step.
+        `carry_out` and `forecast` call this once, before the first step.
         """
         return None
 

@@ -5,7 +5,8 @@
 3. The storage drops its replicas.
 
 If the order changes only the storage (`AssignmentSide.STORAGE`), servers still count the dropped
-replicas in quorums. So the other storages must hold a quorum of healthy replicas.
+replicas in quorums. So the other storages must hold a quorum of healthy replicas. `core.replicas`
+explains sessions and quorums, and which replicas are healthy.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ class Unassignment(Order):
         """Return why the order must not begin, None if it may begin.
 
         If ZooKeeper changes, the storage's group must keep a replica of every partition. Partitions
-        that an interrupted attempt has unassigned already are not checked. If only the storage
-        changes, the partitions must exist, also with ``force``.
+        that an interrupted attempt has unassigned already are not checked, because
+        `unassign_partitions` refuses them. If only the storage changes, the partitions must exist,
+        also with ``force``.
         """
         if self.only is AssignmentSide.STORAGE:
             return self._missing_partition(observation)
@@ -79,7 +81,7 @@ class Unassignment(Order):
         unassigned = frozenset[int]() if self.only else self._already_unassigned(observation)
         still_assigned = tuple(p for p in self.partitions if p not in unassigned)
         if unassigned and not still_assigned:
-            return None
+            return None  # Nothing is left to check: `unassign_partitions` refuses an empty list.
         try:
             unassign_partitions(observation.maps, self.storage, still_assigned)
         except ChangeRefused as problem:
@@ -196,7 +198,7 @@ def _drop_obstacle(
     quorum. Otherwise committed transactions would be lost.
     """
     if storage not in view.replicas | view.session_replicas:
-        return None
+        return None  # It counts in no quorum.
     others = view.replicas - {storage}
     if not session_opens(others, view.replicas, view.session_replicas):
         return Refuse(

@@ -75,7 +75,11 @@ class StorageReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """The input of all checks: the contents of ZooKeeper, and the report of each process."""
+    """The input of all checks: the contents of ZooKeeper, and the report of each process.
+
+    Both ``assignment`` and ``replicas`` assign partitions: ``assignment`` to the servers that own
+    them, ``replicas`` to the storages that hold them.
+    """
 
     num_partitions: int
     assignment: PartitionAssignment

@@ -71,7 +71,10 @@ class Row:
 
 
 class ExportedTransaction(TypedDict):
-    """One line of JSON; it has ``data`` if the data is UTF-8 text, otherwise ``data_base64``."""
+    """One line of JSON; it has ``data`` if the data is UTF-8 text, otherwise ``data_base64``.
+
+    ``client_id``, ``generation`` and ``seq`` are the request id of the append.
+    """
 
     partition: int
     id: int
@@ -158,7 +161,8 @@ def as_row(value: Mapping[str, Any]) -> Row:
     """Return the row of a file from its values by column name. Raises BadArchive.
 
     ``data`` may be text or bytes. If there is ``data_base64``, ``data`` is ignored: ``waltz log
-    read -o json`` writes both.
+    read -o json`` writes both, and its ``data`` is null if the bytes are not text. A row without a
+    header gets the header 0.
     """
     encoded, data = value.get("data_base64"), value.get("data")
     if isinstance(encoded, str):
@@ -174,7 +178,7 @@ def as_row(value: Mapping[str, Any]) -> Row:
     if not isinstance(data, bytes):
         raise BadArchive("it has neither data nor data_base64")
     header = value.get("header")
-    # The id is named `id` in JSON, and `transaction_id` in Parquet.
+    # The id is named `id` in JSON (`as_json`), and `transaction_id` in Parquet (`as_columns`).
     partition, id_ = value.get("partition"), value.get("id", value.get("transaction_id"))
     numbers = {"header": header, "partition": partition, "id": id_}
     for name, number in numbers.items():

@@ -64,10 +64,10 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 
 
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
-    """Yield the rows of a file of an export. Raises BadArchive.
+    """Yield the rows of a file of an export, while the file is read. Raises BadArchive.
 
-    If the file does not have as many rows as its name says, BadArchive is raised only after the
-    last row.
+    The rows are counted at the same time. So if the file does not have as many rows as its name
+    says, BadArchive is raised only after the last row.
     """
     count = 0
     for row in read_rows(directory / piece.path):

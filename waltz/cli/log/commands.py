@@ -2,6 +2,9 @@
 
 Touches the standard streams, ZooKeeper and the network. The verbs for files are in `export` and
 `import_files`.
+
+A verb that may append or read a long log has no limit for its whole time (``seconds=None`` in the
+call of `run`). Its option ``--timeout`` limits the wait for each answer instead.
 """
 
 from __future__ import annotations
@@ -205,7 +208,7 @@ def tail_command(
     async def work() -> None:
         async with open_client(where) as client:
             marks = await high_water_marks(client, wanted, timeout)
-            # A shorter log is printed from its start.
+            # A log with fewer than ``count`` transactions is printed from its start.
             after = {
                 partition: max(NO_TRANSACTION, mark - count) for partition, mark in marks.items()
             }

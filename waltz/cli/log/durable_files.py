@@ -1,4 +1,4 @@
-"""Write or replace a file so that a crash or a power failure leaves no incomplete file.
+"""Write or replace a file so that its path never has an incomplete file, even after a crash.
 
 Touches disk. Exports, records of imports and backups are written in this way.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from waltz.cli.running import Failed
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""The errors of a full disk, and of a user whose quota of the disk is used up."""
 
 
 @contextlib.contextmanager

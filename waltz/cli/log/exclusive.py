@@ -27,4 +27,4 @@ def exclusive(path: Path) -> Iterator[None]:
             ) from None
         yield
     finally:
-        os.close(descriptor)
+        os.close(descriptor)  # This also releases the lock.

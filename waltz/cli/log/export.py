@@ -31,7 +31,10 @@ from waltz.client import Client, Transaction
 app = typer.Typer()
 
 _FILE_BYTES = 64 << 20
-"""A file ends when its data reaches this size, or earlier when it has the maximum of rows."""
+"""A file ends when its data reaches this size, or earlier when it has the maximum of rows.
+
+Its transactions are in memory until the file is written.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ async def _export_all(
     ends = await high_water_marks(client, wanted, options.timeout_seconds)
     if not options.directory.exists():
         options.directory.mkdir(parents=True, exist_ok=True)
-    # Locked, because two exports would write to the same incomplete files.
+    # The lock is needed because two exports would write to the same incomplete files.
     with exclusive(options.directory):
         existing = find_pieces(options.directory)
         ranges = {
@@ -130,7 +133,7 @@ def _check_ends(directory: Path, ranges: dict[int, ExportRange]) -> None:
 
 
 async def _check_last_transaction(client: Client, piece: Piece, options: _ExportOptions) -> None:
-    """Raise BadArchive if the last transaction of ``piece`` differs from the one in the log.
+    """Raise BadArchive if the last transaction of the file ``piece`` differs from that in the log.
 
     Without this check, an export of another cluster with a longer log would continue these files.
     They would be a mixture of two logs.

@@ -96,6 +96,9 @@ def import_command(
 def default_record_file(path: Path, key: uuid.UUID) -> Path:
     """Return the file beside ``path`` that records its import into the cluster with ``key``.
 
+    The key is a UUID that a cluster gets when it is created. It is in the name of the file, so that
+    the same files can be imported into several clusters, each import with a record of its own.
+
     ``.``, ``..`` and symbolic links in ``path`` are resolved. Otherwise a run that gets the same
     files by another path would find no record, and append every transaction again.
     """

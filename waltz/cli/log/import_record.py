@@ -32,7 +32,10 @@ class PartitionImport:
 
 @dataclass(slots=True)
 class ImportRecord:
-    """The record of an import into the cluster with the cluster key ``key``."""
+    """The record of an import into the cluster whose cluster key is ``key``.
+
+    ``partitions`` has the imports by the partition that is appended to.
+    """
 
     key: uuid.UUID
     partitions: dict[int, PartitionImport] = field(default_factory=dict)

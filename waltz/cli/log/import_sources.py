@@ -120,7 +120,7 @@ def _file_sources(path: Path, wanted: tuple[int, ...] | None, to: int | None) ->
         return []
     if to is not None and wanted is None:
         first_displaced = None
-        if len(counts) == 1:  # See `Source.displaced`.
+        if len(counts) == 1:  # Only the ids of one partition can all be kept (`Source.displaced`).
             first_displaced = next(iter(displaced.values()), None)
         return [
             Source(

@@ -50,9 +50,10 @@ class Importer:
     async def count_imported(self, after: int, last: int, rows: Iterator[Row] | None = None) -> int:
         """Return how many transactions after ``after``, up to ``last``, the import has appended.
 
-        ``rows`` are all rows of the import, or None. The caller will leave out as many rows as this
-        method returns. So if the appended transactions are not the first of ``rows``, Failed is
-        raised: otherwise the caller would leave out rows that are not in the log.
+        ``rows`` are all rows of the import. The caller will leave out as many rows as this method
+        returns. So if the appended transactions are not the first of ``rows``, Failed is raised:
+        otherwise the caller would leave out rows that are not in the log. If ``rows`` is None, the
+        transactions are only counted.
         """
         if last <= after:
             return 0
@@ -66,6 +67,8 @@ class Importer:
                     if transaction.req_id.client_id not in self._client_ids:
                         continue
                     count += 1
+                    # After the last row, only count: the caller fails if there are more
+                    # transactions than rows (`import_files`).
                     row = None if rows is None else next(rows, None)
                     if row is not None and not _is_appended(row, transaction):
                         raise Failed(
@@ -101,14 +104,17 @@ class Importer:
     async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
         """Append rows; return how many were appended, and whether the lock refused the next row.
 
-        After a fault (`Absent`), fewer rows are appended although the lock has refused none.
+        After a fault, fewer rows may be appended although the lock has refused none: the outcome of
+        the others is `Absent`, which means that they are not in the log and never will be.
         """
         drafts = [Draft(row.data, row.header, self._locks) for row in batch]
         outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)
         num_appended = 0
         for outcome in outcomes:
             if not isinstance(outcome, Appended):
-                # A server appends only the beginning of a batch: no later row is in the log either.
+                # No later row is in the log either. All rows of a batch have the same lock and
+                # mark, so the lock refuses all or none. After a fault, only the first rows are
+                # appended.
                 return num_appended, isinstance(outcome, Refused)
             num_appended += 1
             self._mark = outcome.transaction_id

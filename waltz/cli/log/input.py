@@ -109,7 +109,8 @@ async def _record_after_length(stream: BinaryIO, raw_length: bytes, number: int)
     """Return the record that follows its length in ``stream``.
 
     ``raw_length`` are the bytes of the length, which were read already. ``number`` is the number of
-    records before this one. Raises Failed if the record is not complete, or too large.
+    records before this one, so texts of errors count records from 0. Raises Failed if the record is
+    not complete, or too large.
     """
     # The text does not say that the earlier records are appended: their appends may be in flight,
     # and may still fail.

@@ -39,7 +39,8 @@ class ImportCounts(NamedTuple):
 class ExportedPartition:
     """The transactions of one partition that a run of an export wrote; ``exported`` counts them.
 
-    If the run wrote none, ``last_id`` is ``first_id - 1``.
+    If the run wrote none, ``last_id`` is ``first_id - 1``. ``ids`` is the range of the ids as a
+    text, which only the table shows.
     """
 
     partition: int

@@ -47,7 +47,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the profi
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One profile; ``used`` is whether it is the profile in use."""
+    """One profile; ``used`` is whether it is the profile in use.
+
+    ``tls`` is the text that `_tls_text` returns. ``access`` says at which addresses processes are
+    dialed: ``inside`` or ``outside``.
+    """
 
     name: str
     used: bool
@@ -82,7 +86,7 @@ def add_command(
     chosen_root = DEFAULT_ROOT if root is None else root
     with exit_on_expected_error():
         _check_name(name)
-        Paths(chosen_root)
+        Paths(chosen_root)  # Raises BadRoot if the root cannot be used.
         chosen_access = "inside" if access is None else access_from_option(access)
         profile = Profile(zookeeper, chosen_root, _tls_text(tls), chosen_access)
         before = read_profiles(profiles_file())

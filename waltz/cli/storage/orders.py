@@ -4,6 +4,9 @@ An order (`waltz.admin.Order`) is a goal about replicas or storages. From the st
 after each step, the order decides what follows: another step, or a wait for a server or a storage
 (`Wait`). It ends when the goal is reached (`Done`) or cannot be reached (`Refuse`). The dry run of
 an order is its forecast: the steps that would follow if each step succeeded.
+
+`perform` is for orders that may wait for servers or storages, `perform_directly` for those that
+must not wait. Both pass a real run to `carry_out_order`, and a dry run to `print_forecast`.
 """
 
 from __future__ import annotations
@@ -224,7 +227,8 @@ def say_forecast(
 
     An order without steps is reported as done; with ``quiet_if_done``, nothing is printed for it.
     Raises Failed if the order would be refused; with ``waiting_fails``, also if it would wait
-    before its first step.
+    before its first step. A wait after a step is only printed: it may be for servers, whose actions
+    are not in the forecast (`waltz.admin.core.dry_run`).
     """
     steps, end = planned.steps, planned.end
     if isinstance(end, Refuse):

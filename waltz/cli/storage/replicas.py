@@ -83,7 +83,8 @@ StallTimeout = Annotated[
 _REPAIR_STALL_SECONDS = 10.0
 """After how many seconds without progress the repair of damaged records fails.
 
-Short, because ``waltz storage recover`` rebuilds a lost replica only after the repair has ended.
+It is short, because ``waltz storage recover`` rebuilds a lost replica only after the repair has
+ended.
 """
 
 
@@ -231,8 +232,10 @@ async def _recover(
     """Repair the damaged records of a replica, then rebuild the replica if servers cannot use it.
 
     Return the steps of both orders. The replica is also rebuilt if the repair fails. If one or both
-    orders fail, raises OrderFailed at the end, with the reasons and the steps of both. Raises
-    MalformedMetadata at once if the repair cannot decode the metadata.
+    orders fail, raises OrderFailed at the end, with the reasons and the steps of both.
+
+    If the metadata cannot be decoded before the first step of the repair, raises MalformedMetadata
+    at once: the rebuild would fail for the same reason, and there are no steps to report.
     """
     steps: Steps = ()
     problems = []
@@ -251,6 +254,8 @@ async def _recover(
     try:
         steps += await perform(where, recovery, max_stall=max_stall, dry_run=dry_run)
     except (Failed, MalformedMetadata) as problem:
+        # MalformedMetadata is caught here, because `OrderFailed` below also has the steps and the
+        # problem of the repair.
         steps += begun_steps(problem)
         # This reason comes first: without the rebuild, servers cannot use the replica at all.
         problems.insert(0, str(problem))

@@ -66,7 +66,10 @@ class HeldReplica:
 
 @dataclass(frozen=True, slots=True)
 class ListedStorage:
-    """The entries of a storage in ZooKeeper's maps, and the report of the storage."""
+    """The entries of a storage in ZooKeeper's maps, and the report of the storage.
+
+    ``problem`` is why the storage did not report, None if it did. ``partitions`` is empty then.
+    """
 
     storage: str
     group: int | None
@@ -106,7 +109,10 @@ class ReplicaEnd:
 
 @dataclass(frozen=True, slots=True)
 class SyncedStorage:
-    """The partitions of which a storage created replicas, and those it dropped."""
+    """The replicas that changed at a storage, by partition.
+
+    The storage created those of ``assigned``, and dropped those of ``unassigned``.
+    """
 
     storage: str
     assigned: tuple[int, ...] = ()

@@ -129,7 +129,7 @@ def recover_partition_command(
                 assert held is not None, "the storage holds the replica that was filled"
                 if held.max_transaction_id is not None:
                     return steps, held.max_transaction_id
-                # Waltz 0.13.2 may not report the last id, but its mark is the last id after a copy.
+                # Waltz 0.13.2 may not report the last id. A copy raises the low-water mark to it.
                 return steps, held.low_water_mark
 
     steps, last_id = run(copy(), seconds=None)

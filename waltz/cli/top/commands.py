@@ -33,7 +33,7 @@ from waltz.metadata.store import StoreError
 app = typer.Typer()
 
 Display = Callable[[Rendering, str | None], None]
-"""Shows a sample. With a problem: the last sample again, and why there is no newer one."""
+"""Shows a sample and None; or, if no newer sample could be taken, the last one and the reason."""
 
 
 @app.command(
@@ -121,7 +121,7 @@ async def watch(
     """
     first = await take()
     before = first  # The last sample that did not fail.
-    shown = render_sample(first, None, first, names)
+    shown = render_sample(first, before=None, now=first, names=names)
     if not once:
         display(shown, None)
     while True:
@@ -133,7 +133,7 @@ async def watch(
                 raise
             display(shown, str(problem))
             continue
-        shown = render_sample(first, before, now, names)
+        shown = render_sample(first, before=before, now=now, names=names)
         display(shown, None)
         before = now
         if once:
@@ -147,6 +147,7 @@ def _display(output: OutputFormat, *, once: bool) -> Iterator[Display]:
     Tables on a terminal replace those of the previous sample, unless ``once`` is true.
     """
     if once:
+        # With ``once``, `watch` raises a problem and never passes it on.
         yield lambda rendering, _: show(output, rendering)
     elif output is Format.TABLE and sys.stdout.isatty():
         with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:

@@ -153,6 +153,7 @@ def render_sample(
         storages=storages,
     )
     tables = nested_tables(cluster)
+    # Tables without rows are left out, such as that of troubles in a healthy cluster.
     rendering = Rendering(
         as_value(cluster), (_summary(cluster), *(table for table in tables if table.cells))
     )

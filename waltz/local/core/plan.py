@@ -16,6 +16,7 @@ HOST = "127.0.0.1"
 ROOT = "/waltz"
 """The znode of the cluster."""
 CLUSTER_NAME = "local"
+"""The name of the cluster in its metadata."""
 ZOOKEEPER = "zookeeper"
 """The name of ZooKeeper among the processes, and of the folder of its files."""
 
@@ -36,7 +37,7 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The numbers of partitions and processes.
+    """The numbers of partitions and processes, and how the processes are reached.
 
     With ``tls``, storages and servers use TLS with self-signed certificates. ``host`` is an IPv4
     address of this machine, or a name of it. All processes listen on ``host``, and other processes
@@ -273,7 +274,7 @@ def end_times(
     """Return when the end of each process that does not run was noticed, in seconds since 1970.
 
     ``known`` are the times that were noticed before. An end that is noticed now has the time
-    ``now``.
+    ``now``. `ClusterDirectory.describe` calls this whenever it writes ``cluster.json``.
     """
     return {name: known.get(name, now) for name, pid in pids.items() if pid is None}
 
@@ -287,7 +288,8 @@ def cluster_description(
 ) -> dict[str, Any]:
     """Return the contents of ``cluster.json``; ``control`` is the socket of the supervisor.
 
-    ``ended_at`` has, for processes that have ended, the time in seconds since 1970.
+    ``pids`` has the process ids by name, also that of the ``supervisor``. ``ended_at`` has, for
+    processes that have ended, the time in seconds since 1970.
     """
     processes: dict[str, dict[str, Any]] = {
         ZOOKEEPER: {"address": plan.zookeeper, "port": plan.zookeeper_port}
