@@ -75,7 +75,8 @@ _YARDSTICK_HELP = (
 def _num_records(shape: LoadShape, size: int, scale: float) -> int:
     """Return the number of records of a run.
 
-    With records above `DEFAULT_SIZE` it is a quarter, so that the run takes not much longer.
+    For records larger than `DEFAULT_SIZE` it is a quarter, so that the run does not take much
+    longer.
     """
     records = SHAPES[shape] * scale
     return int(records / 4 if size > DEFAULT_SIZE else records)
@@ -174,7 +175,7 @@ async def _measure_reads(size: int, scale: float) -> None:
     """Append records, read them, and print how fast."""
     records = int(READ_RECORDS * scale)
     async with measured_cluster() as cluster:
-        await cluster.put_load(4, 100, size, records, locks=False)
+        await cluster.put_load(clients=4, window=100, size=size, records=records, locks=False)
         console.print(_reads_table(await measure_reads(cluster, records)))
 
 

@@ -51,8 +51,9 @@ class MeasuredCluster:
         self._next_client_id = 1_000_000
         """The id of the next client of the load generator.
 
-        The server takes the appends of one client id only from one connection. So each run has new
-        ids, and they are far above those that the cluster gives to other clients.
+        The server takes the appends of a client id only from its newest connection. So no two
+        clients may have the same id. Each run has new ids, and they are far above those that the
+        cluster gives to other clients.
         """
 
     @property

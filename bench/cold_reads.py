@@ -1,7 +1,8 @@
 """Measure how much a storm of cold reads delays the appends beside it.
 
 A *cold read* is a read that no cache answers: the server gets the transaction from a storage. A
-*storm* is many cold reads of random old transactions, all requested at once by another process.
+*storm* is many reads of random old transactions, most of them cold, which another process requests
+all at once.
 Each round appends first with nothing beside it, and then beside a storm. Runs as
 `python -m bench.cold_reads`. Starts processes, touches the network and the disk.
 """
@@ -130,7 +131,9 @@ class _Appends:
 async def _measure(rounds: int) -> None:
     """Fill a cluster, run the rounds, and print the result of each and the median ratio."""
     async with measured_cluster() as cluster:
-        await cluster.put_load(4, 100, _RECORD_BYTES, _OLD_RECORDS, locks=False)
+        await cluster.put_load(
+            clients=4, window=100, size=_RECORD_BYTES, records=_OLD_RECORDS, locks=False
+        )
         results = []
         for number in range(rounds):
             result = await measure_cold_reads(cluster, number)

@@ -40,7 +40,8 @@ async def measure_engines(partitions: int, rounds: int, size: int, scale: float)
     """Return a table with the medians of ``rounds`` runs of each engine, in turns.
 
     The records have ``size`` bytes. The appends are spread over all ``partitions``: if there are
-    more partitions than clients, each client appends to several, in turn.
+    more partitions than clients, each client appends to several, in turn. The column "of files" is
+    the rate divided by that of the engine ``files``.
     """
     table = Table(
         title=f"{partitions} partitions, {_CLIENTS} x {_WINDOW}, {size} bytes, medians of "

@@ -27,8 +27,9 @@ SLOW = 64
 APPEND_INTERVAL_SECONDS = 0.03
 """The time between two appends, which do not wait for each other.
 
-A process in Python delivers some ten thousand records per second to 100 clients. A shorter interval
-would measure how long records wait in that process.
+All followers are one process in Python, which can take some ten thousand records per second. 100
+followers take 100 records after each append. With a much shorter interval, the latency would be
+mostly the time for which records wait in that process.
 """
 APPENDS = 150
 """The number of appends whose latencies count."""
@@ -87,8 +88,8 @@ async def measure_followers(
         acknowledged = await _append_steadily(client, size, count)
         delivered = json.loads(await next_line(process))
     assert len(delivered) == followers * count, f"{len(delivered)} records were delivered"
-    # The latencies of each follower are together, in the order of the records, so each follower's
-    # begin with those of the warm-up.
+    # The list has all latencies of one follower, in the order of the records, then all of the next
+    # one. The first latencies of each follower are those of the warm-up, and are left out.
     counted_deliveries: list[float] = []
     for begin in range(0, len(delivered), count):
         counted_deliveries += delivered[begin + _WARM_UP_APPENDS : begin + count]

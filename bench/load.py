@@ -36,7 +36,8 @@ _APPEND = struct.Struct(">bhibiiiiqi")
 _LOCK = struct.Struct(">i")
 _NO_OTHER_LOCKS = struct.pack(">ii", 0, 0)  # numbers of read locks and append locks
 _LOCK_FACTOR = 2654435761
-"""Multiplied by a sequence number, it spreads lock ids over all numbers."""
+"""A sequence number multiplied by this factor gives a lock id. The ids spread over all numbers, so
+that two appends seldom have the same lock."""
 _VERSION = max(CLIENT_SERVER.versions)
 
 
@@ -98,7 +99,7 @@ class LoadClient(FrameHandler):
         self._unmounted = len(partitions)
         """How many partitions are not mounted yet."""
         self._unsent = share
-        """The number of appends that must still be sent, also again after a refusal."""
+        """The number of appends that must still be sent. A refused append counts again."""
         self._open = 0
         """The number of open appends."""
         self._seq = 0
@@ -135,6 +136,8 @@ class LoadClient(FrameHandler):
                     ended += self._note_outcomes(message)
                 case cs.HighWaterMarkResponse(req_id=req_id, transaction_id=mark):
                     self._marks[req_id.partition] = mark
+                    # 0 is the number of this client's only connection. Its appends are answered, so
+                    # it needs no feed.
                     self._send(cs.MountRequest(req_id, mark, seq_num=0, fed=False))
                 case cs.MountResponse(state=cs.MountState.READY):
                     self._unmounted -= 1

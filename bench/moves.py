@@ -50,7 +50,9 @@ class SteadyAppends:
         self._partitions = itertools.cycle(range(partitions))
         self._rate = rate
         self._times: list[tuple[float, float]] = []
-        """When the turn of each append came, and how many seconds it took from then on."""
+        """The turn of each append, and the seconds from its turn to its acknowledgement.
+
+        So if this process is busy and begins an append too late, this time counts, too."""
 
     async def run(self) -> None:
         """Append at the rate. Raises an ExceptionGroup if an append fails."""
@@ -106,7 +108,7 @@ async def _measure(partitions: int, megabytes: int, rate: float, at_once: int) -
     records = partitions * megabytes * _MEGABYTE // _FILL_BYTES
     async with measured_cluster(partitions=partitions) as cluster:
         begun = time.perf_counter()
-        await cluster.put_load(2, 20, _FILL_BYTES, records, locks=False)
+        await cluster.put_load(clients=2, window=20, size=_FILL_BYTES, records=records, locks=False)
         seconds = time.perf_counter() - begun
         print(f"{partitions} partitions filled with {megabytes} MB each in {seconds:.0f} s")
         # Without this, the kernel would still write the records of the fill while the appends are

@@ -54,7 +54,10 @@ async def _consume_slowly(cluster: MeasuredCluster, consumed: _Consumed) -> None
 
 
 def _resident_mib(pid: int) -> float:
-    """Return the resident memory of a process in MiB, 0 if the process has just ended."""
+    """Return the resident memory of a process in MiB.
+
+    Return 0 for a process that has just ended: then the file has no line about it.
+    """
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024  # The line is in KiB.
@@ -71,7 +74,9 @@ async def _soak(minutes: float) -> float:
         deadline = time.monotonic() + minutes * 60
         written = 0
         while time.monotonic() < deadline:
-            result = await cluster.put_load(4, 100, _SIZE, _ROUND_RECORDS, locks=True)
+            result = await cluster.put_load(
+                clients=4, window=100, size=_SIZE, records=_ROUND_RECORDS, locks=True
+            )
             written += result.committed
             if consumer.done():  # Only an error ends the consumer.
                 consumer.result()  # This raises the error.

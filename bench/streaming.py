@@ -79,7 +79,7 @@ async def measure_pause(cluster: MeasuredCluster) -> float:
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
         appends = ContinuousAppends([client], (_PARTITION,), content=lambda *_: b"tick")
         begun = time.monotonic()
-        async with appends:
+        async with appends:  # The appends run while this context is open.
             await asyncio.sleep(_APPENDING_SECONDS / 3)
             local.kill("storage/1")
             await asyncio.sleep(_APPENDING_SECONDS * 2 / 3)

@@ -175,8 +175,8 @@ def _run_with_progress(spark: SparkSession, action: Callable[[], None], set_done
                     if stage is not None:
                         set_done(stage.numCompletedTasks, stage.numTasks)
         except BaseException:
-            # The user has interrupted the program. The end of the `with` waits for the action, so
-            # stop Spark, which ends the action.
+            # For example, the user has interrupted the program. The end of the `with` waits for
+            # the action, so stop Spark, which ends the action.
             spark.stop()
             raise
         future.result()  # Raises the error of the action, if any.

@@ -50,8 +50,9 @@ class Airport:
 
     ``departures`` are the flights of this airport, each with its number among all flights.
     ``clearance`` takes a departure time and returns a future that is set when a flight at this time
-    may be logged; None if it may be logged now. ``on_logged`` is called with the number of each
-    flight that is in the log. ``conflicts`` counts the refused locks.
+    may be logged; None if it may be logged now. It holds back an airport that is far ahead of the
+    others (`demo.timeline`). ``on_logged`` is called with the number of each flight that is in the
+    log. ``conflicts`` counts the refused locks.
     """
 
     def __init__(

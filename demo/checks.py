@@ -14,8 +14,8 @@ class Findings:
     ``gaps`` counts the transaction ids that are missing in a partition. ``doubles`` counts the
     flights that were logged more than once. ``broken_links`` counts the flights that do not name
     the transaction of their aircraft's previous flight: a lock has failed to exclude another
-    airport. ``disorder`` counts the flights that were logged after a much later flight of their
-    aircraft.
+    airport. ``disorder`` counts the flights that were logged after a flight of their aircraft that
+    departs more than `demo.traffic.LEAD_MINUTES` later.
     """
 
     totals: Totals
@@ -58,7 +58,9 @@ _FAULTS = {
 def compare(source: Totals, findings: Findings) -> list[Check]:
     """Return the checks: the totals equal those of the source, and the log has no fault."""
     checks = [
-        Check(_TOTALS[f.name], getattr(source, f.name), getattr(findings.totals, f.name))
+        Check(_TOTALS[f.name], getattr(source, f.name), found=getattr(findings.totals, f.name))
         for f in fields(Totals)
     ]
-    return checks + [Check(what, 0, getattr(findings, name)) for name, what in _FAULTS.items()]
+    return checks + [
+        Check(what, wanted=0, found=getattr(findings, name)) for name, what in _FAULTS.items()
+    ]

@@ -26,7 +26,7 @@ _ROWS_PER_TASK = 25_000
 _DELAY_STEP, _DELAY_MIN, _DELAY_MAX = 15, -15, 150
 """The classes of arrival delays, in minutes: the width of each, and the bounds of all together."""
 _FEWEST_FLIGHTS = 30
-"""A point of a curve needs at least this many flights."""
+"""A point of a curve needs at least this many flights: the mean of fewer says little."""
 _FEWEST_OF_CARRIER = 1000
 """The share of an airline needs at least this many flights with a short ground time."""
 _SHORT_GROUND_MINUTES = 180
@@ -99,7 +99,9 @@ def examine(flights: DataFrame, order_minutes: int) -> Findings:
     )
     gaps = _only_row(by_partition.agg(sf.sum("gaps").alias("gaps")))["gaps"]
     links_and_order = _only_row(_broken_links_and_disorder(flights, order_minutes))
-    return Findings(Totals(**sums), gaps, sums["flights"] - distinct, **links_and_order)
+    return Findings(
+        Totals(**sums), gaps=gaps, doubles=sums["flights"] - distinct, **links_and_order
+    )
 
 
 def answer(flights: DataFrame) -> Answer | None:

@@ -14,7 +14,7 @@ class Fleet:
         """The last transaction of each aircraft."""
 
     def apply(self, transaction_id: int, aircraft: int) -> None:
-        """Apply the next transaction of the log, which is a flight of ``aircraft``."""
+        """Apply the next transaction of the partition, which is a flight of ``aircraft``."""
         assert transaction_id == self.position + 1, "a log has no gaps"
         self.position = transaction_id
         if aircraft != NO_AIRCRAFT:

@@ -71,9 +71,10 @@ class Flight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The numbers of flights and aircraft, and sums of columns: miles, minutes, minutes.
+    """The numbers of flights and aircraft, and the sums of three columns.
 
-    They are compared between the log and the source.
+    ``distance`` is in miles, the delays are in minutes. `demo.checks` compares the totals of the
+    source with those of the log.
     """
 
     flights: int

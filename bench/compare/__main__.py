@@ -28,7 +28,9 @@ from bench.peers.processes import CommandFailed, run_command
 _ROOT = Path(__file__).parents[2]
 _HISTORY = _ROOT / "bench" / "history.jsonl"
 _PACKAGES = (".", "services/server", "services/storage", "operator")
-"""The folders of a tree that have its Python packages."""
+"""The folders of a tree that have its Python packages.
+
+They are in PYTHONPATH, so that the tree's packages are imported and not the installed ones."""
 
 console = Console(width=120)
 
@@ -58,6 +60,7 @@ async def _run(tree: Path, shapes: list[str], size: int, scale: float) -> dict[s
         env={**os.environ, "PYTHONPATH": path},
         cwd=tree,
     )
+    # The last line has the runs. Warnings may precede it.
     return {shape: Run(**run) for shape, run in json.loads(printed.splitlines()[-1]).items()}
 
 
@@ -69,8 +72,8 @@ async def _compare(
     runs: dict[str, list[dict[str, Run]]] = {"base": [], "new": []}
     async with _tree_of(base) as base_tree:
         for number in range(pairs):
-            # The order changes from pair to pair, so that a machine that gets slower favours
-            # neither tree.
+            # The order changes from pair to pair: if the machine gets slower with time, this
+            # favours neither tree.
             turns = [("base", base_tree), ("new", _ROOT)]
             if number % 2 == 0:
                 turns.reverse()
@@ -84,7 +87,11 @@ async def _compare(
 
 
 def _table(comparisons: list[Comparison]) -> Table:
-    """Return a table with one row per shape; ``µs`` are those of CPU time per record."""
+    """Return a table with one row per shape.
+
+    ``µs`` are those of CPU time per record. The columns ``rate`` and ``CPU`` are ratios, new to
+    base.
+    """
     table = Table(title="new commit to base, with 95 % confidence intervals")
     for name in ("clients x open", "base tx/s", "new tx/s", "rate", "base µs", "new µs", "CPU"):
         table.add_column(name, justify="right")

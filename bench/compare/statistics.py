@@ -12,7 +12,8 @@ from typing import Any
 _RESAMPLES = 2_000
 """How many ratios are computed from randomly chosen runs (`ratio`)."""
 _SEED = 1
-"""The choice of runs is random. With a fixed seed, the same runs give the same interval."""
+"""The seed of the random choice of runs. It is fixed, so that the same runs give the same interval.
+"""
 
 
 @dataclass(frozen=True, slots=True)

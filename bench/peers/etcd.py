@@ -42,8 +42,8 @@ class Etcd(Peer):
             "etcd",
             # The first line is, for example: etcd Version: 3.7.3
             printed.splitlines()[0].rpartition(": ")[2],
-            "2 of 3 members have called fdatasync (the default)",
-            "a transaction that compares the revision of the writer's key",
+            durability="2 of 3 members have called fdatasync (the default)",
+            lock="a transaction that compares the revision of the writer's key",
         )
 
     @override
@@ -93,8 +93,9 @@ async def _start_members(servers: Servers, home: Path) -> str:
             f"--quota-backend-bytes={_QUOTA_BYTES}",
             "--log-level=warn",
         ]
-        # `start` waits until the port is open. A member opens its port for clients only when a
-        # majority runs, and that for other members at once.
+        # `start` waits until ``peer_port`` is open, which a member opens at once. It opens the port
+        # for clients only when a majority runs, so `start` would wait for that of the first member
+        # in vain.
         await servers.start(command, peer_port, home / f"m{number}.log")
     return ",".join(f"http://127.0.0.1:{port}" for port in ports)
 

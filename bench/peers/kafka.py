@@ -40,6 +40,7 @@ _WARM_UP_SHAPES = ((8, 5), (4, 100))
 _MANY = 1 << 40
 """More records than any run appends: the time ends the run."""
 _FILL_WINDOW = 2_000
+"""The open appends of the one client that fills the log that is read."""
 _FILL_SECONDS = 300.0
 """How long it may take to fill the log that is read."""
 
@@ -53,9 +54,10 @@ class Kafka(Peer):
         return Description(
             "Kafka",
             version,
-            "all replicas in sync (3, at least 2) have flushed: acks=all, min.insync.replicas=2, "
-            "flush.messages=1; by default Kafka does not flush before it acknowledges",
-            None,
+            durability="all replicas in sync (3, at least 2) have flushed: acks=all, "
+            "min.insync.replicas=2, flush.messages=1; by default Kafka does not flush before it "
+            "acknowledges",
+            lock=None,
         )
 
     @override

@@ -44,7 +44,8 @@ class LoadProgram:
     async def append(self, records: int, servers: Servers) -> Measured:
         """Append to what the command ``open`` has opened, and close it. Raises CommandFailed.
 
-        A tenth of the records are appended before those that count.
+        A tenth of the records, but for at most a quarter of `MOST_SECONDS`, is appended first, to
+        warm up the peer. These records do not count.
         """
         await self.command("append", records // 10 + 1, MOST_SECONDS / 4)
         before = servers.cpu_seconds()

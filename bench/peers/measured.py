@@ -19,7 +19,8 @@ RECORDS = {
 MOST_SECONDS = 3.0
 """How long a run lasts at most at the peers whose load generators can end a run early.
 
-A peer with a tenth of the rate of the others would otherwise take most of the time of the report.
+Otherwise a peer with a tenth of the rate of the others would take most of the time of the whole
+measurement.
 """
 READ_RECORDS = 300_000
 """The number of records of the log that is read."""

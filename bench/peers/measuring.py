@@ -28,7 +28,10 @@ console = Console(width=120)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured: the rounds, the bytes of a record, and a factor of all counts."""
+    """How much is measured: the rounds, the bytes of a record (``size``), and ``scale``.
+
+    ``scale`` multiplies the usual numbers of records and appends.
+    """
 
     rounds: int
     size: int
@@ -50,7 +53,7 @@ class _Results:
 async def measure_peers(
     peers: Mapping[str, Peer], extent: Extent, *, appends: bool, reads: bool, followers: bool
 ) -> Report:
-    """Measure all peers in turns, except those that cannot be had on this machine.
+    """Measure all peers in turns, except those whose programs are missing and cannot be built.
 
     ``appends``, ``reads`` and ``followers`` are whether these parts are measured. The followers are
     those of Waltz, and come last. A peer that fails is left out of the report, with the reason.
@@ -82,15 +85,15 @@ async def measure_peers(
                 missing[key] = f"it failed in round {number + 1}"
                 del described[key], results[key]
     return Report(
-        list(described.values()),
-        _series(described, results),
-        [
+        peers=list(described.values()),
+        appends=_series(described, results),
+        reads=[
             Reads(described[key].name, reader, tuple(runs))
             for key, peer_results in results.items()
             for reader, runs in peer_results.reads.items()
         ],
-        await _follow(extent) if followers else [],
-        missing,
+        followers=await _follow(extent) if followers else [],
+        missing=missing,
     )
 
 
@@ -139,7 +142,9 @@ async def _follow(extent: Extent) -> list[list[FollowerRun]]:
     shapes = [(followers, slow) for slow in (0, SLOW) for followers in FOLLOWERS]
     runs: dict[tuple[int, int], list[FollowerRun]] = {shape: [] for shape in shapes}
     async with measured_cluster() as cluster:
-        await cluster.put_load(4, 100, extent.size, extent.scaled(OLD_RECORDS), locks=False)
+        await cluster.put_load(
+            clients=4, window=100, size=extent.size, records=extent.scaled(OLD_RECORDS), locks=False
+        )
         for number in range(extent.rounds):
             console.print(f"round {number + 1} of {extent.rounds}, followers of Waltz")
             for followers, slow in shapes:

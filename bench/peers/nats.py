@@ -34,8 +34,9 @@ class Nats(Peer):
         return Description(
             "NATS JetStream",
             printed.strip().removeprefix("nats-server: "),
-            "2 of 3 servers have called fsync (sync_interval: always; the default is two minutes)",
-            "the expected last sequence of the writer's subject",
+            durability="2 of 3 servers have called fsync (sync_interval: always; the default is "
+            "two minutes)",
+            lock="the expected last sequence of the writer's subject",
         )
 
     @override
@@ -65,8 +66,9 @@ class _RunningNats(RunningPeer):
             f"-window={load.window}",
             f"-locks={str(load.locks).lower()}",
         )
-        # The servers have also used CPU time for the warm-up: a tenth of the records, and one more
-        # record for each writer. The division takes off the time for the tenth.
+        # The load generator first warms up the servers, by a tenth of the records and one more
+        # record for each writer. The servers have used CPU time for that, too. The division takes
+        # off the time for the tenth; that for the few other records is neglected.
         used = (self._servers.cpu_seconds() - before) / 1.1
         return Measured(**result, server_seconds=used)
 

@@ -52,7 +52,9 @@ WITH taken AS (
 ) INSERT INTO log (data) SELECT CAST(:data AS bytea) FROM taken;
 \\set seen :seen + 1
 """
-"""The row is inserted only if the writer's lock has the version that the writer knows."""
+"""The row is inserted only if the writer's lock has the version that the writer knows.
+
+Each connection of pgbench is a writer with a lock of its own, so no row is refused."""
 
 
 class PostgreSql(Peer):
@@ -65,8 +67,8 @@ class PostgreSql(Peer):
         return Description(
             "PostgreSQL",
             printed.split(") ")[-1].split(" (")[0].strip(),
-            "the primary and 1 of 2 standbys have flushed the commit (ANY 1)",
-            "a conditional update in the same statement",
+            durability="the primary and 1 of 2 standbys have flushed the commit (ANY 1)",
+            lock="a conditional update in the same statement",
         )
 
     @override
@@ -185,7 +187,11 @@ class _RunningPostgreSql(RunningPeer):
         )
 
     async def _create_tables(self) -> None:
-        """Begin with an empty log, and locks of version 0."""
+        """Begin with an empty log, and locks of version 0.
+
+        PostgreSQL must not compress the records (``EXTERNAL``), as the other peers do not. The
+        checkpoint is made now, so that the next run does not write the pages of the last one.
+        """
         await self._sql(
             "DROP TABLE IF EXISTS log, locks",
             "CREATE TABLE log (id bigserial PRIMARY KEY, data bytea NOT NULL)",

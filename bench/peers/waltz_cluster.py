@@ -21,8 +21,8 @@ class Waltz(Peer):
         return Description(
             "Waltz",
             version("waltz-log"),
-            "2 of 3 storages have called fdatasync",
-            "one write lock, with a pseudo-random id",
+            durability="2 of 3 storages have called fdatasync",
+            lock="one write lock, with a pseudo-random id",
         )
 
     @override
@@ -56,7 +56,7 @@ class _RunningWaltz(RunningPeer):
     async def read(self, size: int, records: int) -> Mapping[str, ReadRun]:
         # The log may begin with records of earlier runs. They have the same size, so it does not
         # matter that these are read.
-        await self._cluster.put_load(4, 100, size, records, locks=False)
+        await self._cluster.put_load(clients=4, window=100, size=size, records=records, locks=False)
         runs = {}
         for read in await measure_reads(self._cluster, records):
             servers = read.server_seconds + read.storage_seconds

@@ -25,7 +25,9 @@ from bench.spark.yardstick import rates as yardstick_rates
 from waltz.local import LocalCluster, Shape
 
 LAYOUTS = {"1 partition": {0: 1.0}, "2 partitions": {1: 0.5, 2: 0.5}}
-"""By name of the layout: the partitions that are read, and the share of the records in each."""
+"""By name of the layout: the partitions that are read, and the share of the records in each.
+
+The layouts share no partition, because a pass reads all records of its partitions."""
 
 SOURCES = ("servers", "replicas")
 """The values of the option ``readFrom`` that are measured."""

@@ -63,6 +63,7 @@ async def _append(cluster: LocalCluster, *, rate: int, seconds: float) -> None:
     async with connect_to(cluster) as client, asyncio.TaskGroup() as group:
         began, elapsed, sent = time.monotonic(), 0.0, 0
         while elapsed < seconds:
+            # The appends that are due by now and not sent yet.
             missing = int(elapsed * rate) - sent
             if missing:
                 drafts = [waltz.Draft(_TIME.pack(time.time()) + filling) for _ in range(missing)]

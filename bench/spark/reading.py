@@ -53,7 +53,7 @@ def log(spark: SparkSession, cluster_file: Path, **options: object) -> Any:
 
 
 def read(spark: SparkSession, cluster_file: Path, **options: object) -> Pass:
-    """Read the whole log once."""
+    """Read once all records that the data source returns with ``options``."""
     began = time.perf_counter()
     frame = log(spark, cluster_file, **options)
     rows, size = frame.agg(sf.count("*"), sf.sum(sf.length("data"))).collect()[0]

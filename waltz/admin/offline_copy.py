@@ -1,13 +1,15 @@
 """Fill a switched-off replica from a peer (spec/behaviour.md section 11). Touches the network.
 
+A replica is *switched off* at its storage: servers can neither read nor write it.
+
 The copy ends where the source's present store session began: all transactions before that point are
 committed. Servers copy the rest when the replica is switched on.
 
 Every copy begins by cutting the destination's log to its low-water mark. The copy raises this mark
 after each part, so a repeated copy continues where the last one ended. Until the copy is complete,
 the log may lack records that the replica acknowledged before the cut. If the replica were switched
-on then, the next recovery would count it as a voter that never had these records. So repeat an
-interrupted copy before you switch the replica on.
+on then, the next recovery would count it as a voter that never had these records, and could drop
+them at the other replicas, too. So repeat an interrupted copy before you switch the replica on.
 
 The destination reads the records from the source itself. If it cannot, because of its version or
 because it does not reach the source, this process reads the records and *relays* them.
@@ -88,11 +90,11 @@ async def copy_offline(
     A destination that already reaches the start of the source's session is not changed: its later
     transactions may be committed. Only a server's recovery can decide whether they are.
 
-    With ``overwrite``, such a destination is cut to its low-water mark, too, and filled again.
-    Transactions above the start of the source's session that the replica has acknowledged are then
-    lost. So ``overwrite`` is safe only if no committed transaction needs this replica for its
-    quorum. Without ``overwrite`` nothing is lost: the whole log, and so all records that the cut
-    removes, are below that start and are copied again.
+    With ``overwrite``, such a destination is cut to its low-water mark, too, and filled again, but
+    only up to the start of the source's session. This replica then lacks the later transactions,
+    although it has acknowledged them. So ``overwrite`` is safe only if no committed transaction
+    needs this replica for its quorum. Without ``overwrite`` nothing is lost: a log that is cut ends
+    before that start, so all records that the cut removes are copied again.
 
     The destination itself reads from ``source_address``, the host and the admin port of the source.
     The records are relayed if this is None, and with ``relay`` also if the destination cannot read
@@ -121,8 +123,8 @@ async def copy_offline(
                 raise CopyFailed(
                     f"partition {partition} cannot be copied from the other storage: {problem}"
                 ) from problem
-            # A pull that failed may have written records above the mark, and has used up time: a
-            # call of ``progress`` lets the caller extend its limit.
+            # Records that the failed pull has written above the mark would make the first relayed
+            # append fail. The pull has used up time: at ``progress`` the caller extends its limit.
             position = await writer.cut()
             progress(position, last_id)
     while position < last_id and may_continue():

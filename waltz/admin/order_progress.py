@@ -1,10 +1,12 @@
 """Carry out orders: observe, perform the next step, observe again. Touches the event loop.
 
-No state is stored between steps. A process that performs an order may be killed at any moment;
-performing the same order again continues it. The exception is a `GroupAssignment`
-(`core.assignment`). After its change of ZooKeeper the group has partitions, and its `refusal`
-forbids a second start. Then a `Synchronization` (`core.synchronization`) of each storage of the
-group completes it.
+A process that carries out an order may be killed at any moment. Then carry out the same order
+again: no state is stored between steps, and the first observation shows which steps are left.
+
+A `GroupAssignment` (`core.assignment`) is the one order that cannot always be repeated. It may only
+begin if no storage of the group has partitions (`refusal`), and its first step assigns partitions
+to them in ZooKeeper. If it is interrupted after this step, carry out a `Synchronization`
+(`core.synchronization`) of each storage of the group, which creates the assigned replicas.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ _TRANSIENT = (
     StoreError,
     TimeoutError,
 )
-"""Errors of a step after which the order continues: the next observation decides how."""
+"""Errors of a step after which the order continues: the next observation decides how.
+
+If such errors do not end, the order ends with `Stalled`."""
 
 OnStep = Callable[[Step | Wait], None]
 """Called with a step before it is tried, and with a `Wait` when its reason changes."""
@@ -95,7 +99,7 @@ async def carry_out(
 
     * a step that failed; it is tried again without another call of ``on_step`` for the step,
     * an observation that failed because ZooKeeper did not answer,
-    * a step that succeeded without an effect: the next step is the same one.
+    * a step that succeeded without an effect: the next observation requires the same step again.
 
     Raises OrderRefused, NotPossible, UnsupportedByPeer, the other errors of
     `StepPerformer.observe`, and Stalled if there was no progress for ``max_stall_seconds``. An
@@ -112,6 +116,7 @@ async def carry_out(
             obstacle = f"{problem}; find the cause with: waltz doctor"
         else:
             if not may_begin:
+                # Check this only once: later, the order's own changes could lead to a refusal.
                 if (refusal := order.refusal(observation)) is not None:
                     raise OrderRefused(refusal)
                 may_begin = True
@@ -125,7 +130,8 @@ async def carry_out(
                 case step:
                     obstacle = await steps.take(step)
                     if obstacle is None and isinstance(step, DropReplicas) and step.final:
-                        # No observation would show the effect (see DropReplicas).
+                        # Stop here: no observation would show the effect (see `DropReplicas`), so
+                        # the order would require the same step again.
                         return steps.num_succeeded
         if obstacle is None:
             last_success = clock()

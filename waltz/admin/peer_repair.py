@@ -1,11 +1,13 @@
 """Replace damaged records of one replica by those of another. Touches the network.
 
 There are two users. The process of an administrator repairs a replica of one storage from another
-storage (`execution`). A storage repairs its own replica (`waltz_storage.shell.self_repair`).
+storage (`waltz.admin.execution`). A storage repairs its own replica
+(`waltz_storage.shell.self_repair`).
 
 The records travel in their wire form. The checksums of this form cover only the data of the
 records. So the destination also gets the source's range checksum, which covers each byte that the
-records have on the source's disk. With it, a change of any byte on the way is noticed.
+records have on the source's disk. The destination computes the same checksum of the bytes that it
+is about to write. If a byte was changed on the way, the two differ, and nothing is repaired.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Query the versions of a cluster's processes. Touches the network.
 
-Servers and storages answer ``GET /buildinfo`` on their HTTP ports, which are not in ZooKeeper.
-ZooKeeper answers the command ``srvr``.
+Servers and storages answer ``GET /buildinfo`` on their HTTP ports. These ports are not in
+ZooKeeper, so the caller must name them. The version of a storage is also in its metrics, which the
+admin port returns (`storage_versions`). ZooKeeper answers the command ``srvr``.
 """
 
 from __future__ import annotations

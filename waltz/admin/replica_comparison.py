@@ -30,9 +30,13 @@ from waltz.protocol import UnsupportedByPeer
 _ANSWER_SECONDS = 60.0
 """The time that a storage has to compute one checksum."""
 _OBSERVATION_SECONDS = 5.0
-"""The time for the observation before a proof, short so that a stopped storage delays it little."""
+"""The time for the observation in `prove_equality`.
+
+It is short, so that a stopped storage delays the order that needs the proof only a little."""
 _RECORDS_AT_ONCE = 1000
-"""How many records one request reads from a storage that computes no checksums."""
+"""How many records one request reads from a storage that computes no checksums.
+
+`StorageAdmin.records` reads fewer if they are large."""
 
 OnCompared = Callable[[int, int], None]
 """Called with the last id that was compared so far, and the last id of the comparison."""
@@ -57,8 +61,9 @@ async def prove_equality(
     """Return if the replicas that ``condition`` names are equal; raise NotEqual otherwise.
 
     A replica that cannot be read is not proven to be equal. A replica that ends early, or is not
-    healthy, is compared only as far as `comparison_of` allows. ``on_compared`` is called with the
-    progress. Raises also NoCluster, MalformedMetadata, OperationTimedOut.
+    healthy, is compared only as far as `comparison_of` allows: a recovery or a copy may still
+    change what follows there. ``on_compared`` is called with the progress. Raises also NoCluster,
+    MalformedMetadata, OperationTimedOut.
     """
     partition, storages = condition.partition, condition.storages
     result = await compare_replicas(
@@ -109,8 +114,9 @@ async def compare_replicas(
     limit for each group of reads; None: the comparison waits until ZooKeeper answers.
 
     The comparison ends early when ``may_continue`` returns False; the result says how far it got.
-    If two replicas can be compared, at least one range is compared before that. Otherwise repeated
-    comparisons might never advance. ``network`` opens the connections.
+    But first it compares at least one range, if there are two replicas to compare. Without this
+    rule, a caller that continues where the last comparison ended might never advance. ``network``
+    opens the connections.
 
     Raises UnknownPartition, NoCluster, MalformedMetadata, OperationTimedOut.
     """
@@ -121,7 +127,9 @@ async def compare_replicas(
         network=network,
         metadata_seconds=metadata_seconds,
     )
-    observation = await observer.observe(ObservationScope((partition,), storages or frozenset()))
+    observation = await observer.observe(
+        ObservationScope((partition,), storages=storages or frozenset())
+    )
     view = observation.partitions.get(partition)
     if view is None:
         raise UnknownPartition(

@@ -60,8 +60,9 @@ T = TypeVar("T")
 ID_ROOM = 1_000_000
 """How far new ids of clients and servers are above those of the backup.
 
-The cluster has given ids after the backup was made. No id may be given twice: for example, two
-clients with one id could use one request id, and each take the other's append for its own.
+After the backup was made, the cluster gave an id to each client and server that started, surely
+fewer than this number. No id may be given twice: for example, two clients with one id could use one
+request id, and each take the other's append for its own.
 """
 
 

@@ -44,9 +44,10 @@ class ServerQuery(FrameHandler):
     """A connection to one server for one request at a time; an async context manager.
 
     A response has the number of its request, so that a late response is not taken for the response
-    to a later request. There is one exception: at a server of Waltz 0.13.2, requests about the
-    server itself have the number 0, as its own tools send them. `open` and every request raise
-    ServerUnreachable if they fail.
+    to a later request. There is one exception: requests to a server of Waltz 0.13.2 about the
+    server itself have the number 0, as the tools of that version send them. So a late response to
+    such a request can be taken for the response to the next request of its type. `open` and every
+    request raise ServerUnreachable if they fail.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
@@ -55,6 +56,7 @@ class ServerQuery(FrameHandler):
         self._connection: FrameConnection | None = None
         self._request_number = 0
         self._answers: asyncio.Queue[messages.Message | ConnectionLost] = asyncio.Queue()
+        """The received messages, then a ConnectionLost if the connection has ended."""
 
     @classmethod
     async def open(
@@ -121,7 +123,8 @@ class ServerQuery(FrameHandler):
         The server writes its preference to ZooKeeper; partitions move at the next rebalancing.
         """
         named = tuple(partitions)
-        req_id = self._id_about_server(*named[:1])  # The id has the first partition, if any.
+        # By spec/wire.md section 4, the request id has the first partition, if any.
+        req_id = self._id_about_server(*named[:1])
         if wanted:
             add = messages.AddPreferredPartitionRequest(req_id, named)
             return (await self._send_request(add, messages.AddPreferredPartitionResponse)).result

@@ -54,7 +54,7 @@ class StorageAdmin:
         self._connect = connect
         """Opens another connection to the storage; None: a lost connection is not replaced."""
         self._counts = RecordCounts()
-        """The number of records that a request may ask for, by partition (see `records`)."""
+        """How many records a request may ask for in each partition; see `records`."""
 
     @classmethod
     async def open(
@@ -255,7 +255,7 @@ class StorageAdmin:
     async def damaged_ranges(self) -> tuple[DamagedRange, ...]:
         """Return the records that the storage found damaged and that are not repaired.
 
-        A storage that has no scrubber reports none.
+        A storage of a version before the scrubber does not know the request: the result is empty.
         """
         try:
             answer = await self._connection.call(

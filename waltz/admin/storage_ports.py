@@ -1,8 +1,8 @@
 """Check the ports of storages, and read the last id of a replica. Touches the network.
 
-Neither disturbs a running cluster. The check of the ports only opens connections. The request for
-the last id names the session that the storage has persisted. If it named a newer one, the storage
-would refuse the requests of the present session from then on.
+Neither function disturbs a running cluster. `check_ports` only opens connections.
+`max_transaction_id` names the session that the storage has persisted. If it named a newer one, the
+storage would refuse the requests of the present session from then on, and so end that session.
 """
 
 from __future__ import annotations

@@ -52,9 +52,9 @@ class AdminFailureResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdminOpenRequest:
-    """The first request on a connection. A node of another cluster refuses the request.
+    """The first request on a connection; -1 is its sequence number.
 
-    ``key`` is the key of the cluster. The sequence number is -1.
+    A node refuses it unless the cluster of the node has this ``key`` and ``num_partitions``.
     """
 
     seq_num: int

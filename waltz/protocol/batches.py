@@ -23,14 +23,18 @@ MAX_LOCKS = 1 << 16
 LOG_MARK = -(1 << 63)
 """A special value for the client high-water mark of an append, from version 6 on.
 
-The server replaces it by the log's high-water mark at the time when the append arrives."""
+A client sends it for an append whose caller names no mark. The server replaces it by the log's
+high-water mark at the time when the append arrives. So a lock that a committed transaction took
+before does not refuse the append. A lock of an append that is still open at that time does, if that
+append commits."""
 
 _OUTCOME = struct.Struct(">bq")
 """A `BatchedOutcome`."""
 _ANSWER = struct.Struct(">iiiibq")
 """An `AppendAnswer`."""
 _SMALLEST_APPEND_BYTES = 24
-"""An append without locks and data has six ints: three counts, header, data length, checksum."""
+"""An append without locks and data has six ints: three counts of locks, header, data length,
+checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class AppendsCodec:
     """An int count, then that many `BatchedAppend`. Reading checks the checksum of each."""
 
     def write(self, out: list[bytes], value: tuple[BatchedAppend, ...]) -> None:
-        """Append count and items."""
+        """Add the encoded count and appends to ``out``."""
         INT.write(out, len(value))
         for append in value:
             for locks in (append.write_locks, append.read_locks, append.append_locks):
@@ -100,7 +104,7 @@ class AppendsCodec:
             INT.write(out, append.checksum)
 
     def read(self, reader: Reader) -> tuple[BatchedAppend, ...]:
-        """Read count and items; raises MalformedMessage, for example if the batch is empty."""
+        """Read the count and the appends; raises MalformedMessage, also for an empty batch."""
         count = reader.take_count(_SMALLEST_APPEND_BYTES)
         if not 0 < count <= MAX_BATCH_APPENDS:
             raise MalformedMessage(f"a batch of {count} appends")
@@ -118,12 +122,12 @@ class OutcomesCodec:
     """An int count, then that many `BatchedOutcome`."""
 
     def write(self, out: list[bytes], value: tuple[BatchedOutcome, ...]) -> None:
-        """Append count and items."""
+        """Add the encoded count and outcomes to ``out``."""
         INT.write(out, len(value))
         out += (_OUTCOME.pack(outcome.kind, outcome.transaction_id) for outcome in value)
 
     def read(self, reader: Reader) -> tuple[BatchedOutcome, ...]:
-        """Read count and items; raises MalformedMessage."""
+        """Read the count and the outcomes; raises MalformedMessage."""
         raw = [reader.take_numbers(_OUTCOME) for _ in range(reader.take_count(_OUTCOME.size))]
         try:
             return tuple(
@@ -134,7 +138,7 @@ class OutcomesCodec:
 
 
 class AppendAnswer(NamedTuple):
-    """The request id of an append, in four numbers, and the append's outcome.
+    """The outcome of an append, which the first four numbers identify: they are its request id.
 
     ``kind`` is the number of an `OutcomeKind`. ``transaction_id`` has the meaning that
     `BatchedOutcome` describes. This is a plain tuple of numbers for speed.
@@ -152,12 +156,12 @@ class AnswersCodec:
     """An int count, then that many `AppendAnswer`."""
 
     def write(self, out: list[bytes], value: Sequence[AppendAnswer]) -> None:
-        """Append count and items."""
+        """Add the encoded count and answers to ``out``."""
         INT.write(out, len(value))
         out += (_ANSWER.pack(*answer) for answer in value)
 
     def read(self, reader: Reader) -> tuple[AppendAnswer, ...]:
-        """Read count and items; raises MalformedMessage."""
+        """Read the count and the answers; raises MalformedMessage."""
         raw = reader.take(_ANSWER.size * reader.take_count(_ANSWER.size))
         answers = tuple(map(AppendAnswer._make, _ANSWER.iter_unpack(raw)))
         for answer in answers:

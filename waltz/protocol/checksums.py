@@ -1,7 +1,7 @@
 """Compute the CRC-32 that protects records, messages and files. Pure.
 
 fastcrc computes the same numbers as zlib, several times faster, in particular for the few hundred
-bytes of a typical record. Each record is checked by its server and by each of its storages.
+bytes of a typical record. The speed matters, because the server and each storage check each record.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class MountRequest:
 
     ``seq_num`` is not the sequence number in ``req_id``. It is the number of the connection, and
     grows with each connection of the client. After the mount, the server accepts no append or feed
-    request for the partition on the client's older connections.
+    request for the partition on the client's older connections. So no old append that is still on
+    its way can get into the log after newer appends of the client.
 
     If ``fed`` is false, the server sends no feed before MountResponse; a FeedRequest may begin the
     feed later. Clients set it to false if they learn the outcomes of their appends from
@@ -71,6 +72,9 @@ class AppendRequest:
     append's write or read locks. When the append commits, its transaction takes the append's write
     and append locks. ``header`` is an int of the application. ``checksum`` is the CRC-32 of
     ``data``.
+
+    The client learns from the feed (`FeedData`) that the append is committed, and from a
+    `LockFailure` that it is refused.
     """
 
     req_id: ReqId
@@ -126,7 +130,7 @@ class FeedData:
 class FeedSuspended:
     """The feed stops here until the next FeedRequest.
 
-    It has then sent the number of transactions that the server sends for one FeedRequest.
+    The server has sent as many transactions as it sends for one FeedRequest.
     """
 
     req_id: ReqId
@@ -180,7 +184,8 @@ class FlushResponse:
 class LockFailure:
     """The append was refused because of a lock.
 
-    The client may retry the append after it has applied the log up to ``transaction_id``.
+    The client may retry the append after it has applied the log up to ``transaction_id``. This
+    answers only an `AppendRequest`. Other appends get the outcome REFUSED (`batches`).
     """
 
     req_id: ReqId
@@ -291,7 +296,8 @@ class RecordsRequest:
     ``first_id`` is not committed yet, the server answers when it is committed, but at the latest
     after ``wait_ms`` milliseconds.
 
-    If ``stored`` is true, the server may answer with a `StoredRecordsResponse`.
+    If ``stored`` is true, the server may also answer with a `StoredRecordsResponse`, whose records
+    the client must verify itself.
     """
 
     req_id: ReqId

@@ -173,7 +173,11 @@ class _DataOrErrorCodec:
 
 @dataclass(frozen=True, slots=True)
 class _DataResponseOnWire:
-    """A TransactionDataResponse with its last three fields in one, for which there is one codec."""
+    """A TransactionDataResponse whose last three fields are one field, ``content``.
+
+    The table encodes each field by itself. But the boolean on the wire says which of the three
+    follow, so one codec must encode them together.
+    """
 
     req_id: ReqId
     transaction_id: int

@@ -24,7 +24,9 @@ class StackFrame:
 class RpcFailure:
     """An error of the storage node. ``message`` is a class name, a colon and a sentence.
 
-    Like every text on the wire, ``message`` can be None: then the node gives no reason.
+    That is the form of an exception in Java, in which Waltz 0.13.2 is written. ``stack`` is empty
+    unless the node is one of 0.13.2. Like every text on the wire, ``message`` can be None: then the
+    node gives no reason.
     """
 
     message: str | None

@@ -132,7 +132,7 @@ class TextCodec:
     """UTF-8 text in the form of `BytesCodec`."""
 
     def write(self, out: list[bytes], value: str | None) -> None:
-        """Append length and UTF-8 bytes; half a surrogate pair becomes "?", as in Java."""
+        """Append the length and the UTF-8 bytes; half a surrogate pair becomes "?", as in Java."""
         BYTES.write(out, None if value is None else value.encode(errors="replace"))
 
     def read(self, reader: Reader) -> str | None:
@@ -142,7 +142,7 @@ class TextCodec:
 
 
 class IntsCodec:
-    """An int count, then the ints. A negative count, which means null, reads as an empty tuple."""
+    """An int count, then the ints. A negative count (null in Java) reads as an empty tuple."""
 
     def write(self, out: list[bytes], value: tuple[int, ...]) -> None:
         """Append count and items."""
@@ -267,7 +267,8 @@ class StoredBatchCodec:
 
     def write(self, out: list[bytes], value: StoredBatch) -> None:
         """Append count and records, which are not copied."""
-        # ``raw`` may be a memoryview, which can be joined and sent like bytes.
+        # ``raw`` may be a memoryview, which can be joined and sent like bytes. The cast is only for
+        # the type checker.
         out += (_INT.pack(value.count), cast("bytes", value.raw))
 
     def read(self, reader: Reader) -> StoredBatch:

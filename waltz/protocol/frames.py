@@ -32,7 +32,8 @@ MAX_FRAME_BYTES = 256 << 20
 """The limit for the body of a frame. A frame with a longer body is refused before the body is
 received, because the body could exhaust the memory."""
 MAX_SMALL_FRAME_BYTES = 1 << 20
-"""The limit for bodies to a listener, except for the types in `ProtocolSpec.large_requests`."""
+"""The limit for bodies to a listener, except for the types in `ProtocolSpec.large_requests`. All
+other requests are short, and a listener must not hold much memory for each of many dialers."""
 MAX_RECORD_BYTES = MAX_FRAME_BYTES - (4 << 10)
 """The most bytes of one record. The rest is room for the other fields of a message: every message
 that has one such record fits into a frame."""
@@ -42,7 +43,7 @@ _LONG_BODY_BYTES = 64 << 10
 """A body of at least this length is joined from its chunks without a further copy."""
 _LONG_ANSWER_BYTES = 256 << 10
 """The least length of a body that is received as a `LongAnswer`. This way of receiving costs some
-system calls, which do not pay for a shorter body."""
+system calls, which take longer than to copy a shorter body."""
 MAX_HELLO_BYTES = 64 << 10
 """The limit for a Hello. It is small, because a peer may be any process until it sends a Hello."""
 
@@ -121,8 +122,7 @@ ADMIN = ProtocolSpec(
 def frame_parts(magic: int, version: int, body: Sequence[bytes]) -> list[bytes]:
     """Return one frame as byte strings, which the caller sends in order.
 
-    ``body`` has the parts of the body. Short parts are joined, so that few remain. Long parts are
-    not copied.
+    ``body`` has its parts. Short parts are joined, so that few remain; long ones are not copied.
     """
     parts: list[bytes] = []
     short = [_HEAD.pack(magic, version, sum(map(len, body)))]
@@ -173,7 +173,9 @@ def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
 
 @dataclass(slots=True)
 class LongAnswer:
-    """A message body of which only the first ``received`` bytes have arrived."""
+    """A message body of which only the first ``received`` bytes have arrived.
+
+    `waltz.net.long_answer` receives the rest directly into ``body``, without a copy."""
 
     body: bytearray
     received: int
@@ -250,8 +252,8 @@ class FrameDecoder:
                 or version != self.version
                 or not 0 <= length <= self._limit
             ):
-                # Usually the quick check above suffices. It also finds the right head of a Hello,
-                # because `self.version` is None before it. So the complete check decides.
+                # The quick check above accepts the heads of correct frames. It rejects every head
+                # of a Hello, because `self.version` is None then. The complete check decides.
                 self._check_head(chunk[position : position + HEAD_BYTES])
             frame_bytes = HEAD_BYTES + length
             end = position + frame_bytes
@@ -266,6 +268,7 @@ class FrameDecoder:
                 else:
                     bodies.append(body)
             position = end
+        # The rest of the chunk begins a frame. A `LongAnswer` has copied these bytes already.
         if position < end_of_data and self.long_answer is None:
             self._chunks.append(chunk[position:] if position else chunk)
             self._buffered = end_of_data - position
@@ -278,7 +281,7 @@ class FrameDecoder:
 
     @property
     def incomplete_bytes(self) -> int:
-        """How many bytes of the last frame have arrived, 0 if the last frame is complete."""
+        """How many bytes of an incomplete frame are kept here, without those of a `LongAnswer`."""
         return self._buffered if self._chunks else 0
 
     def drop_incomplete(self) -> None:
@@ -323,10 +326,7 @@ class FrameDecoder:
             self._begin_long_answer(chunk[position + HEAD_BYTES :], length)
 
     def _begin_long_answer(self, arrived: bytes, length: int) -> None:
-        """Make the caller receive the rest of a body of ``length`` bytes.
-
-        ``arrived`` are the first bytes of the body.
-        """
+        """Make the caller receive the rest of a body of ``length`` bytes, after ``arrived``."""
         body = bytearray(length)
         body[: len(arrived)] = arrived
         self.long_answer = LongAnswer(body, len(arrived))

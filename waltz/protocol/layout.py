@@ -84,7 +84,8 @@ def _form_of(layout: Layout, version: int) -> _Form:
         names.append(field.name)
         formats.append(codec.layout.format.removeprefix(">"))
     if len(names) < 2:
-        # The head is only the type byte: `attrgetter` returns a tuple only for two names or more.
+        # Put no number into the head, only the type byte. For a single name, `attrgetter` would
+        # return the number itself, but ``head_values`` must return a tuple.
         names, formats = [], []
     return _Form(
         layout.message,

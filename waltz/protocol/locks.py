@@ -31,7 +31,11 @@ class Lock:
             )
 
     def hash(self) -> int:
-        """Return the lock's form on the wire, a signed 32-bit integer."""
+        """Return the lock's form on the wire, a signed 32-bit integer.
+
+        Clients of Waltz 0.13.2, in Java, compute the same number. Otherwise an append of one kind
+        of client would not be refused after the other kind has taken the same lock.
+        """
         return as_signed(_java_string_hash(self.name) ^ _java_long_hash(self.id))
 
 

@@ -11,7 +11,9 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _OPEN_RANGE = re.compile(r"(\d+)-", re.ASCII)
 _LOCK = re.compile(r"(.+):(-?\d+)", re.ASCII | re.DOTALL)
 MOST_PARTITIONS = 1 << 20
-"""The largest number of partitions of a cluster, and of one range on a command line."""
+"""The largest number of partitions of a cluster, and of one range on a command line.
+
+The numbers of a much longer range would not fit into the memory."""
 
 
 def parse_range(text: str) -> tuple[int, int]:

@@ -48,7 +48,7 @@ def checksum(data: bytes) -> int:
 
 
 def wrapped(number: int) -> int:
-    """Return ``number`` as a signed 32-bit sequence number.
+    """Return the signed 32-bit sequence number for ``number``, which may be too large for one.
 
     After the largest such number follows the smallest.
     """

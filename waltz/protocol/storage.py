@@ -1,8 +1,8 @@
 """Messages between server and storage (spec/wire.md sections 6 and 10). Pure.
 
 Every message begins with the id of a store session, a sequence number, and the partition. An answer
-has the sequence number of its request. ``offline`` marks requests of an offline recovery
-(spec/behaviour.md section 11).
+has the sequence number of its request. ``offline`` marks requests of an offline recovery: it fills
+a switched-off replica from a peer (`waltz.admin.offline_copy`).
 
 A *store session* is a server's exclusive right to write the replicas of one partition. Each session
 of a partition has a larger id than the one before. For each partition, a storage keeps a *fence*:
@@ -65,9 +65,9 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest(_Message):
-    """The first request on a connection. A node of another cluster refuses the request.
+    """The first request on a connection. Its session id, sequence number and partition are -1.
 
-    ``key`` is the key of the cluster. Session id, sequence number and partition are -1.
+    A node refuses it unless the cluster of the node has this ``key`` and ``num_partitions``.
     """
 
     key: uuid.UUID
@@ -128,7 +128,8 @@ class TruncateBelowMarkRequest(_Message):
     A session persists its low-water mark on the storages before it opens. If the session never
     opened, records up to this mark are perhaps not committed. Only a server can know that a session
     never opened. ``low_water_mark`` is the mark of that session, which the server has read from
-    this storage. A storage that has another mark by now refuses the request.
+    this storage. A storage that has another mark by now refuses the request: another session has
+    written it meanwhile, and may have opened.
     """
 
     transaction_id: int
@@ -251,7 +252,8 @@ class CommittedRecordListRequest(_Message):
 
     Readers other than servers use this request, because it never raises the fence: a reader must
     not end the session of the server that writes. A storage refuses the request if ``session_id``
-    is not the session that the storage persisted. ``max_records`` and ``max_bytes`` are as in
+    is not the session that the storage persisted: a replica of an older session may still have
+    other records at the same ids. ``max_records`` and ``max_bytes`` are as in
     `BoundedRecordListRequest`.
     """
 

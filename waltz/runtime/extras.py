@@ -33,7 +33,7 @@ def needs_extra(user: str, extra: str) -> Iterator[None]:
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package.startswith("waltz"):
-            raise  # A module of the distribution itself is missing, which no extra can mend.
+            raise  # A module of Waltz itself is missing: no extra contains it.
         raise _missing(user, package, extra) from None
 
 

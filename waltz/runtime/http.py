@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 """Returns whether the process is healthy, and the report that ``/health`` shows.
 
-A function of the same type returns whether the process is ready, for ``/ready``.
+For ``/ready``, a function of the same type returns whether the process is ready, and its report.
 """
 
 _LONGEST_REASON = 200

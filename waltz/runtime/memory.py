@@ -4,7 +4,7 @@ Touches the C library and the garbage collector of the process.
 
 A process allocates and frees messages of a megabyte all the time. By default, glibc returns this
 memory to the kernel immediately and maps new pages for the next message. That takes longer than all
-other work on the message.
+other work on the message. So `favour_speed` lets glibc keep the memory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ This is the largest value that glibc allows."""
 _SMALL_BLOCK_BYTES = 64 << 10
 """With `favour_size`, each block of at least this size is returned to the kernel when it is freed.
 
-By default glibc raises this limit when the first such block is freed. Then the 256 KiB that asyncio
-has for each connection with TLS leave holes in the heap, which never becomes smaller."""
+By default glibc raises this limit when the first such block is freed, and keeps later blocks of
+that size in the heap. Then the 256 KiB that asyncio has for each connection with TLS leave holes in
+the heap, which never becomes smaller. A limit that is set here stays as it is."""
 
 # The thresholds of gc.set_threshold.
 _YOUNG_OBJECTS = 20_000

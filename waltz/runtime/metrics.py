@@ -141,7 +141,10 @@ def histogram(
     json: str,
     read: Callable[[SubjectT], Timer],
 ) -> MetricFamily[SubjectT]:
-    """Return a metric of durations in seconds; see `gauge`."""
+    """Return a metric of durations in seconds; see `gauge`.
+
+    ``read`` returns the same `Timer` at each call.
+    """
     return MetricFamily(name, Kind.HISTOGRAM, meaning, (MetricSource(json, JsonKind.TIMER, read),))
 
 
@@ -210,11 +213,11 @@ class ProcessMetrics(Collector, Generic[ProcessT, PartitionT]):
         info.add_metric(["" if value is None else str(value) for value in values], 1)
         metrics: list[Metric] = [info]
         for family in self._declarations.process:
-            metric = _metric(family, ())
+            metric = _metric(family, label_names=())
             metrics.append(metric)
-            _add_samples(metric, family, (), self._process)
+            _add_samples(metric, family, label_values=(), subject=self._process)
         for partition_family in self._declarations.partition:
-            metric = _metric(partition_family, (PARTITION,))
+            metric = _metric(partition_family, label_names=(PARTITION,))
             metrics.append(metric)
             for number, partition in self._partitions.items():
                 _add_samples(metric, partition_family, (str(number),), partition)

@@ -20,7 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 # of click, and newer versions have a copy of click. Only names of typer itself are in both.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 
-# Patterns in the messages of pydantic and click, and the words that replace them.
+# Patterns in the messages of pydantic and click, and the words that replace them. The order counts:
+# a general pattern comes after the special ones that it contains.
 _PLAIN_WORDS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -28,18 +29,22 @@ _PLAIN_WORDS = tuple(
         (r"Input should be a valid number\b[^;]*", "it must be a number"),
         (r"Input should be a valid UUID\b[^;]*", "it must be a UUID"),
         (
+            # The two alternatives are the messages of pydantic and of click.
             r"(?<=for 'PARTITION': )(Input should be greater than.*|.* is not in the range x>=0)",
             "partitions are numbered from 0",
         ),
         (r"Input should be ", "it must be "),
         (r"Value error, ", ""),
-        # Only our own code raises an error without a parameter. Click begins its text with "Invalid
-        # value: ", which is wrong if the user has given no value.
+        # Click puts these words before the text of an error that names no option or argument. Only
+        # our own code raises such errors, also where the user has given no value at all. Their
+        # texts need no such words.
         (r"^Invalid value: ", ""),
     )
 )
 _HELP_ERROR_CLASS = "NoArgsIsHelpError"
-"""The error of a group that is typed without a verb: its text is the help."""
+"""The error of a group that is typed without a verb: its text is the help.
+
+The error is recognised by this name: like ClickException, its class cannot be imported."""
 
 
 class _OneLine:
@@ -57,7 +62,11 @@ class _OneLine:
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command; in the standalone mode, end the program with its status."""
+        """Run the command; in the standalone mode, end the program with its status.
+
+        That is the default mode of click, for a command that is a program. In the other mode, the
+        caller gets the result or the error of the command.
+        """
         run_command: Any = super().main  # type: ignore[misc]
         run = partial(
             run_command,
@@ -77,6 +86,7 @@ class _OneLine:
         except typer.Abort:
             print(f"{self.program}: aborted", file=sys.stderr)  # noqa: T201
             sys.exit(1)
+        # ``run`` returns the status of a `typer.Exit`, otherwise what the command returns.
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -104,7 +114,7 @@ def _show(program: str, error: Any) -> int:
         error.show()
         return int(error.exit_code)
     context = getattr(error, "ctx", None)
-    # Join the lines: a message with a list of possible values has several.
+    # Make one line: a message with a list of possible values has several.
     text = _plain(" ".join(str(error.format_message()).split()))
     if context is not None:
         # No semicolon after a suggestion, such as `Did you mean ...?`.

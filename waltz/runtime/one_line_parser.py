@@ -1,6 +1,6 @@
 """A parser of command lines that prints an error as one line. Touches the standard streams.
 
-Programs use it that must not import typer, because importing typer takes time and memory.
+The programs of the operator use it: they are to be small, and typer takes time and memory.
 """
 
 from __future__ import annotations

@@ -135,10 +135,11 @@ def stop_signal() -> asyncio.Event:
 async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
     """Run ``work`` until it ends or ``stop`` is set.
 
-    If ``work`` ends first, its error is raised. If ``stop`` is set first, ``work`` is cancelled,
-    and this function returns when ``work`` has ended. An error of ``work`` while it is being
-    cancelled is not raised here: no code retrieves it, so asyncio passes it to `_handle_exception`,
-    which ends the process unless the error is an OSError.
+    * If ``work`` ends first, its error is raised.
+    * If ``stop`` is set first, ``work`` is cancelled, and this function returns when ``work`` has
+      ended. If ``work`` fails while it is being cancelled, the error is not raised here. No code
+      retrieves it, so asyncio passes it to `_handle_exception`, which ends the process unless the
+      error is an OSError.
     """
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 PROFILE_VARIABLE = "WALTZ_PROFILE"
-"""The variable that names a profile. Callers of `find_profile` read it, and pass the name."""
+"""The variable that names a profile.
+
+`find_profile` does not read it: its callers pass the name."""
 
 AS_DECLARED = "as declared"
 """The ``tls`` of a profile that follows what the servers have declared in ZooKeeper."""
@@ -41,7 +43,7 @@ class Profile:
 class Profiles:
     """All profiles of a user by name, and the name of the one in use, None if none is.
 
-    The one in use is that of `find_profile` for a user who names none.
+    `find_profile` returns the profile in use if its caller names no profile.
     """
 
     profiles: Mapping[str, Profile] = field(default_factory=dict)
@@ -104,7 +106,9 @@ def read_profiles(path: Path) -> Profiles:
 def write_profiles(path: Path, profiles: Profiles) -> None:
     """Write ``profiles`` into the file at ``path``. Raises BadProfile.
 
-    A rename replaces the whole file at once, so that a reader never sees a part of the text.
+    A rename replaces the whole file at once, so that a reader never sees a part of the text. The
+    new file first has a name with the id of this process: another process may write at the same
+    time.
     """
     content: dict[str, Any] = {
         "used": profiles.used,

@@ -27,8 +27,8 @@ from waltz.runtime.process import run_loop, set_up_logging, stop_signal
 from waltz.runtime.version_option import Version
 
 _COLLECT_SECONDS = 600.0
-"""How often the garbage collector examines all objects, which stops the process for some
-milliseconds. By itself it may never find a cycle of objects that have lived for long."""
+"""The time between two full garbage collections, each of which stops the process for some
+milliseconds. Without them, a cycle of objects that have lived for long might never be found."""
 
 S = TypeVar("S", bound=Settings)
 

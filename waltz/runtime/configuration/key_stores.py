@@ -68,8 +68,9 @@ def trust_commands(store: str, kind: str) -> list[str]:
 def _as_archive(store: PurePath, kind: str, ending: str) -> tuple[list[str], PurePath]:
     """Return the commands that make a PKCS12 archive of a store, and the archive's path.
 
-    ``openssl`` reads only PKCS12 archives. A store whose type is not JKS is taken to be one, and
-    needs no command. The archive of a JKS store has the name of the store, followed by ``ending``.
+    ``kind`` is the type of the store. ``openssl`` reads only PKCS12 archives. A store whose type is
+    not JKS is taken to be such an archive, and needs no command. The archive of a JKS store has the
+    name of the store, followed by ``ending``.
     """
     if kind.upper() != _JKS:
         return [], store

@@ -74,6 +74,7 @@ def settings_report(
         in_environment = from_tls_variable(model, environment) | in_environment
     except ConfigError as problem:
         problems.append(str(problem))
+    # All values that are set, to look up their names and origins. ``sources`` below fill the model.
     raw = in_file | in_environment
     known = {key.name: key for key in keys(model)}
     # The values of the settings of Waltz 0.13.2 that are set, and that have no effect here.
@@ -97,7 +98,8 @@ def settings_report(
     except ValidationError as error:
         reasons = _reasons(error)
         problems += _problems(reasons, raw, path)
-    # Combinations of values are checked only if each value alone can be used.
+    # Check combinations of values only if there is no other problem: a wrong value or a mistyped
+    # name would often be the cause of a wrong combination, too.
     if config is not None and not problems and not unknown:
         where = path or "the environment"
         problems += (f"{where}: {problem}" for problem in config.problems(ignored))

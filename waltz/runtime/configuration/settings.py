@@ -41,6 +41,7 @@ OptionalNames = Annotated[tuple[str, ...] | None, BeforeValidator(names)]
 
 _REQUIRED = ...
 """The default by which pydantic recognises a field that must be set."""
+
 # Defaults are not validated: the validators would reject the default None of an optional setting.
 # `reading` fills a model by the aliases of its fields; code may also construct it by their names.
 _CONFIG = SettingsConfigDict(

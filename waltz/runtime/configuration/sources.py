@@ -140,6 +140,7 @@ def _unknown_variable(variable: str, known: Iterable[str], process: str) -> list
     similar = difflib.get_close_matches(variable, same_prefix, n=1, cutoff=_SIMILAR)
     if similar:
         return [f"${variable} has no effect: unknown setting; did you mean {similar[0]}?"]
+    # With another first word, the variable may belong to another program.
     if first_word == process.upper():
         return [f"${variable} has no effect: unknown setting"]
     return []

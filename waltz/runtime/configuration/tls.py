@@ -54,7 +54,7 @@ class TlsSettings(Group):
     def tls_problems(
         self, prefix: str, old_settings: Mapping[str, Any], *other_stores: str
     ) -> Iterator[str]:
-        """Yield a sentence for each problem of the TLS settings.
+        """Yield a sentence for each problem of the TLS settings; none if TLS is off.
 
         ``prefix`` is the first part of the names of these settings, such as ``server.``.
         ``old_settings`` has the values of those settings of Waltz 0.13.2 that are set, and that

@@ -73,10 +73,11 @@ class ZooKeeperSettings(Settings):
         ``ignored``, the settings of `without_effect` that are set, is not used here.
         """
         tls, authentication = self.zookeeper_tls, self.authentication
-        # The map is for key stores of Waltz 0.13.2, which had none for ZooKeeper.
-        yield from tls.tls_problems("zookeeper.", {})
+        # Waltz 0.13.2 had no settings for key stores of ZooKeeper connections.
+        yield from tls.tls_problems("zookeeper.", old_settings={})
         if not tls.enabled and tls != ZooKeeperTlsSettings():
-            # If this were no error, a user who forgot `enabled` would send everything in plaintext.
+            # A setting differs from its default, so the user wants TLS. If this were no error, a
+            # user who forgot `enabled` would send everything in plaintext.
             yield "zookeeper.tls.* has no effect without zookeeper.tls.enabled: set it to true"
         if authentication.file is not None and authentication.certificate:
             yield (
@@ -100,6 +101,6 @@ class ZooKeeperSettings(Settings):
         tls = self.zookeeper_tls
         return ZooKeeperAccess(
             tls.config() if tls.enabled else PLAINTEXT,
-            self.authentication.file,
-            self.authentication.certificate,
+            credentials=self.authentication.file,
+            by_certificate=self.authentication.certificate,
         )

@@ -39,7 +39,7 @@ _FORMAT_VERSION = "4.0.0"
 """The value of ``version`` in the HTTP form: the version of the form, not of this software."""
 
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")
-"""The maps that both forms have. The map of histograms is always empty."""
+"""The maps that both forms have: one for each `JsonKind`, and that of histograms, always empty."""
 
 # The keys are minutes. The HTTP form has them in its names, for example m15_rate.
 _WINDOWS_SECONDS = {"1": 60.0, "5": 300.0, "15": 900.0}
@@ -50,7 +50,8 @@ _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999":
 class _Meter:
     """The rates of a growing count, averaged over 1, 5 and 15 minutes.
 
-    The averages are exponentially weighted. Each call of `read` updates them.
+    The averages are exponentially weighted. They change only when `read` is called, for a
+    request for the metrics: nothing else runs from time to time to update them.
     """
 
     def __init__(self, read: Callable[[], int], clock: Clock) -> None:

@@ -27,7 +27,8 @@ BUCKETS_SECONDS = (
 _RECENT_DURATIONS = 1028
 """How many durations a timer keeps: those of the last calls of `Timer.add`.
 
-Dropwizard Metrics, the library of 0.13.2 whose JSON forms `json_metrics` has, keeps this number.
+Waltz 0.13.2 keeps so many, by its library Dropwizard Metrics. `json_metrics` computes the
+percentiles of its JSON forms from them.
 """
 
 

@@ -29,7 +29,7 @@ class TokenBucket:
         self._tokens -= tokens
 
     def is_full(self, now: float) -> bool:
-        """Return whether the bucket has ``capacity`` tokens, like a new bucket."""
+        """Return whether the bucket has ``capacity`` tokens: then a new bucket can replace it."""
         self._fill(now)
         return self._tokens >= self._capacity
 
