@@ -14,8 +14,9 @@ from pathlib import Path
 def redirect_java_output(path: Path) -> Iterator[None]:
     """Redirect standard error to ``path`` while the context is open.
 
-    Java, which Spark starts meanwhile, keeps the file as its standard error also after that. In the
-    context, Python's warnings are not shown.
+    Java, which Spark starts meanwhile, keeps the file as its standard error also after that. So its
+    log does not appear between the lines of the demo. In the context, Python's warnings are not
+    shown.
     """
     sys.stderr.flush()
     terminal = os.dup(2)  # File descriptor 2 is standard error.

@@ -1,6 +1,6 @@
 """Decide under a lock: take the next invoice number while other programs do the same.
 
-``decide`` counts the invoices in the log up to ``attempt.mark``, the id of the last transaction
+``decide`` counts the invoices in partition 0 up to ``attempt.mark``, the id of the last transaction
 that its decision takes into account. If a later transaction has taken the lock, the server refuses
 the append, and the client calls ``decide`` again. Run this program several times, also at the same
 time:

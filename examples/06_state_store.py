@@ -41,7 +41,7 @@ class Counts(StateStore[bytes]):
 
 
 class Add(callbacks.TransactionContext[bytes]):
-    """Appends one transaction."""
+    """Appends one transaction, to partition 0: the default of `partition_id`."""
 
     def execute(self, builder: callbacks.TransactionBuilder[bytes]) -> bool:
         """Build the transaction."""

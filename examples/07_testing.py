@@ -15,7 +15,7 @@ SEATS = 3
 
 
 async def book(client: waltz.LogClient[bytes], guest: bytes) -> int | None:
-    """Book a seat; return its number, or None if no seat is free."""
+    """Book a seat by a transaction in partition 0; return its number, None if no seat is free."""
     seat: int | None = None
 
     async def decide(attempt: waltz.Attempt) -> waltz.Draft[bytes] | None:
@@ -49,7 +49,7 @@ async def no_seat_is_booked_twice() -> None:
 async def a_lock_failure_is_retried() -> None:
     """Test with one fault: the lock of the next append fails."""
     async with InProcessCluster() as cluster, cluster.connect() as client:
-        cluster.fail_next_lock(0)
+        cluster.fail_next_lock(partition=0)
         print(f"after a lock failure: seat {await book(client, b'guest')}")
 
 

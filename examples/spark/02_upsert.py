@@ -23,7 +23,11 @@ COLUMNS = "partition INT, transaction_id BIGINT, tailnum STRING, carrier STRING,
 
 
 class Table:
-    """A table that consists of versions, one of which is current."""
+    """A table that consists of versions, one of which is current.
+
+    Each version is a directory, whose name is the version's number. The file ``CURRENT`` has the
+    number of the current version.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -44,9 +48,11 @@ class Table:
     def upsert(self, batch: Any, version: int) -> None:
         """Write a version, and make it the current one.
 
-        It has the newest row of each aircraft, from the previous version and from ``batch``.
+        It has the newest row of each aircraft, from the previous version and from ``batch``. Spark
+        calls this with the number of the micro-batch as ``version``.
         """
-        # If the micro-batch runs again, the current version may be the one that is written here.
+        # If the micro-batch runs again, the current version may be the one that is written here. It
+        # cannot be read while it is overwritten, so the version before it is read.
         previous = self.read(batch.sparkSession, before=version)
         rows = batch if previous is None else previous.unionByName(batch)
         newest = Window.partitionBy("tailnum").orderBy(sf.desc("transaction_id"))

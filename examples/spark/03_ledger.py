@@ -59,7 +59,8 @@ class Teller:
                 attempt: waltz.Attempt, giver: int = giver, taker: int = taker, amount: int = amount
             ) -> waltz.Draft[bytes] | None:
                 # If another teller's transfer has made the last attempt fail, it is
-                # ``attempt.conflict``. It may be after the mark, so the decision must include it.
+                # ``attempt.conflict``. It may be after ``attempt.mark``, because the client may not
+                # have seen it yet. A decision without it would be refused again.
                 conflict = -1 if attempt.conflict is None else attempt.conflict
                 await self.catch_up(max(attempt.mark, conflict))
                 if self.balances[giver] < amount:

@@ -45,7 +45,7 @@ def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> N
 
 def draw(sessions: dict[int, int], file: Path) -> None:
     """Draw ``sessions``: for each number of flights, how many sessions have so many."""
-    mpl.use("Agg")
+    mpl.use("Agg")  # Draws to files, and needs no display.
     from matplotlib import pyplot
 
     departures = sum(flights * count for flights, count in sessions.items())

@@ -54,6 +54,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         """
         reader = SparkLogReader(self._location)
         try:
+            # Otherwise there is nothing to compare, and the key is not read from ZooKeeper.
             if has_cluster_key(self._options):
                 check_cluster_key(self._options, reader.cluster_key())
             chosen = choose_partitions(self._options, reader.num_partitions)

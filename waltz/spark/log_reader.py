@@ -279,7 +279,7 @@ class SparkLogReader:
                 await request
 
     async def _confirmed_mark(self, partition: int, start: int) -> int:
-        """Return the mark after a read at ``start``; see `confirmed_marks`."""
+        """Return the mark that a read at ``start`` shows; see `confirmed_marks`."""
         work = self._client.bulk.headers(partition, start, max_headers=1)
         try:
             answer = await self._in_time(work, f"partition {partition} did not confirm its end")
@@ -291,7 +291,9 @@ class SparkLogReader:
         """Start a request for records of ``part`` from ``first`` on."""
         rows = min(_BATCH_ROWS, part.last - first + 1)
         if from_replicas:
-            wanted = WantedRecords(part.partition, first, part.last, rows, _BATCH_BYTES)
+            wanted = WantedRecords(
+                part.partition, first, part.last, max_records=rows, max_bytes=_BATCH_BYTES
+            )
             return asyncio.ensure_future(self._from_replicas(wanted))
         return asyncio.ensure_future(self._from_server(part.partition, first, rows))
 

@@ -45,8 +45,8 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     def __init__(self, location: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         """Create the write's ledger before its first task runs.
 
-        Without the option writeId, a task that finds no ledger appends nothing, because the write
-        has ended (`ledger_store`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
+        Without the option writeId, a task takes a missing ledger for the end of the write, and
+        appends nothing (`ledger_store`). Raises waltz.WaltzError, NoCluster, ConnectFailed.
         """
         self._location = location
         self._columns = columns

@@ -123,11 +123,13 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 position > self._marks.get(partition, NO_TRANSACTION) + 1
                 for partition, position in ends.items()
             ):
-                # This object has not read marks that reach these ends. So an earlier driver of the
+                # This object has read no marks that reach these ends. So an earlier driver of the
                 # query has planned this micro-batch, and a restarted one repeats it. Meanwhile the
-                # log may have been restored from an older copy, which is shorter. So limit the ends
-                # to the log. The stream continues at ``ends``: check them like starts of a read.
-                present = self._readable_ends(reader, ends)
+                # log may have been restored from an older copy, which is shorter. The next
+                # micro-batch starts at ``ends``. So they are checked as starts: an end beyond the
+                # log raises PositionMissing here, before rows are read. If missingPositions is
+                # continue, nothing is raised, and this micro-batch ends where the log ends.
+                present = self._readable_ends(reader, starts=ends)
                 ends = {
                     partition: min(position, present[partition])
                     for partition, position in ends.items()
@@ -141,6 +143,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the transactions of a task, a `SliceTask`, as Arrow batches."""
         assert isinstance(partition, SliceTask)
+        # Spark pushes no filters to a stream: the empty `RowFilter` passes all rows.
         yield from read_slice(
             self._location, partition.part, self._options, self._decoder, RowFilter()
         )
@@ -154,10 +157,12 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return choose_partitions(self._options, reader.num_partitions)
 
     def _readable_ends(self, reader: SparkLogReader, starts: Mapping[int, int]) -> dict[int, int]:
-        """Read the marks, keep them, and return the end of each partition's readable range.
+        """Read the marks, keep them in ``_marks``, and return where each partition's log ends.
 
         An end is the mark plus one. It is below the start if the log has become shorter; then
-        PositionMissing is raised, unless the option missingPositions is continue.
+        PositionMissing is raised, unless the option missingPositions is continue. A mark from a
+        server that has lost its partition would look the same, so `confirmed_marks` reads the
+        marks.
         """
         self._marks, self._key = reader.confirmed_marks(starts), reader.cluster_key()
         return readable_ends(starts, self._marks, skip_missing=self._options.skip_missing)

@@ -277,7 +277,10 @@ class TaskAttempt:
         return await self._ledger.join(joining, marks)
 
     async def _read_ledger(self) -> Ledger:
-        """Return the ledger as it is now; this attempt is registered in it already."""
+        """Return the ledger as it is now.
+
+        This attempt is registered already, so nothing is written. Raises EpochIsOver, WriteIsOver.
+        """
         return await self._register_attempt({})
 
     def _competing_attempts(self, ledger: Ledger) -> frozenset[int]:

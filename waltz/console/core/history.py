@@ -76,8 +76,8 @@ class History:
         if before is None or before_at is None:
             self.since = at
             return None
-        # If the numbers differ, another cluster has been created at the same path. A comparison
-        # would then report changes that did not happen.
+        # If the numbers of partitions differ, another cluster has been created at the same path. A
+        # comparison would then report changes that did not happen.
         if before.num_partitions == sample.num_partitions:
             for change in changes(before, sample):
                 self._count += 1

@@ -24,7 +24,10 @@ def allowed_names(bound: str, additional: Collection[str]) -> frozenset[str]:
 
 
 def is_host_name(name: str) -> bool:
-    """Whether a Host header can have ``name``, which has no port and no brackets of IPv6."""
+    """Whether ``name`` can be the name in a Host header, as `host_name` returns it.
+
+    The command line refuses any other name for --allow-host, because no request would have it.
+    """
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -92,7 +92,7 @@ def show_data(data: bytes, data_format: DataFormat) -> ShownData:
     """Return data in a format. If the data do not have the format, return hex with a notice."""
     match data_format:
         case DataFormat.HEX:
-            return _hex(data, None)
+            return _hex(data, notice=None)
         case DataFormat.JSON:
             return _json(data) or _hex(data, f"not JSON{_too_large(data)}: shown as hex")
         case DataFormat.TEXT:

@@ -120,12 +120,22 @@ def failed_view(
 ) -> ClusterView:
     """Return the view after a sample that failed because of ``problem``.
 
-    It has the values of ``last``, which is the view before, None for the first sample.
-    ``statement`` says what to do about ``problem``; None: ZooKeeper does not answer.
+    It has the values of ``last``, the view before. ``last`` is None for the first sample.
+    ``statement`` says what to do about ``problem``. It is None if ZooKeeper does not answer.
     """
     health = no_sample(problem) if statement is None else unknown_health(statement)
     if last is None:
-        return ClusterView(names, None, problem, health, None, (), (), (), ())
+        return ClusterView(
+            names,
+            at=None,
+            problem=problem,
+            health=health,
+            totals=None,
+            partitions=(),
+            servers=(),
+            storages=(),
+            work=(),
+        )
     return replace(last, names=names, problem=problem, health=health)
 
 

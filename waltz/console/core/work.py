@@ -108,7 +108,7 @@ def _both_assigned(now: Sample, status: PartitionStatus) -> Iterator[Work]:
             names = " and ".join(storages)
             text = f"A move in group {group}: {names} both hold the partition until one leaves."
             # Which of the storages is the destination is unknown, and so is the progress.
-            yield Work(WorkKind.MOVE, status.partition, storages[-1], text, None, None)
+            yield Work(WorkKind.MOVE, status.partition, storages[-1], text, done=None, total=None)
 
 
 def _repairs(status: PartitionStatus, peaks: DamagePeaks) -> Iterator[Work]:

@@ -145,7 +145,7 @@ class _Api:
 
     async def _cluster(self, request: web.Request) -> web.Response:
         """Answer with the newest view, once it is current and its number is not ``after``."""
-        after = _number_parameter(request, "after", 0)
+        after = _number_parameter(request, "after", default=0)
         if self._waiting >= _MOST_WAITING:
             raise web.HTTPServiceUnavailable(text="too many pages are open")
         self._waiting += 1
@@ -157,10 +157,12 @@ class _Api:
     async def _log(self, request: web.Request) -> web.Response:
         """Answer with some records: those from the id ``first`` on, or without it the last ones."""
         partition = _bounded_number(
-            request.match_info["partition"], "partition", 0, _LARGEST_PARTITION
+            request.match_info["partition"], "partition", least=0, most=_LARGEST_PARTITION
         )
-        first = _number_parameter(request, "first", None)
-        count = _number_parameter(request, "count", _DEFAULT_COUNT, 1, MAX_PAGE_RECORDS)
+        first = _number_parameter(request, "first", default=None)
+        count = _number_parameter(
+            request, "count", default=_DEFAULT_COUNT, least=1, most=MAX_PAGE_RECORDS
+        )
         name = request.query.get("format", DataFormat.AUTO.value)
         if name not in set(DataFormat):
             raise ValueError(f"format must be one of {', '.join(DataFormat)}")

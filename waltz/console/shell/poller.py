@@ -51,7 +51,7 @@ Clock = Callable[[], float]
 class SampleFailed(Exception):
     """The cluster could not be sampled; the text says why.
 
-    ``statement`` says what to do; None: ZooKeeper does not answer.
+    ``statement`` says what to do. It is None if ZooKeeper does not answer.
     """
 
     def __init__(self, text: str, statement: Statement | None = None) -> None:
@@ -97,9 +97,10 @@ class Source:
         self._monitor: Monitor | None = None
         """Takes the samples; None until `_open` has succeeded."""
         self._tls = target.tls or TlsConfig()
-        """The TLS settings of the ports; `_open` sets the right ones."""
+        """The TLS settings of the ports. `_open` replaces them by those that the target has, or
+        that the servers declare in ZooKeeper."""
         self._network: Network = TCP
-        """The network that reaches the ports; `_open` sets the right one."""
+        """Dials the ports. `_open` replaces it by the network that `ConsoleTarget.access` needs."""
         self._query: asyncio.Task[None] | None = None
         """The last query of which storages the servers reach."""
         self._query_began: float | None = None
@@ -108,7 +109,7 @@ class Source:
     async def sample(self) -> Sample:
         """Return a sample. Raises SampleFailed."""
         # The connection to ZooKeeper may take twice the timeout and 1 s (`_open`). Then the
-        # processes have the timeout for their answers.
+        # processes have the timeout for their answers. One more second is for all the rest.
         limit = self.target.timeout_seconds * 3 + 2
         try:
             async with asyncio.timeout(limit):

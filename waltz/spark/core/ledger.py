@@ -79,7 +79,7 @@ class NewAttempt:
 
 
 class AttemptedTask(NamedTuple):
-    """The task of an attempt, and the number of its run, from 0."""
+    """The task of an attempt, and its run: the place of the run's id in `Ledger.runs`, from 0."""
 
     task: int
     run: int
@@ -148,9 +148,9 @@ class Ledger:
                     return cls(
                         write_id,
                         epoch,
-                        tuple(map(_text, runs)),
-                        {int(p): int(_text(mark)) for p, mark in marks.items()},
-                        {
+                        runs=tuple(map(_text, runs)),
+                        marks={int(p): int(_text(mark)) for p, mark in marks.items()},
+                        attempts={
                             int(client): _attempted(task_and_run, len(runs))
                             for client, task_and_run in attempts.items()
                         },

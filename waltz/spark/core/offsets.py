@@ -30,11 +30,12 @@ def offset_of(positions: Mapping[int, int], key: UUID) -> Offset:
 def next_offset(
     start: Offset, starts: Mapping[int, int], ends: Mapping[int, int], key: UUID
 ) -> Offset:
-    """Return the offset of ``ends``, which follows ``start`` with the positions ``starts``.
+    """Return the offset of the positions ``ends``.
 
-    Spark compares offsets as texts, and runs a micro-batch if they differ. So without new
-    transactions the result is ``start`` itself, even if it has no key. The next offset with other
-    positions gets the key.
+    The stream is at the offset ``start``, whose positions are ``starts``. Spark compares the two
+    offsets as texts, and runs a micro-batch if they differ. So if ``ends`` are the same positions,
+    ``start`` itself is returned, even if it has no key. The next offset with other positions gets
+    the key.
     """
     return start if ends == starts else offset_of(ends, key)
 
@@ -42,11 +43,12 @@ def next_offset(
 def positions_of(offset: Mapping[str, object], chosen: Iterable[int], key: UUID) -> dict[int, int]:
     """Decode an offset to positions.
 
-    Raises OptionError if the offset is malformed or of another stream, OtherCluster if it is of
-    another cluster. An offset comes from a checkpoint, which may belong to another query. Also, the
-    options may name another cluster than when the checkpoint was written. ``chosen`` are the
-    partitions that are read: the offset must have a position for each of them, and for no other.
-    ``key`` is the key of the cluster that is read.
+    ``chosen`` are the partitions that are read: the offset must have a position for each of them,
+    and for no other. ``key`` is the key of the cluster that is read.
+
+    The offset comes from a checkpoint, so it may not fit: the checkpoint may belong to another
+    query, or the options may have named another cluster when it was written. Raises OptionError if
+    the offset is malformed or of another stream, OtherCluster if it is of another cluster.
     """
     try:
         its_key = cluster_key_in(offset)

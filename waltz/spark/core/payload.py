@@ -99,7 +99,7 @@ class PayloadDecoder:
         null_row = pa.table([pa.nulls(1, field.type) for field in data_schema], schema=data_schema)
         rows: list[int] = []  # For each decoded row, the row of ``batch`` that it came from.
         tables = [data_schema.empty_table()]
-        for run in _parsed_runs(batch.column(_DATA_INDEX), parse, data_schema, 0):
+        for run in _parsed_runs(batch.column(_DATA_INDEX), parse, data_schema, first=0):
             if run.table is not None:
                 rows += [run.first + origin for origin in run.origins]
                 tables.append(run.table)
@@ -114,6 +114,8 @@ class PayloadDecoder:
                 tables.append(null_row)
             # In the mode DROP, nothing is added for the row.
         decoded = pa.concat_tables(tables).combine_chunks()
+        # ``rows`` omits or repeats numbers if a malformed row was dropped, or if a value was an
+        # Arrow stream of no row or of several. Then take the same rows of the log's columns.
         if rows != list(range(batch.num_rows)):
             batch = batch.take(pa.array(rows, pa.int64()))
         schema = to_arrow_schema(self.schema, timezone="UTC")
@@ -220,7 +222,7 @@ def _parsed_runs(data: Any, parse: Parse, data_schema: Any, first: int) -> Itera
         table, origins = parse(data, data_schema)
     except MALFORMED:
         if len(data) == 1:
-            yield _Run(first, None, [])
+            yield _Run(first, table=None, origins=[])
             return
         half = len(data) // 2
         yield from _parsed_runs(data.slice(0, half), parse, data_schema, first)

@@ -9,7 +9,8 @@ The planted bug shows the failure that a line of the code prevents.
 
 Terms of this package (docs/concepts.md explains sessions and marks in context):
 
-* *record*: a transaction in a log, with a header and checksums. Its id is the transaction id.
+* *record*: a transaction in a log, with a header and checksums. Its id is the transaction id. The
+  *wire form* is its layout in messages, the *disk form* its layout in files (`log.segment_format`).
 * *store session*, or session: the right of one server to write the replicas of a partition. It
   begins with a *recovery*: the server reads the state of each replica, and a *vote* over these
   states decides which records are committed. Longer logs are then truncated, shorter ones filled.
@@ -19,8 +20,9 @@ Terms of this package (docs/concepts.md explains sessions and marks in context):
 * *torn*: a write that a crash has interrupted is torn: only a part of it is on the disk.
 * *damaged*: a record that was flushed, and that is invalid or unreadable now.
 * *peer*: another storage that has a replica of the same partition.
-* *switch*: a partition has a read switch and a write switch. If an administrator turns one off, the
-  storage refuses these requests.
+* *switch*: a partition has a read switch and a write switch. While an administrator has turned off
+  the read switch, the storage refuses reads of the partition's records. While the write switch is
+  off, it refuses all other requests to the partition.
 
 Modules:
 

@@ -33,7 +33,7 @@ class DiskFile(Protocol):
         """Take the lock of `one_flush`, write and flush; raises NoSpace, DiskFailed."""
 
     def one_flush(self) -> AbstractContextManager[object]:
-        """Return the lock of this file under which a thread flushes it, if several threads do.
+        """Return a lock for flushes of this file: a thread holds it if other threads flush, too.
 
         Without the lock, flushes could run at the same time. If a write is lost, the operating
         system reports that to only one of them. The other flushes would report success for data

@@ -32,7 +32,8 @@ class RequestRefused(Exception):
         Each raise adds its frames to the traceback of an instance, and the frames keep the records
         of their requests in memory.
         """
-        # Not by a call of the class: `__init__` of some subclasses has other arguments than `args`.
+        # A call of the class would fail for some subclasses: their `__init__` makes the text from
+        # other arguments, and ``self.args`` has only the text.
         new = type(self).__new__(type(self), *self.args)
         new.__dict__.update(self.__dict__)
         return new

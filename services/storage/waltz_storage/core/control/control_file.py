@@ -282,12 +282,12 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader, can_replay: bo
 def _make_durable(file: DiskFile) -> None:
     """Make the content durable before any entry is used. Raises NoSpace, DiskFailed.
 
-    The last process may have ended because the flush of an update failed. The operating system may
-    still have that update in its cache. The storage would report a session that a loss of power
-    takes back. A flush alone does not help: after a failed flush, Linux counts the cached pages as
-    flushed. So the same bytes are written again. A crash that tears this write can damage only a
-    struct that was not durable before, because the durable bytes do not change. The other struct of
-    the same entry is then the current one.
+    The last process may have ended because the flush of an update failed. Then the update may be in
+    the operating system's cache, but not on the disk: the storage would report a session that a
+    loss of power takes back. A flush alone does not help: after a failed flush, Linux counts the
+    cached pages as flushed. So the same bytes are written again. A crash that tears this write can
+    damage only a struct that was not durable before, because the durable bytes do not change. The
+    other struct of the same entry is then the current one.
     """
     file.write_durably(0, file.read(0, file.size()))
 

@@ -161,9 +161,10 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControlEntry:
-    """One struct of a partition's entry: the info, the number of the update, and its slot, 0 or 1.
+    """One of the two structs of a partition's entry.
 
-    Of the two structs, the one with the higher number is current.
+    ``sequence`` is the number of the update that wrote it: of the two structs, the one with the
+    higher number is current. ``slot`` is the struct's place in the entry, 0 or 1.
     """
 
     info: PartitionInfo
@@ -191,7 +192,7 @@ class ControlEntry:
 
     @property
     def checksum(self) -> int:
-        """The checksum in the struct: it differs after each update."""
+        """The checksum in the struct. It covers the number, so it differs after each update."""
         checksum: int = _CHECKSUM.unpack(self.encode()[_STRUCT.size :])[0]
         return checksum
 
@@ -243,9 +244,10 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
     between two steps. The current struct then has the last info or fresh info, never the info of
     the older struct, whose marks are outdated (`test_storage_control`).
     """
-    # An entry without a usable struct may have two undamaged ones, see `decode_entry`. A crash must
-    # make neither of them current. So the first step writes the highest number, which
-    # `decode_entry` refuses: the entry stays corrupted until the last step.
+    # An entry without a usable struct may have two undamaged structs with equal numbers (see
+    # `decode_entry`). A crash between two steps must make neither of them current. So the first
+    # step writes the highest number, which `decode_entry` refuses: the entry stays corrupted until
+    # the last step.
     current = entry or ControlEntry(PartitionInfo(), sequence=_LAST_SEQUENCE - 1, slot=0)
     fresh = current.updated(PartitionInfo())
     return (

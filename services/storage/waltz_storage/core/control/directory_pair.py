@@ -6,12 +6,14 @@ file would then name marks for records that the storage does not have. So each d
 file*, created before the control file, and a storage starts only if both pair files have the same
 UUID (`test_storage_directory_pair`). Waltz 0.13.2 has one directory and no pair file.
 
-Each start, and each truncation of a log, also raises the *generation* in both pair files, first in
-the data directory. If one volume was restored from a copy of an earlier generation, the generations
-differ, and the storage refuses to start. One difference is accepted: the data directory may be one
-generation ahead of the meta directory, because a crash between the two writes leaves that. A meta
-volume that was restored from a copy of the previous generation looks the same. That is safe,
-although the sessions and marks in its control file may be older than the log:
+Each start, and each truncation of a log (`ControlFile.advance_generation`), also raises the
+*generation* in both pair files, first in the data directory. If one volume was restored from a copy
+of an earlier generation, the generations differ, and the storage refuses to start.
+
+One difference is accepted: the data directory may be one generation ahead of the meta directory,
+because a crash between the two writes leaves that. A meta volume that was restored from a copy of
+the previous generation looks the same. That is safe, although the sessions and marks in its control
+file may be older than the log:
 
 * Session: a replica with an older session than the one that ZooKeeper names for it does not vote.
   Its log is cut to its low-water mark, and it copies the rest (`replica_roles` of the server,
@@ -220,9 +222,10 @@ def _make_durable(pair: Pair) -> None:
     """Make the generations durable that the last process may have left in the cache.
 
     Otherwise a loss of power could leave the meta directory behind by two generations: the one that
-    was not durable, and the one that this start writes to the data directory next. The same bytes
-    are written again (`control_file._make_durable` says why a flush is not enough). The meta
-    directory comes first, because the data directory may be ahead of it, never behind.
+    was not durable, and the one that this start writes to the data directory next. The next start
+    would refuse the pair. The same bytes are written again (`control_file._make_durable` says why a
+    flush is not enough). The meta directory comes first, because the data directory may be ahead of
+    it, never behind.
     """
     for file in (pair.meta, pair.data):
         file.write_durably(0, file.read(0, _FILE_BYTES))

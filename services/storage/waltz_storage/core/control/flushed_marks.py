@@ -7,11 +7,14 @@ not an interrupted write (`log_opening`). The planted bugs "flushed mark written
 and "flushed mark not lowered before a truncation" break the rule.
 
 A raised mark is not flushed at once. After a loss of power the mark may lag behind the log, by the
-time between two calls of `FlushedMarks.flush`. After the death of the process it is exact.
+time between two calls of `FlushedMarks.flush`. Then a start notices no loss of the records after
+the mark. After the death of the process the mark is exact.
 
 The control file has two *structs* for each partition, and writes them in turn: after a crash, the
 newer undamaged one is current. The file of the marks has three *slots* for each partition. A slot
-has a mark and the checksum of one of these structs, and counts only while that struct is current.
+has a mark and the checksum of one of these structs, and counts only while that struct is current:
+Waltz 0.13.2 writes new structs but no marks, so marks from before its use must not count.
+
 There are three slots, because two of them must not be overwritten:
 
 * The newest durable slot of the current struct. If a crash tore a write to it, no mark would be

@@ -124,7 +124,7 @@ class Ready:
     """What the shell must do after a step, in this order.
 
     Deliver ``answers``, begin ``tasks``, commit ``parts`` as one round, and pass each durable part
-    to `Engine.settle`.
+    to `Engine.settle`. The round is last, because the shell may wait for its flush.
     """
 
     answers: list[Answer] = field(default_factory=list)

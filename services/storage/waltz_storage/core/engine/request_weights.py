@@ -34,7 +34,7 @@ class RequestWeights:
 
     def __init__(self) -> None:
         self._sizes: dict[int, float] = {}
-        """The estimated size of a record in wire form, in bytes, for each partition.
+        """The estimated size of a record in an answer, in bytes, for each partition.
 
         Larger records raise the estimate at once, and smaller ones lower it slowly: too low an
         estimate lets the answers use too much memory, and too high an estimate does no harm."""

@@ -67,17 +67,17 @@ def scan_past_damage(
         # The first damaged record begins at ``position``, each later one where the one before ends.
         offsets.append(position)
         offsets.extend(ends[:-1])
-        rest = scan(data, plan.first_id, next_id + len(ends), ends[-1])
+        rest = scan(data, plan.first_id, from_id=next_id + len(ends), from_offset=ends[-1])
         offsets.extend(rest.offsets)
         next_id, position = rest.next_id, rest.end
     return SegmentPlan(
         plan.first_id,
         next_id,
-        position,
-        plan.scanned_from,
-        plan.scan_offset,
-        offsets,
-        tuple(damaged),
+        end=position,
+        scanned_from=plan.scanned_from,
+        scan_offset=plan.scan_offset,
+        offsets=offsets,
+        damaged=tuple(damaged),
     )
 
 
@@ -121,9 +121,11 @@ class _Segment:
         self._sealed = sealed
 
     def shortest_run(self, damaged_id: int, position: int, most: int) -> array[int] | None:
-        """Return the shorter of the runs by index and by lengths (see `damaged_run`).
+        """Return where each record of a *run* ends; None if no run is found.
 
-        None if there is neither.
+        A run is a sequence of consecutive damaged records, whose first is at ``position``. The run
+        by the index and the run by the lengths in the records may differ (see `damaged_run`). The
+        shorter one is returned.
         """
         runs = [
             self.damaged_run(damaged_id, position, most, by_index=by_index)
@@ -203,8 +205,9 @@ class _Segment:
     def _is_end(self, end: int) -> bool:
         """Return whether the segment certainly ends with its damaged last record, at ``end``.
 
-        A sealed segment has no bytes after its last record. In the last segment, the bytes before
-        ``end`` must be the checksum that the flushed mark has for this record.
+        A sealed segment has no bytes after its last record. The last segment may have zeros or a
+        torn write there, so its size shows nothing. Instead, the bytes before ``end`` must be the
+        checksum that the flushed mark has for this record.
         """
         if self._sealed:
             return end == self._size

@@ -16,9 +16,12 @@ from waltz.protocol.records import NO_TRANSACTION
 class FlushedEnd(NamedTuple):
     """The last flushed record of a log: its id, and its record checksum.
 
-    The id is -1 and the checksum 0 if the log is empty. The checksum distinguishes the log from an
-    older copy of its files. The copy may have another record with this id, which a truncation has
-    removed after the copy was made.
+    The id is -1 and the checksum 0 if the log is empty.
+
+    The checksum shows if an older copy of the files was restored (`log_opening` compares it). The
+    id alone may not show that. Example: the copy has a record 7. After the copy was made, a
+    truncation removed record 7, and an append wrote another record 7. The mark names record 7, and
+    the copy has a record with this id, but with another checksum.
     """
 
     last_id: int
@@ -37,13 +40,13 @@ class KnownLog:
     """What is known about a log before its files are opened.
 
     ``local_low_water_mark`` is that of the control file. ``flushed`` is the flushed mark, None if
-    it is not known. ``has_files`` says whether the log has had files: if they are missing now, that
+    it is not known. ``had_files`` says whether the log has had files: if they are missing now, that
     is damage, and no new files are made.
     """
 
     local_low_water_mark: int = NO_TRANSACTION
     flushed: FlushedEnd | None = None
-    has_files: bool = False
+    had_files: bool = False
 
     @property
     def must_reach(self) -> int:
@@ -70,7 +73,8 @@ class FlushedMark(Protocol):
     def raise_to(self, end: FlushedEnd) -> None:
         """Note that the log is flushed up to ``end``; raises DiskFailed.
 
-        The mark need not be durable when this returns: a mark that is too low is safe.
+        The mark need not be durable when this returns: a start that finds a mark that is too low
+        does not refuse the log. It only fails to notice if records after that mark are lost.
         """
 
     def lower_to(self, end: FlushedEnd) -> None:

@@ -1,12 +1,16 @@
 """Pure. Check every record of a part of a log, and name those that are damaged.
 
 A read ends at the first damaged record. A check continues after it: the check takes the position of
-each record from the index, so that one wrong length does not hide the records after it. Records are
-read in *windows* of consecutive records. A window has at most the bytes that the caller allows for
-the whole check. So a check has more than one window only if it meets a record whose place is not
-certain: such a record is a window of its own, and is not read. A record that is longer than a
-window is also a window of its own, and is read in pieces. Files are used only through
-`LogSegments`.
+each record from the index, so that one wrong length does not hide the records after it.
+
+Consecutive records are read at once, as a *window*. A window has at most the bytes that the caller
+allows for the whole check, so usually a check is one window. Two kinds of records are windows of
+their own:
+
+* A record whose place is not certain. It counts as damaged and is not read, so the check goes on.
+* A record with more than the allowed bytes. It is read in pieces.
+
+Files are used only through `LogSegments`.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _check_files(disk: Disk, identity: LogIdentity, known: KnownLog) -> None:
     A new empty log would vote as if it had never held the records that are lost
     (`test_lost_partition_directory_is_damage`).
     """
-    if not known.has_files:
+    if not known.had_files:
         return
     has_directory = disk.exists(identity.directory)
     if has_directory and any(name.endswith(DATA_SUFFIX) for name in _names(disk, identity)):

@@ -3,7 +3,8 @@
 A step reads at most `STEP_BYTES` of one segment, or one larger record. A read is a generator
 (`Steps`). It does one step each time that it is resumed, and returns the result at its end. The
 steps of a read may run on different threads, but never at the same time as another use of the log:
-a `PartitionLog` is not thread-safe.
+a `PartitionLog` is not thread-safe. `segment_format` explains the wire form and the disk form of
+records.
 
 Between two steps, records may be appended, and segments may be begun. Nothing else may change. The
 first step fixes the end of the range. A read that continued after a truncation could join records
@@ -146,9 +147,10 @@ def header_steps(
 
     * At the present end of the log.
     * When a `HeaderBudget` is spent, but not before the list has `LEAST_HEADERS`.
-    * Before a damaged record, if the list has at least ``least`` headers, and not less than one.
-      With a shorter list, the read raises RecordsDamaged. ``least`` is above one for servers of
-      Waltz 0.13.2, which might never request the rest of a short list (`LEAST_HEADERS`).
+    * Before a damaged record, if the list has at least ``least`` headers, or at least one if
+      ``least`` is 0. If the list is shorter, the read raises RecordsDamaged. ``least`` is above one
+      for servers of Waltz 0.13.2, which might never request the rest of a short list
+      (`LEAST_HEADERS`).
 
     Raises OSError, too.
     """

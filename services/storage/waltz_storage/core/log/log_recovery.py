@@ -5,7 +5,8 @@ record the log was flushed: it is *known clean* up to that record. An invalid re
 known-clean part is damaged. If it were taken for a torn tail, the replica would vote with a shorter
 log, and a committed record could be lost. So the log keeps its length: the scan continues after the
 damaged records if their places are certain (see `damaged_scan`). Otherwise the partition is
-refused, and a vote counts this replica as unknown.
+refused. Then the storage refuses the requests of servers to it, and a vote counts the replica as
+absent.
 
 After the known-clean part, the first invalid record is the torn tail of an interrupted write, and
 the log ends before it. Shown by `test_storage_crash`, by `test_storage_damaged_start` and, against
@@ -73,9 +74,16 @@ def recover_segment(
     leave an index file of its former length with zeros in the middle
     (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
 
+    Four ids decide what is damage:
+
+    * ``claimed_last``: the last id that the index file has an entry for.
+    * ``last_clean``: the last known-clean id, by the index and the local low-water mark.
+    * ``must_reach``: the last id that this segment must have, by the known log or the next segment.
+    * ``must_have``: the larger one of ``last_clean`` and ``must_reach``. An invalid record up to it
+      is damage. An invalid record after it is the torn tail.
+
     Raises OSError, and Damage, whose offset is in the data file, if the segment is to be refused.
     """
-    # The last id that the index file has an entry for.
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
     last_clean = _known_clean(claimed_last, known.local_low_water_mark)
     is_last = next_first_id is None
@@ -84,11 +92,11 @@ def recover_segment(
         number = last_clean - first_id
         if not is_last or _entries_increase(index, number + 1):
             raw = index.read(entry_position(number), ENTRY_BYTES)
-            plan = scan(data, first_id, last_clean, decode_entries(raw)[0])
+            plan = scan(data, first_id, from_id=last_clean, from_offset=decode_entries(raw)[0])
     if plan is None or plan.next_id <= last_clean:
         # The known-clean part has at most one record of this segment, or its last record is
         # invalid, or the index is wrong. A scan of all records shows which, and rebuilds the index.
-        plan = scan(data, first_id, first_id, HEADER_BYTES)
+        plan = scan(data, first_id, from_id=first_id, from_offset=HEADER_BYTES)
         if last_clean == first_id:
             # The local low-water mark alone decides whether the first record is known clean. The
             # checkpoint of `_known_clean` may be this record, for example 2000. But a checkpoint
@@ -96,9 +104,7 @@ def recover_segment(
             # these entries. Waltz 0.13.2 drops a damaged first record as a torn tail
             # (`test_damaged_first_record_below_local_mark_is_damage`).
             last_clean = min(claimed_last, known.local_low_water_mark)
-    # Besides `last_clean`, the known log or the next segment says how far the segment must reach.
     must_reach = known.must_reach if next_first_id is None else next_first_id - 1
-    # An invalid record up to the larger of the two is damage; one after that is the torn tail.
     must_have = max(last_clean, must_reach)
     if first_id <= must_have and plan.next_id <= must_have:
         continued = scan_past_damage(
@@ -148,9 +154,10 @@ def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
     """Return the last id that the index and the local low-water mark show to be known clean.
 
     See spec/disk.md section 8, step 3. ``claimed_last`` is the last id that the index file has an
-    entry for. A crash may have torn the entries of the newest checkpoint interval (see
-    `TailSegment.write_checkpoint`). So beyond the local low-water mark, only the entries up to the
-    last checkpoint below ``claimed_last`` count.
+    entry for. The entries up to the local low-water mark count: they were flushed before the mark
+    was written (`StoragePartition._begin_session`). A crash may have torn the entries of the newest
+    checkpoint interval (see `TailSegment.write_checkpoint`). So beyond the mark, only the entries
+    up to the last checkpoint below ``claimed_last`` count.
     """
     if claimed_last <= local_low_water_mark:
         return claimed_last

@@ -84,9 +84,9 @@ def repair_records(
 ) -> tuple[CheckedRecords, ...]:
     """Replace damaged records by those of a peer, durably.
 
-    ``end`` is the last record of the log. ``checksum`` is that of the peer: the CRC-32 of the whole
-    records in disk form, with the fields that no checksum of data covers. After the repair, all
-    these records are checked. Return the results, which may name records that are still damaged.
+    ``end`` is the last record of the log. The peer has computed ``checksum``: the CRC-32 of all the
+    records in disk form. Unlike the checksums in wire form, it also covers ids and headers. After
+    the repair, these records are checked. Return the results, which may name damaged records still.
     Raises RequestRefused before anything is written; NoSpace, DiskFailed, OSError at any time.
     """
     repairs = plan_repair(segments, end, records, checksum)

@@ -1,7 +1,7 @@
 """Pure. The segments of a log as one sequence of records, and their open files.
 
 The last segment is the *tail*, the only one that is written; the others are *sealed*. The files of
-the tail are always open. Of the sealed segments, only those that were read last have open files.
+the tail are always open. Of the sealed segments, only the most recently used have open files.
 Files are used only through the `Disk` that the caller passes.
 """
 
@@ -109,7 +109,7 @@ class LogSegments:
                 else:
                     offsets = read_entries(index, number, count)
                     offsets.append(segment.end)
-            return Extent(first_id, offsets, segment.end)
+            return Extent(first_id, offsets, segment_end=segment.end)
 
     def entries_in_file(self, segment: SegmentBounds) -> int:
         """Return how many entries the index file of a segment has if it is complete.

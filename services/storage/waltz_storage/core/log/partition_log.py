@@ -4,7 +4,8 @@ An append has four steps, so that the engine can group the steps of many partiti
 and encodes the records, `write` writes them, `flush` makes them durable, `complete` makes them
 readable. A read has steps of another kind (see `log_reads`): between two of them, records may be
 appended. A log is not thread-safe, but successive calls, and the steps of a read, may run on
-different threads. Files are used only through `LogSegments`.
+different threads. Files are used only through `LogSegments`. `segment_format` explains the wire
+form and the disk form of records.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class StagedAppend:
     outcomes: list[RequestRefused | None]
     """For each batch, its error if it is refused, None if it is accepted."""
     written: SegmentEncoder | None = None
-    """The newest chunk that is written, None if it is already part of the log."""
+    """The newest written chunk, until `PartitionLog` makes it part of the log; otherwise None."""
     size: int = 0
     """Size of all batches in wire form, in bytes."""
 
@@ -174,6 +175,7 @@ class PartitionLog:
             staged.ends.append(encoder.next_id)
             staged.outcomes.append(RequestRefused(OUT_OF_ORDER) if remaining else None)
             staged.size += len(batch.wire)
+        # A chunk is empty if its first record was refused, or if the tail was full already.
         staged.chunks = [chunk for chunk in staged.chunks if chunk.parts]
         return staged
 
@@ -225,8 +227,9 @@ class PartitionLog:
     def complete(self, staged: StagedAppend) -> list[RequestRefused | None]:
         """Make the flushed records readable; return the outcome of each batch (see `StagedAppend`).
 
-        The flushed mark is raised before the appends are answered. Otherwise, if this process died
-        then, the next start would not notice a loss of these records. Raises DiskFailed.
+        The flushed mark is raised before the appends are answered. If this process died between an
+        answer and the mark, the next start would not notice a loss of the answered records. Raises
+        DiskFailed.
         """
         self._add_written(staged)
         self._mark.raise_to(self._end)

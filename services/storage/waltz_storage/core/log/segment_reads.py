@@ -1,10 +1,10 @@
 """Pure. Read consecutive records of one segment, or only their headers.
 
-`segment_format` explains the two forms of a record. A read in wire form verifies the record
-checksums. So does a read of headers, although it must read the data for that: a client decides by a
-header whether its append is in the log, and because of a wrong header it would append a second time
-(`test_header_of_a_damaged_record_is_damage`). A read in disk form verifies nothing: the client
-verifies the records.
+`segment_format` explains the two forms of a record. A read in disk form verifies nothing: the
+client verifies the records. A read in wire form verifies the record checksums. A read of headers
+verifies them, too, although it must read the data for that. The reason: a client finds its own
+append in the log by the request id in a header. If that id were wrong, the client would not find
+its append, and would append a second time (`test_header_of_a_damaged_record_is_damage`).
 
 `log_reads` divides long reads into steps and calls these functions for each step.
 """
@@ -80,13 +80,13 @@ class Extent:
     """The positions of consecutive records, from ``first_id`` on, in a data file.
 
     ``offsets`` has the position where each record begins, and then the position where the last
-    record ends. These positions come from the index and may be wrong. ``end`` is the position where
-    the records of the whole segment end.
+    record ends. These positions come from the index and may be wrong. ``segment_end`` is the
+    position where the last record of the whole segment ends, so no record can end after it.
     """
 
     first_id: int
     offsets: array[int]
-    end: int
+    segment_end: int
 
 
 def read_records(
@@ -113,7 +113,7 @@ def bounded_range(extent: Extent, max_bytes: int, at_least: int) -> tuple[int, i
     start = offsets[0]
     count = max(bisect_right(offsets, start + max(max_bytes, 0)) - 1, at_least)
     end = offsets[count]
-    if not HEADER_BYTES <= start <= end <= extent.end:
+    if not HEADER_BYTES <= start <= end <= extent.segment_end:
         raise Damage(start, f"index corrupted: record {extent.first_id} at {start} … {end}")
     return count, end
 
@@ -147,7 +147,7 @@ def _header_of_long_record(
 ) -> RecordHeader:
     """Verify the record of ``size`` bytes at ``start``; return its header. Raises Damage."""
     raw = data.read(start, RECORD_PREFIX_BYTES)
-    header = decode_record_header(raw, start, 0, transaction_id, size)
+    header = decode_record_header(raw, start, position=0, transaction_id=transaction_id, size=size)
     if not long_record_is_valid(data, start, size):
         raise Damage(start, f"record {transaction_id} is cut off or fails its checksum")
     return header
@@ -156,7 +156,7 @@ def _header_of_long_record(
 def _check_positions(extent: Extent) -> None:
     """Check that the positions increase and are within the segment; raises Damage."""
     offsets = extent.offsets
-    are_within_segment = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.end
+    are_within_segment = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.segment_end
     sizes = (end - start for start, end in pairwise(offsets))
     if are_within_segment and all(size >= RECORD_OVERHEAD_BYTES for size in sizes):
         return

@@ -88,8 +88,8 @@ class TailSegment:
         try:
             self.files.data.write(encoder.start, b"".join(encoder.parts))
         except NoSpace:
-            # Some of the records may have been written. They must not be back after a loss of
-            # power: the server may learn meanwhile that the log ends before them.
+            # Some of the records may have been written. They must not come back after a loss of
+            # power: by then, a server may have read that this log ends before them.
             self._trim()
             self.flush_data()
             raise

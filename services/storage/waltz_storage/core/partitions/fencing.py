@@ -85,8 +85,9 @@ def check_request(
     this call, so its session is never above the fence.
 
     Requests of an offline recovery need both switches off, so that no server uses the partition
-    meanwhile. A read of committed records must name the session in the control file: a replica that
-    is not in the reader's session may still hold records that a truncation has to remove.
+    meanwhile. They must name the session in the control file, and so must reads of committed
+    records: a replica that is not in the reader's session may still hold records that a truncation
+    has to remove.
     """
     partition, session_id = request.partition, request.session_id
     if not info.assigned:

@@ -21,5 +21,5 @@ def known_log(info: PartitionInfo, flushed: FlushedEnd | None) -> KnownLog:
     if not info.assigned:
         return KnownLog()
     in_session = info.session_id > _NO_SESSION
-    has_files = flushed is not None or in_session or info.low_water_mark > NO_TRANSACTION
-    return KnownLog(info.local_low_water_mark, flushed, has_files)
+    had_files = flushed is not None or in_session or info.low_water_mark > NO_TRANSACTION
+    return KnownLog(info.local_low_water_mark, flushed, had_files)

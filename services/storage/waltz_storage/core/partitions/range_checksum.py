@@ -21,8 +21,8 @@ _SLICE_BYTES = 1 << 20
 class RangeChecksum:
     """The computation for one request: call `advance` until it returns the answer.
 
-    The range should end at or below the high-water mark: records above the mark may be truncated
-    between two slices.
+    The range should end at or below the high-water mark. Records above the mark may be truncated
+    and replaced between two slices, and the checksum would then mix the old ones and the new ones.
     """
 
     def __init__(self, request: RangeChecksumRequest) -> None:
