@@ -266,7 +266,7 @@ async def test_too_many_waiting_pages_are_refused() -> None:
         source.gate.clear()
         waiting = [asyncio.create_task(served.get("/api/cluster")) for _ in range(101)]
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        assert [each.result()[0] for each in done] == [503]
+        assert [each.result() for each in done] == [(503, {"error": "too many pages are open"})]
         source.gate.set()
         assert sorted([status for status, _ in await asyncio.gather(*waiting)])[-2:] == [200, 503]
         assert (await served.get("/api/cluster"))[0] == 200, "an answered request waits no more"

@@ -357,7 +357,7 @@ def test_segment_that_reaches_into_the_next_one_is_refused() -> None:
     made, longer = past(threshold=SEGMENT_BYTES), past(count=3)
     for file in (FIRST, FIRST_INDEX):
         made.disk.open(file).write(0, longer.disk.content(file))
-    check_refused(made, "ends before record 3, but the next segment begins with record 2")
+    check_refused(made, "has records up to 2, but the next segment begins with record 2")
 
 
 def test_missing_segment_between_others_is_refused() -> None:

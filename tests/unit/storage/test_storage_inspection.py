@@ -14,11 +14,13 @@ import pytest
 
 from waltz.cli.disk.rows import render_verification
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.control_reading import read_control
 from waltz_storage.inspect.dry_disk import Change
-from waltz_storage.inspect.places import CannotInspect, check_stopped
+from waltz_storage.inspect.places import CannotInspect, Place, check_stopped, locate
 from waltz_storage.inspect.segment_reading import check_segment_files
 from waltz_storage.inspect.start_rehearsal import StartOutcome, try_start
 from waltz_storage.shell.posix_disk import PosixDisk
@@ -33,6 +35,18 @@ def refusing(call: Callable[..., Any], refused: Path) -> Callable[..., Any]:
         return call(path, *arguments, **options)
 
     return guarded
+
+
+@pytest.mark.parametrize("file", [CONTROL_FILE, DATA_PAIR_FILE])
+def test_storage_directory_whose_name_is_a_number_is_no_partition(
+    tmp_path: Path, file: str
+) -> None:
+    root = tmp_path / "0"
+    partition = root / "3"
+    partition.mkdir(parents=True)
+    (root / file).touch()
+    assert locate(root) == Place(root, (3,), whole=True)
+    assert locate(partition) == Place(root, (3,))
 
 
 @pytest.mark.parametrize("call", ["open", "stat"])

@@ -147,7 +147,7 @@ class _Api:
         """Answer with the newest view, once it is current and its number is not ``after``."""
         after = _number_parameter(request, "after", default=0)
         if self._waiting >= _MOST_WAITING:
-            raise web.HTTPServiceUnavailable(text="too many pages are open")
+            return _error_response(503, "too many pages are open")
         self._waiting += 1
         try:
             return _json_response(await self._poller.newer_than(after))

@@ -57,16 +57,15 @@ def locate(path: Path) -> Place:
             f"there is no storage directory or segment at {path}; name the directory of a storage "
             "(storage.directory), of a partition in it, or a .seg file"
         )
-    # The directory of a partition has a number as its name, and no control file.
-    if directory.name.isdecimal() and not (directory / CONTROL_FILE).exists():
+    # The directory of a partition has a number as its name. That of a storage may have such a name,
+    # too, but it has a control file; or a pair file, if the control file is in a meta directory.
+    is_storage = any((directory / name).exists() for name in (CONTROL_FILE, DATA_PAIR_FILE))
+    if directory.name.isdecimal() and not is_storage:
         return Place(directory.parent, (int(directory.name),))
     partitions = tuple(
         sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
     )
-    # The control file may be in a meta directory: then ``directory`` has a pair file.
-    if not partitions and not any(
-        (directory / name).exists() for name in (CONTROL_FILE, DATA_PAIR_FILE, WAL_FILE)
-    ):
+    if not partitions and not is_storage and not (directory / WAL_FILE).exists():
         raise CannotInspect(f"{directory} is not a storage directory: it has no {CONTROL_FILE}")
     return Place(directory, partitions, whole=True)
 

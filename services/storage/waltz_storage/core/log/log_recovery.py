@@ -142,6 +142,11 @@ def _damage(
             f"the log was flushed up to record {must_reach}, but record {record} is missing or "
             "invalid"
         )
+    elif record > next_first_id:
+        what = (
+            f"the segment has records up to {record - 1}, but the next segment begins with record "
+            f"{next_first_id}"
+        )
     else:
         what = (
             f"the segment ends before record {record}, but the next segment begins with record "
