@@ -10,6 +10,8 @@ BASE ?=
 # Many short processes are started: without the bytecode of an earlier one, each compiles hundreds of
 # modules.
 unexport PYTHONDONTWRITEBYTECODE
+# The folders of tests that start no cluster and no Spark: a busy machine only makes them slower.
+COMPUTING := tests/model tests/sim tests/unit
 PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
@@ -51,7 +53,8 @@ help:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or later is needed, this is $$($(PYTHON) --version): set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@# Programs compile what they import: compiling all modules now would take half of the time.
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch .venv
 
@@ -67,13 +70,13 @@ test-all: .venv
 
 # The same tests in three parts. The first two do not mind what else the machine does.
 test-quick-computing: .venv
-	.venv/bin/python -m pytest $(PARALLEL) -m "computing and not slow"
+	.venv/bin/python -m pytest $(PARALLEL) -m "not slow" $(COMPUTING)
 
 test-slow-computing: .venv
-	.venv/bin/python -m pytest $(PARALLEL) -m "computing and slow"
+	.venv/bin/python -m pytest $(PARALLEL) -m "slow" $(COMPUTING)
 
 test-others: .venv
-	.venv/bin/python -m pytest $(PARALLEL) -m "not computing"
+	.venv/bin/python -m pytest $(PARALLEL) $(COMPUTING:%=--ignore=%)
 
 extras: .venv
 	.venv/bin/python -m release.extras

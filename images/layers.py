@@ -54,7 +54,7 @@ class LayerBuilder:
                 base = self.java_base if image.java else self.python_base
                 if image.extras:
                     added = {code: "/app"} | {file: path for path, file in image.files.items()}
-                    layers = [base, self._dependency_layer(image.extras)]
+                    layers = [base, self._library_layer(base), self._dependency_layer(image.extras)]
                     yield self._join(image, layers, added)
                 else:
                     yield self._join(image, [base], {zookeeper: "/opt/zookeeper"})
@@ -72,6 +72,29 @@ class LayerBuilder:
         command += ["--entrypoint", json.dumps(image.entrypoint), "-u", _USER]
         subprocess.run(command, check=True)
         return archive
+
+    def _library_layer(self, base: Path) -> Path:
+        """Return a layer with the compiled modules of Python's library in ``base``.
+
+        Bases have few of them, and each start of a process would compile the others anew. The layer
+        is built unless it exists.
+        """
+        stat = base.stat()
+        inputs = json.dumps([sys.version_info[:2], str(base), stat.st_size, stat.st_mtime_ns])
+        digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
+        layer = self.folder / f"library-{digest}.layer"
+        if not layer.exists():
+            with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+                _extract_library(base, Path(scratch))
+                # The paths in tracebacks are those in the image.
+                _compile(Path(scratch), "-s", scratch, "-p", "/")
+                part = layer.with_suffix(".part")
+                with tarfile.open(part, "w") as archive:
+                    for compiled in sorted(Path(scratch).rglob("*.pyc")):
+                        name = compiled.relative_to(scratch)
+                        archive.add(compiled, str(name), filter=_owned_by_root)
+                part.rename(layer)
+        return layer
 
     def _dependency_layer(self, extras: tuple[str, ...]) -> Path:
         """Return a layer with the dependencies of the extras; build it unless it exists."""
@@ -115,6 +138,19 @@ def has_this_python(base: Path) -> bool:
         return any(member.name.removeprefix("./") == wanted for member in archive)
 
 
+def _extract_library(base: Path, folder: Path) -> None:
+    """Extract the modules of Python's library from ``base`` to the same places in ``folder``."""
+    library = f"usr/lib/python{sys.version_info.major}.{sys.version_info.minor}/"
+    with tarfile.open(base) as archive:
+        for member in archive:
+            name = member.name.removeprefix("./")
+            if member.isfile() and name.startswith(library) and name.endswith(".py"):
+                source = archive.extractfile(member)
+                assert source is not None, f"{name} is a file"
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(source.read())
+
+
 def _make_code_folder(scratch: Path) -> Path:
     """Make a folder with the Python code of the distribution, below ``scratch``."""
     _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
@@ -145,10 +181,10 @@ def _pip(verb: str, *arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", verb, *options, *arguments], check=True, cwd=ROOT)
 
 
-def _compile(folder: Path) -> None:
+def _compile(folder: Path, *options: str) -> None:
     """Compile all modules at build time, because a pod's root file system is read-only."""
-    command = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
-    subprocess.run([sys.executable, *command], check=True)
+    command = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", *options]
+    subprocess.run([sys.executable, *command, str(folder)], check=True)
 
 
 def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:

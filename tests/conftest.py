@@ -60,9 +60,6 @@ _LONGEST = (
 )
 """What starts first, so that no worker begins a long group when the others have nothing to do."""
 
-_COMPUTING = ("model/", "sim/", "unit/")
-"""Folders whose tests start no cluster and no Spark: a busy machine only makes them slower."""
-
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
@@ -85,10 +82,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Mark computing tests; start with the longest groups if the tests run in parallel."""
-    for item in items:
-        if _name(item.nodeid).startswith(_COMPUTING):
-            item.add_marker(pytest.mark.computing)
+    """Start with the longest groups if the tests run in parallel."""
     yield  # Tests are selected by their markers, and ordered by their fixtures.
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: _rank(_name(item.nodeid)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,30 @@ def test_layers_are_joined_by_the_configured_tool(tmp_path: Path) -> None:
     assert arguments[arguments.index("-t") + 1] == f"docker.io/library/{image.tag}"
     assert f"{tmp_path}/home=/opt/zookeeper" in arguments
     assert arguments[-1] == "1000:1000"
+
+
+def test_library_layer_has_compiled_modules_that_name_the_files_of_the_image(
+    tmp_path: Path,
+) -> None:
+    module = f"usr/lib/python{sys.version_info.major}.{sys.version_info.minor}/json/tool.py"
+    source = tmp_path / "tool.py"
+    source.write_text("VALUE = 1\n")
+    base = tmp_path / "base.tar"
+    with tarfile.open(base, "w") as archive:
+        archive.add(source, f"./{module}")
+        archive.add(source, "./usr/lib/python3/dist-packages/other.py")
+    builder = LayerBuilder("tool", base, base, tmp_path)
+    layer = builder._library_layer(base)
+    with tarfile.open(layer) as archive:
+        [compiled] = archive
+        file = archive.extractfile(compiled)
+        assert file is not None
+        content = file.read()
+    assert compiled.name == cache_from_source(module)
+    assert content[4:8] == b"\1\0\0\0", "the source is not checked at each start"
+    code = marshal.loads(content[16:])
+    assert code.co_filename == f"/{module}"
+    assert builder._library_layer(base) == layer
 
 
 @pytest.mark.parametrize(
