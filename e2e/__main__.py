@@ -1,8 +1,8 @@
 """Run the tests on the Kubernetes of the current context: `python -m e2e`, or `make e2e`.
 
 1. The shared cluster is installed, and its first start is tested.
-2. Tests that do not disturb each other run, four at a time: they wait for pods most of the time.
-3. The operator is stopped. Tests that kill operators of their own run, four at a time.
+2. Tests that do not disturb each other run, five at a time: they wait for pods most of the time.
+3. The operator is stopped. Tests that kill operators of their own run, six at a time.
 4. Tests that stop or replace the operator run, one at a time. Then everything is uninstalled.
 
 `python -m e2e nodes`, or `make e2e-nodes`, runs only the tests in `e2e.nodes`, and
@@ -43,9 +43,9 @@ _UNDISTURBING = "not alone and not own_operator"
 """The markers of the tests that run second (see the module's docstring)."""
 _ON_ONE_NODE = (
     (_FIRST_START,),
-    (*_ALL, f"--ignore={_FIRST_START}", "-m", _UNDISTURBING, "-n", "4", *_GROUPS),
+    (*_ALL, f"--ignore={_FIRST_START}", "-m", _UNDISTURBING, "-n", "5", *_GROUPS),
 )
-_WITH_OWN_OPERATORS = (*_ALL, "-m", "own_operator", "-n", "4", *_GROUPS)
+_WITH_OWN_OPERATORS = (*_ALL, "-m", "own_operator", "-n", "6", *_GROUPS)
 _LAST = (*_ALL, "-m", "alone")
 _CHANGES = ("lost_volume", "rolling_changes", "shape", "ca_rotation", "outside_access")
 """The files that also run with killed operators: their changes have many steps."""
