@@ -31,8 +31,8 @@ OUTSIDE_ACCESS_BUGS = (
     Planted(
         "outside addresses of an administrator are deleted",
         Package.OPERATOR,
-        "if was_given and has_own:\n",
-        "if has_own:\n",
+        "if was_given and must_delete:\n",
+        "if must_delete:\n",
         "Clients of a gateway that the operator does not know lose the cluster.",
         nodes(f"{_OUTSIDE}::test_addresses_of_an_administrator_stay_without_access_in_the_spec"),
     ),

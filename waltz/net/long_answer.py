@@ -19,9 +19,10 @@ from waltz.protocol.frames import LongAnswer
 class LongAnswerReceiver(asyncio.BufferedProtocol):
     """Receives the rest of ``answer``; then calls ``complete``.
 
-    All other events of the transport are passed on to ``connection``. The transport may keep this
-    object after the answer is complete, until the next long answer or the end of the connection. So
-    the object then drops its references, above all that to the memory of the answer.
+    All other events of the transport are passed on to ``connection``. ``complete`` makes
+    ``connection`` the protocol of the transport again, so no event reaches this object afterwards.
+    But the transport may still refer to it, until the next long answer or the end of the
+    connection. So this object drops its own references, above all that to the memory of the answer.
     """
 
     def __init__(

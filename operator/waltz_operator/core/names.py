@@ -29,10 +29,10 @@ The operator writes it; see `core.pod_templates`.
 """
 
 UPDATE_PODS_ANNOTATION = "waltz.dev/update-pods"
-"""The annotation of a WaltzCluster with which a user requests pods as this operator renders them.
+"""The annotation of a WaltzCluster with which a user asks for pods of this operator's version.
 
-Each new value is a request. Without a request, the pods that an operator of another version has
-specified stay; see `core.pod_templates`.
+Each new value is a request. Without one, an update of the operator restarts no pod: the pods that
+an operator of another version has specified stay (`core.pod_templates`).
 """
 
 RESYNC_ANNOTATION = "waltz.dev/resync"
@@ -43,10 +43,13 @@ a reconcile.
 """
 
 CLUSTER_RESTART_ANNOTATION = "waltz.dev/cluster-restarted-at"
-"""An annotation of every pod, if the field `restartedAt` of the WaltzCluster is set: its value."""
+"""An annotation of every pod: the value of the WaltzCluster's field `restartedAt`, if it is set.
+
+A new value changes the template of the pods, and so restarts them.
+"""
 
 POOL_RESTART_ANNOTATION = "waltz.dev/pool-restarted-at"
-"""An annotation of a pool's pods, if `restartedAt` of the StoragePool is set: its value."""
+"""An annotation of a pool's pods: the value of the StoragePool's `restartedAt`, if it is set."""
 
 OUTSIDE_LABEL = "waltz.dev/outside"
 """A label of the Services by which clients outside of Kubernetes reach a cluster, always `true`."""

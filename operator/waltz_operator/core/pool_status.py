@@ -38,24 +38,25 @@ def pool_status(
     ``now`` is the present time in UTC, as in a condition.
     """
     generation, old = pool.metadata.generation, pool.status
-    # The cluster's metadata in ZooKeeper. While they are not observed (None), the lost volumes and
-    # the group of the earlier status stay. If the losses were left out, their times would begin
-    # again at the next observation, and with them the delay before a volume is replaced.
-    present = metadata_with_key(desired, observed)
+    # None if ZooKeeper did not answer, or has other metadata than this cluster's. Then the lost
+    # volumes and the group of the earlier status stay. If the losses were left out, their times
+    # would begin again at the next observation, and with them the delay before a volume is
+    # replaced.
+    metadata = metadata_with_key(desired, observed)
     name = pool.metadata.name
     ready_pods = _count_ready_pods(observed, name)
     all_ready = ready_pods >= pool.spec.storages
     missing = "" if all_ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
     lost = old.lost_volumes
-    if present is not None:
-        lost = _lost_volumes(desired, observed, present, pool, now)
+    if metadata is not None:
+        lost = _lost_volumes(desired, observed, metadata, pool, now)
     resized = _resized(desired, observed, pool)
     statements = (
         Statement("Ready", all_ready, "AllServe" if all_ready else "SomeMissing", missing),
         resized,
     )
     message = "; ".join(text for text in (missing, resized.message) if text)
-    group = old.group if present is None else groups_of(desired, present.maps).get(name)
+    group = old.group if metadata is None else groups_of(desired, metadata.maps).get(name)
     return PoolStatus(
         observed_generation=generation,
         conditions=tuple(condition(old.conditions, each, generation, now) for each in statements),

@@ -26,7 +26,8 @@ HELP = {
     "waltz_operator_failed_reconciles_total": "reconciles that failed because of an API server "
     "error or unexpectedly; the operator retries them",
     "waltz_operator_reconcile_seconds_total": "total duration of all reconciles and checks",
-    "waltz_operator_steps_total": "steps that succeeded",
+    "waltz_operator_steps_total": "changes that the operator made to clusters, each of them a step "
+    "of a plan",
     "waltz_operator_failed_steps_total": "steps that failed; the operator retries them",
 }
 """Help texts by metric name. A name that ends in ``_total`` is a counter, any other a gauge."""

@@ -57,7 +57,8 @@ def forecast(order: Order, observation: ReplicaObservation) -> Forecast:
             case (Done() | Wait() | Refuse()) as end:
                 return Forecast(tuple(steps), end)
             case DropReplicas(final=True) as step:
-                # The order ends with this step, because no observation would show its effect.
+                # A storage does not list a replica whose entry in its control file is damaged. No
+                # observation would show that it is dropped, so the order ends with this step.
                 return Forecast((*steps, step), Done())
             case step:
                 steps.append(step)

@@ -105,11 +105,12 @@ def set_command(
     """Set or replace outside addresses, such as those of a NAT or of forwarded ports.
 
     Each server needs its own outside address, because a client must reach the server that owns a
-    partition. Each port of a storage needs its own, because a storage does not say which one it is.
-    An outside address that two ports in use would share is refused. Storages need outside addresses
-    only for Spark that reads replicas, and for commands about storages that are typed outside. With
-    TLS, the certificates must have the outside host names. On Kubernetes the operator sets the
-    addresses: do not set them by hand there.
+    partition. Each port of a storage needs its own, too: a storage does not say its name, so a
+    client would not notice that it has reached another one. An outside address that two ports in
+    use would share is refused. Storages need outside addresses only if Spark reads replicas from
+    outside, or if commands that connect to storages are typed outside. With TLS, the certificates
+    must have the outside host names. On Kubernetes the operator sets the addresses: do not set them
+    by hand there.
 
     Undo it with waltz cluster outside remove.
     """

@@ -1,4 +1,4 @@
-"""Verify records in their form on disk that have one size, all at once. Pure. Needs numpy.
+"""Verify stored records all at once, if they are of equal size. Pure. Needs numpy.
 
 `waltz.client.core.stored_ranges` describes this form. `waltz.client.core.many_checksums` explains
 the shift of a checksum, and how the checksums of pieces determine the checksum of their
@@ -11,14 +11,15 @@ So the stored checksums of all records determine the checksum of all bytes, whic
 from the bytes in one pass. All records are right if both agree (`many_checksums` has the error
 rate).
 
-The stored checksums of the data are verified without another pass over the data, by way of the
-heads. Each record has ``length`` bytes of data::
+A record has a second checksum: that of its data, which is a field of its head. It is verified
+without another pass over the data. Each record has ``length`` bytes of data::
 
     crc32(head + data) == shift(crc32(head), length) ^ crc32(data)
 
-So the xor of a record's two checksums is the checksum of its head, shifted by ``length``. A shift
-is linear, and the order of two shifts does not matter. So the shifted checksums can be concatenated
-like checksums, for heads ``g`` and ``h`` of n bytes each::
+The left side is r. So the xor of r and the checksum of the data is the checksum of the head,
+shifted by ``length``: the few bytes of the heads show whether it is right. A shift is linear, and
+the order of two shifts does not matter. So the shifted checksums can be concatenated like
+checksums, for heads ``g`` and ``h`` of n bytes each::
 
     shift(shift(crc32(g), length), n) ^ shift(crc32(h), length) == shift(crc32(g + h), length)
 
@@ -73,10 +74,10 @@ def are_right(records: StoredBatch, partition: int, first_id: int) -> bool | Non
         return False
     tails = table[:, -_CHECKSUM_BYTES:].tobytes()
     record_crcs = np.frombuffer(tails, ">u4").astype(np.uint32)
-    # The calculation of a checksum begins and ends with an inversion of all bits. So a tail t of 4
-    # bytes has crc32(t) == shift(~t, 4) ^ 0xFFFFFFFF, with ~t the inverted little-endian number t.
-    # With this, the checksum of a whole record, shift(r, 4) ^ crc32(t), needs only one shift:
-    # shift(r ^ ~t, 4) ^ 0xFFFFFFFF.
+    # A stored checksum is big-endian, but a CRC-32 takes up bytes as a little-endian number. Its
+    # calculation begins and ends with an inversion of all bits. So with the little-endian number n
+    # of a tail t: crc32(t) == shift(~n, 4) ^ 0xFFFFFFFF. With this, the checksum of a whole record,
+    # shift(r, 4) ^ crc32(t), needs only one shift: shift(r ^ ~n, 4) ^ 0xFFFFFFFF.
     inverted = np.frombuffer(tails, "<u4").astype(np.uint32) ^ _ALL_BITS
     whole_crcs = shift_by(_CHECKSUM_BYTES)(record_crcs ^ inverted) ^ _ALL_BITS
     if crc32(raw) != concatenated(whole_crcs, size):

@@ -1,5 +1,7 @@
-"""What the console remembers of earlier samples: the timeline, and the rate of the cluster. Pure.
+"""What the console remembers of earlier samples. Pure.
 
+These are the timeline, the rate of the cluster, and the largest numbers of damaged records, of
+which the progress of repairs is shown.
 The memory is bounded, and begins when the console begins to watch. Times are seconds since 1970.
 """
 
@@ -54,7 +56,8 @@ class History:
         self.entries: deque[Entry] = deque(maxlen=_MOST_ENTRIES)
         self.rates: deque[RatePoint] = deque(maxlen=_MOST_RATES)
         self.peaks: dict[tuple[str, int], int] = {}
-        """See `DamagePeaks` of `waltz.console.core.work`; `_note_damage` updates it."""
+        """The largest number of damaged records since all were last repaired, by storage and
+        partition: `DamagePeaks` of `waltz.console.core.work`. `_note_damage` updates it."""
         self.since: float | None = None
         """The time of the first sample."""
         self.last: Sample | None = None

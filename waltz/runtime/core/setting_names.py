@@ -15,17 +15,17 @@ VARIABLE_PREFIX = "WALTZ_"
 DEFAULT_ROOT = "/waltz"
 """The root znode of a cluster, if the user names no other."""
 
+ACCESS_VARIABLE = "WALTZ_ACCESS"
+"""The variable that says which addresses of servers and storages are dialed: ``inside`` or
+``outside``."""
 SHARED_VARIABLES = {
     "WALTZ_ZOOKEEPER": "zookeeper.connectString",
     "WALTZ_ROOT": "cluster.root",
-    "WALTZ_ACCESS": "client.access",
+    ACCESS_VARIABLE: "client.access",
 }
-"""The variables that processes share with the command line and the library, and the setting that
-each variable sets. The variable of the setting itself (see `environment_variable`) overrides the
-shared one."""
-ACCESS_VARIABLE = "WALTZ_ACCESS"
-"""The variable for the addresses that the command line and the library dial: ``inside`` or
-``outside``."""
+"""The variables that the command line and the library read themselves, and the setting that each
+variable sets in a settings file that has this setting. The variable of the setting itself (see
+`environment_variable`) overrides the shared one."""
 COMMAND_VARIABLES = ("WALTZ_CLUSTER", "WALTZ_PROFILE")
 """The variables that name the cluster only for the command line and the library. Servers and
 storages ignore them: a user's file or profile must not move a process to another cluster."""

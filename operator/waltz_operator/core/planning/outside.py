@@ -133,10 +133,11 @@ def _plan_unwanted(desired: DesiredCluster, observed: ObservedCluster) -> Cluste
 
 
 def _unseen_pools(desired: DesiredCluster) -> set[str]:
-    """Return the unseen pools: ``spec.pools`` names them, but they are not in ``own_pools`` now.
+    """Return the pools that ``spec.pools`` names, but that this cluster has not claimed now.
 
-    Their storages may still run, so their Services and addresses stay. The result is empty if the
-    spec wants no Services of storages.
+    Such a StoragePool was deleted, for example, or has lost its label. Its storages may still run,
+    so their Services and addresses stay. The result is empty if the spec wants no Services of
+    storages.
     """
     access = desired.cluster.spec.access.outside
     if access is None or not access.storages:
@@ -169,25 +170,26 @@ def _removal_steps(desired: DesiredCluster, observed: ObservedCluster) -> Iterat
     was_given = bool(services or labelled)
     foreign = {} if present is None else foreign_outside_addresses(desired, observed, present)
     # Whether ZooKeeper has something to delete: addresses of processes that are not foreign,
-    # addresses that cannot be read, or an empty map of addresses.
-    has_own = False
+    # addresses that cannot be read, or an empty map, whose znode is to be deleted, too.
+    must_delete = False
     if present is not None and present.outside_problem:
-        has_own = True
+        must_delete = True
     elif present is not None and present.outside is not None:
         has_only_foreign = bool(foreign) and present.outside == foreign
-        has_own = not has_only_foreign
-    if was_given and has_own:
-        assert present is not None, "has_own is computed from it"
+        must_delete = not has_only_foreign
+    if was_given and must_delete:
+        assert present is not None, "must_delete is computed from it"
         # The addresses of foreign processes stay (`foreign_outside_addresses` says why).
         yield _write(foreign, present) if foreign else DeleteOutsideAddresses()
     # Without the metadata of this cluster, only the absence of the root znode shows that ZooKeeper
     # has nothing to delete: it may not have answered, or its data may not be decodable.
-    may_have_own = has_own or (present is None and not isinstance(observed.metadata, ClusterAbsent))
+    is_unknown = present is None and not isinstance(observed.metadata, ClusterAbsent)
+    must_keep_sign = must_delete or is_unknown
     # The labels alone are no sufficient sign: the pods may be replaced before the addresses are
     # deleted. So one Service stays, too.
-    kept = _kept_service(desired, services) if may_have_own else None
+    kept = _kept_service(desired, services) if must_keep_sign else None
     yield from _delete(live for live in services if live["metadata"]["name"] != kept)
-    if not may_have_own:
+    if not must_keep_sign:
         yield from (SetSlot(pod, None) for pod in labelled)
 
 

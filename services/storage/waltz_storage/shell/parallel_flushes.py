@@ -31,7 +31,7 @@ class ParallelFlushes:
 
     @property
     def flushes_once(self) -> bool:
-        """See `RoundWriter`: each part has its own files."""
+        """See `RoundWriter`. False: each part has its own files, so a round has many flushes."""
         return False
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:

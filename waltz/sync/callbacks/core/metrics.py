@@ -10,9 +10,9 @@ from waltz.runtime.core.timer import Timer
 class CallbackMetrics:
     """The metrics of one partition.
 
-    ``active`` is whether the partition is active. ``completion`` and ``application`` have the
-    seconds from the submission of a context to its callbacks ``on_completion`` and
-    ``on_application``.
+    ``active`` is true while the callbacks of the partition are called. ``completion`` and
+    ``application`` have the seconds from the submission of a context to its callbacks
+    ``on_completion`` and ``on_application``.
     """
 
     def __init__(self, json: JsonMetrics, partition: int) -> None:

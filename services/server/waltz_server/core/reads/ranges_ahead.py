@@ -80,7 +80,7 @@ class RangesAhead:
         self._replicas.read_records(next_id, next_count, bounds.max_bytes, ahead, stored=True)
 
     def expects(self, read: RangeRead) -> bool:
-        """Return whether the range of ``read`` is read ahead, and no earlier request gets it.
+        """Return whether the range of ``read`` is read ahead, and no earlier request waits for it.
 
         If ``read`` is another request for records, drop the range that is read ahead.
         """
