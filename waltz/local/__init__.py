@@ -30,10 +30,11 @@ from waltz.local.directory import ClusterRunning
 from waltz.local.logs import last_lines, local_logs, new_lines, open_logs
 from waltz.local.plan_file import make_directory, wanted_shape
 from waltz.local.ports import NoFreePorts
-from waltz.local.supervisor import supervise
+from waltz.local.supervisor import UP, supervise
 from waltz.local.zookeeper import ZooKeeperNotStarted
 
 __all__ = [
+    "UP",
     "ClusterLayout",
     "ClusterRunning",
     "ClusterUnhealthy",

@@ -17,6 +17,9 @@ from waltz.local.cluster import LocalCluster, OnProgress
 from waltz.local.control import Control
 from waltz.runtime.cluster_file import local_command
 
+UP = "the cluster is up"
+"""What the supervisor says when the cluster is up and takes requests."""
+
 _CHECK_SECONDS = 0.5
 """The time between two checks for processes that have ended or started."""
 
@@ -67,7 +70,7 @@ async def supervise(
     started = True
     try:
         async with _serve_control(cluster, stop, say):
-            say("the cluster is up")
+            say(UP)
             on_up()
             await _report_changes(cluster, stop, say)
     finally:

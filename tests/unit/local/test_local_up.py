@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.local_directories import started, write_description
 from waltz.cli.local import commands
-from waltz.local import Shape
+from waltz.local import UP, ClusterLayout, Shape
 
 
 @pytest.mark.parametrize(
@@ -64,3 +67,22 @@ def test_interrupted_start_in_the_background_ends_its_supervisor(
     finally:
         supervisor.kill()
         supervisor.wait()
+
+
+def test_start_in_the_background_shows_what_the_supervisor_says_after_it_takes_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "supervisor.log"
+    log.write_text("waiting until every partition has recovered\n")
+    with started("supervisor") as supervisor, ThreadPoolExecutor(1) as pool:
+        layout = ClusterLayout(tmp_path)
+        write_description(layout, {"supervisor": supervisor.pid}, "control")
+        description = json.loads(layout.description.read_text())
+        layout.description.write_text(json.dumps(description | {"supervisor": supervisor.pid}))
+        awaiting = pool.submit(commands._await_controllable, tmp_path, supervisor, log, 0)
+        wait([awaiting], timeout=0.2)
+        assert not awaiting.done()
+        with log.open("a") as output:
+            output.write(f"{UP}\n")
+        awaiting.result()
+    assert capsys.readouterr().err.splitlines()[-1] == UP

@@ -26,6 +26,7 @@ from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, OutputFormat, show, show_line
 from waltz.cli.running import Failed, exit_on_expected_error, run
 from waltz.local import (
+    UP,
     ClusterLayout,
     Control,
     LocalCluster,
@@ -56,6 +57,8 @@ app = typer.Typer(
 
 _UP_SECONDS = 180.0
 """How long the start of a cluster in the background may take."""
+_SAYS_UP_SECONDS = 5.0
+"""How long the supervisor may take to say that the cluster is up, once it takes requests."""
 _POLL_SECONDS = 0.05
 """The time between two checks whether the cluster has started."""
 _STATUS_SECONDS = 3.0
@@ -325,28 +328,33 @@ def _await_controllable(
     `_up_in_background`.
     """
     deadline = time.monotonic() + _UP_SECONDS
+    is_up = False
+    printed = ""
     with log.open() as supervisor_output:
         supervisor_output.seek(output_start)
-        # Whether the supervisor has printed the reason for which it cannot run the cluster.
-        has_reason = False
-        while not _is_controllable(directory, supervisor.pid):
+        while True:
+            if not is_up and _is_controllable(directory, supervisor.pid):
+                is_up = True
+                # The supervisor says so a moment later, or never, if the disk of the log is full.
+                deadline = time.monotonic() + _SAYS_UP_SECONDS
             # Polled before the output is read: if the supervisor has ended here, the read gets the
             # rest of its output.
             has_ended = supervisor.poll() is not None
             new_output = supervisor_output.read()
-            # `exit_on_expected_error` begins each error text with this word.
-            has_reason = has_reason or any(
-                line.startswith("waltz: ") for line in new_output.splitlines()
-            )
             sys.stderr.write(new_output)
-            if has_ended and has_reason:
+            printed += new_output
+            is_late = time.monotonic() > deadline
+            if is_up and (UP in printed or is_late):
+                return
+            # The supervisor prints why it cannot run the cluster: `exit_on_expected_error` begins
+            # each error text with this word.
+            if has_ended and any(line.startswith("waltz: ") for line in printed.splitlines()):
                 raise typer.Exit(1)
             if has_ended:
                 raise Failed(f"the cluster did not start; see {log}")
-            if time.monotonic() > deadline:
+            if is_late:
                 raise Failed(f"the cluster was not up within {_UP_SECONDS:g} s; see {log}")
             time.sleep(_POLL_SECONDS)
-        sys.stderr.write(supervisor_output.read())
 
 
 def _is_controllable(directory: Path, supervisor_pid: int) -> bool:
