@@ -286,9 +286,15 @@ async def test_commands_move_recover_retire_and_compare(running: LocalCluster) -
         """Run a verb, which has an event loop of its own, beside this one."""
         return await asyncio.to_thread(CliRunner().invoke, app, ["storage", *arguments, *where])
 
-    tried = await waltz("move", order.source, order.destination, "0", "--dry-run")
-    assert tried.exit_code == 0
-    assert f"would: storage {order.destination} creates a replica" in tried.stderr
+    first = f"would: storage {order.destination} creates a replica"
+    async with asyncio.timeout(DONE_WITHIN_S):
+        # While a store session begins, the command would wait before its first step.
+        while True:
+            await running.wait_until_healthy()
+            tried = await waltz("move", order.source, order.destination, "0", "--dry-run")
+            assert tried.exit_code == 0
+            if first in tried.stderr:
+                break
     there = await waltz("move", order.source, order.destination, "0", "--delete-files", "--yes")
     assert there.exit_code == 0, there.stderr
     assert "ZooKeeper assigns" in there.stderr

@@ -71,10 +71,10 @@ BATCH_BUGS = (
         ),
     ),
     Planted(
-        "a batch that waits outlives its generation",
+        "an append that waits outlives its generation",
         Package.SERVER,
-        "self._waiting.keep(lambda item: _",
-        "self._waiting.keep(lambda item: isinstance(item, AppendBatch) or _",
+        "ungranted = self._waiting.clear()\n",
+        "ungranted: list[_Item] = []\n",
         "It is committed although its client was answered otherwise, or under older locks.",
         nodes(
             "unit/server/test_server_append_batches.py::test_new_generation_fails_waiting_batches_and_leaves_sent_ones_open"
@@ -116,6 +116,16 @@ BATCH_BUGS = (
         nodes(
             "unit/server/test_server_append_limit.py::test_too_large_append_fails_and_the_session_continues",
             "unit/server/test_server_append_limit.py::test_batch_with_a_too_large_append_is_absent",
+        ),
+    ),
+    Planted(
+        "append locks are not counted",
+        Package.PROTOCOL,
+        " + len(append.append_locks)",
+        "",
+        "One request with many locks stops a server.",
+        nodes(
+            "unit/protocol/test_protocol_messages.py::test_append_batch_over_its_limits_is_refused"
         ),
     ),
 )

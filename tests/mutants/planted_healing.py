@@ -55,4 +55,14 @@ HEALING_BUGS = (
             "unit/admin/test_operations_health.py::test_replica_is_not_copied_from_one_that_is_not_healthy"
         ),
     ),
+    Planted(
+        "a comparison skips the beginning of the next partition",
+        Package.OPERATOR,
+        "first_id = replacement.next_id if remaining[0] == replacement.partition else 0",
+        "first_id = replacement.next_id",
+        "Transactions of a replaced copy are never compared.",
+        nodes(
+            "unit/operator/test_operator_healing.py::test_comparison_continues_at_the_beginning_after_a_partition_that_is_unassigned"
+        ),
+    ),
 )

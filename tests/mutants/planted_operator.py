@@ -475,4 +475,14 @@ OPERATOR_BUGS = (
             "unit/operator/test_operator_objects.py::test_default_engine_adds_no_variable_to_the_pods"
         ),
     ),
+    Planted(
+        "the smallest requested size of a pool is reported",
+        Package.OPERATOR,
+        "is_smaller(sizes[kind], request)",
+        "is_smaller(request, sizes[kind])",
+        "A pool may be made smaller than its volumes.",
+        nodes(
+            "unit/operator/test_operator_growth.py::test_status_has_the_largest_size_that_a_claim_of_the_pool_requests"
+        ),
+    ),
 )

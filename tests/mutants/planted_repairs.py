@@ -151,4 +151,14 @@ REPAIR_BUGS = (
             _SELF + "test_repair_without_a_peer_that_has_failed_takes_the_records_from_another_one"
         ),
     ),
+    Planted(
+        "a record within a damaged range is a source",
+        Package.ADMIN,
+        "for each in damaged if each.last_id >= first_id)",
+        "for each in damaged if each.first_id >= first_id)",
+        "A repair reads from a replica that has the same record damaged, and fails.",
+        nodes(
+            "unit/admin/test_operations_repair.py::test_repair_takes_no_record_from_within_a_damaged_range_of_a_replica"
+        ),
+    ),
 )

@@ -237,7 +237,7 @@ SESSION_BUGS = (
     Planted(
         "waiters of an old generation stay",
         Package.SERVER,
-        "self._queue.drop_stale(generation)\n",
+        "self._queue.drop_ungranted()\n",
         "",
         "An append is committed although its client was answered that it is not in the log.",
         nodes(

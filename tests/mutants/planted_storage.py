@@ -352,4 +352,24 @@ STORAGE_BUGS = (
             "unit/storage/test_storage_start_findings.py::test_damage_is_forgotten_when_a_server_truncates_the_log_before_it"
         ),
     ),
+    Planted(
+        "the last index entry of a segment is not checked",
+        Package.STORAGE,
+        "if number < len(entries) and entries[number]",
+        "if number + 1 < len(entries) and entries[number]",
+        "`waltz disk verify` calls a damaged index sound.",
+        nodes(
+            "unit/storage/test_storage_segment_check.py::test_wrong_index_entry_of_a_whole_record_is_reported"
+        ),
+    ),
+    Planted(
+        "a checkpoint covers the record at it",
+        Package.STORAGE,
+        "(max(0, claimed_last - 1) // CHECKPOINT_INTERVAL)",
+        "(max(0, claimed_last) // CHECKPOINT_INTERVAL)",
+        "The rest of an interrupted write is taken for damage.",
+        nodes(
+            "unit/storage/test_storage_damaged_start.py::test_invalid_last_record_at_a_checkpoint_is_cut_off"
+        ),
+    ),
 )

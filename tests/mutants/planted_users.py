@@ -193,4 +193,14 @@ USER_BUGS = (
             "unit/cli/test_cli_import_sources.py::test_row_without_a_partition_is_refused_beside_rows_that_name_one"
         ),
     ),
+    Planted(
+        "an import takes a mark that it has not searched up to",
+        Package.CLI,
+        "self._mark = end\n",
+        "self._mark = await self._client.high_water_mark(self._partition)\n",
+        "A late append of an earlier run is not noticed, and a row is twice in the log.",
+        nodes(
+            "unit/cli/test_cli_importing.py::test_append_of_earlier_run_after_the_search_ends_import"
+        ),
+    ),
 )

@@ -315,4 +315,14 @@ WAL_BUGS = (
         "waltz disk flatten succeeds although a storage will not serve a partition.",
         nodes(f"{_FLATTENING}test_damaged_partition_is_reported_and_the_others_are_flattened"),
     ),
+    Planted(
+        "a header that is only in the log gives a key",
+        Package.STORAGE,
+        "if key.int != 0:\n    return key\n",
+        "return key\n",
+        "Segments that need their log are read without it.",
+        nodes(
+            "unit/cli/test_cli_disk_wal.py::test_verb_takes_the_key_of_a_segment_whose_header_is_not_only_in_the_log"
+        ),
+    ),
 )

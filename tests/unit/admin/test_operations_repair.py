@@ -63,6 +63,12 @@ def test_repair_takes_no_record_from_a_replica_that_has_it_damaged_too(cluster: 
     assert planned.steps == (RepairRecords(B, A, 0, 3, 4), RepairRecords(C, A, 0, 9, 12))
 
 
+def test_repair_takes_no_record_from_within_a_damaged_range_of_a_replica(cluster: Model) -> None:
+    observation = observe(cluster, a=(DamagedRange(0, 9, 9),), b=(DamagedRange(0, 8, 9),))
+    planned = forecast(RecordRepair(0, A), observation)
+    assert planned.steps == (RepairRecords(C, A, 0, 9, 9),)
+
+
 def test_repair_of_undamaged_replica_does_nothing(cluster: Model) -> None:
     assert RecordRepair(0, A).next_step(observe(cluster, b=(DamagedRange(0, 1, 1),))) == Done()
     del cluster.disks[A][0]

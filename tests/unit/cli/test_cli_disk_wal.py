@@ -18,6 +18,7 @@ from waltz.protocol import Record, RecordBatch, ReqId
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
 from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES
 from waltz_storage.core.wal.operations import Address, WriteData
@@ -191,6 +192,19 @@ def test_verb_refuses_a_copy_without_its_control_file_whose_log_is_cut(crashed: 
 def test_verbs_refuse_segments_whose_log_is_in_another_directory(crashed: Path, name: str) -> None:
     (crashed / WAL_FILE).unlink()
     result = CliRunner().invoke(app, verb(name, crashed))
+    assert result.exit_code == 1
+    assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
+
+
+def test_verb_takes_the_key_of_a_segment_whose_header_is_not_only_in_the_log(crashed: Path) -> None:
+    (crashed / WAL_FILE).unlink()
+    segment = Path("0", "0000000000000000000.seg")
+    content = bytearray((crashed / segment).read_bytes())
+    (crashed / "1").mkdir()
+    (crashed / "1" / segment.name).write_bytes(content)
+    content[:HEADER_BYTES] = bytes(HEADER_BYTES)
+    (crashed / segment).write_bytes(content)
+    result = CliRunner().invoke(app, verb("control", crashed))
     assert result.exit_code == 1
     assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
 

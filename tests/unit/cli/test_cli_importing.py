@@ -144,6 +144,26 @@ async def test_append_of_earlier_run_ends_import() -> None:
         await imported(ScriptedLog(2, "ours"))
 
 
+async def test_append_of_earlier_run_after_the_search_ends_import() -> None:
+    """The new mark is the end of the search: whatever comes later, the lock must still show."""
+
+    class LateLog(ScriptedLog):
+        def stream(self, *arguments: Any, **options: Any) -> ScriptedStream:
+            found = super().stream(*arguments, **options)
+            if len(self.marks) == 2:  # The search after the refusal.
+                self.log.append((ME, b"late"))
+            return found
+
+        def take(self, data: Sequence[bytes], mark: int | None) -> list[BatchOutcome]:
+            if len(self.log) > 3 and mark is not None and mark < 3:
+                self.marks.append(mark)
+                return [Refused(3)] * len(data)
+            return super().take(data, mark)
+
+    with pytest.raises(Failed, match="an earlier run of this import has appended"):
+        await imported(LateLog(2, "foreign"))
+
+
 async def test_old_server_gets_single_appends() -> None:
     class OldLog(ScriptedLog):
         @property

@@ -126,6 +126,18 @@ def test_status_follows_each_volume_until_it_has_its_size() -> None:
     assert status_of(world).message == ""
 
 
+@pytest.mark.parametrize("sizes", [("1Gi", "3Gi"), ("3Gi", "1Gi")])
+def test_status_has_the_largest_size_that_a_claim_of_the_pool_requests(
+    sizes: tuple[str, str],
+) -> None:
+    """The pool may not be made smaller than that, because no volume can shrink."""
+    world = started()
+    for ordinal, size in enumerate(sizes):
+        claim = world.claims()[f"data-a-storage-{ordinal}"]
+        claim["spec"]["resources"]["requests"]["storage"] = size
+    assert status_of(world).requested_sizes == VolumeSizes(data="3Gi")
+
+
 def test_failing_resize_is_reported_with_the_message_of_kubernetes() -> None:
     world = started(storages=1)
     world.specify_size("a", "3Gi")

@@ -418,3 +418,13 @@ def test_comparison_continues_where_it_ended() -> None:
     world.pools["a"]["metadata"]["annotations"] = {REPLACEMENT_ANNOTATION: begun.to_json()}
     found = [each for each in step(world).steps if isinstance(each, CompareReplica)]
     assert found[0] == CompareReplica("a", world.address("a-storage-0"), begun)
+
+
+def test_comparison_continues_at_the_beginning_after_a_partition_that_is_unassigned() -> None:
+    world = started()
+    storage = world.address("a-storage-0")
+    first, *_ = sorted(world.replicas().assigned(storage))
+    begun = Replacement("a-storage-0", ("gone",), Phase.COMPARE, first - 1, 500)
+    world.pools["a"]["metadata"]["annotations"] = {REPLACEMENT_ANNOTATION: begun.to_json()}
+    found = [each for each in step(world).steps if isinstance(each, CompareReplica)]
+    assert found[0] == CompareReplica("a", storage, replace(begun, partition=first, next_id=0))

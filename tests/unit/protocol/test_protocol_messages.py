@@ -280,15 +280,20 @@ def test_append_batch_with_a_malformed_field_is_refused() -> None:
 def test_append_batch_over_its_limits_is_refused() -> None:
     """A server processes one request without interruption, while all others wait."""
     one = BatchedAppend((), (), (), 0, b"", 0)
-    locked = BatchedAppend((1,) * (MAX_LOCKS // 2), (2,), (), 0, b"", 0)
+    half = (1,) * (MAX_LOCKS // 2)
+    locked = [
+        BatchedAppend(half, (2,), (), 0, b"", 0),
+        BatchedAppend((2,), half, (), 0, b"", 0),
+        BatchedAppend((), (2,), half, 0, b"", 0),
+    ]
     for appends, why in (
         ((one,) * (MAX_BATCH_APPENDS + 1), "a batch of 10001"),
-        ((locked, locked), "locks in one request"),
+        *(((each, each), "locks in one request") for each in locked),
     ):
         request = client_server.AppendBatchRequest(_ID, -1, appends)
         with pytest.raises(MalformedMessage, match=why):
             client_server.decode(client_server.encode(request, 5)[HEAD_BYTES:], 5)
-    for appends in ((one,) * MAX_BATCH_APPENDS, (locked,)):
+    for appends in ((one,) * MAX_BATCH_APPENDS, *((each,) for each in locked)):
         request = client_server.AppendBatchRequest(_ID, -1, appends)
         client_server.decode(client_server.encode(request, 5)[HEAD_BYTES:], 5)
 

@@ -50,7 +50,7 @@ _STEPS = st.lists(
         st.tuples(st.just("commit"), st.integers(1, 4)),
         st.tuples(st.just("fail"), st.integers(1, 4)),
         st.tuples(st.just("forget"), st.sampled_from(sorted(PEERS))),
-        st.tuples(st.just("renounce")),
+        st.tuples(st.just("begin_generation")),
         st.tuples(st.just("open")),
     ),
     max_size=40,
@@ -142,10 +142,10 @@ class History:
                 )
         self.queue.resolved(done, self.mark - len(done) + 1 if commit else None)
 
-    def renounce(self) -> None:
+    def begin_generation(self) -> None:
         self.generation += 1
         self.undecided.clear()
-        self.queue.drop_stale(self.generation)
+        self.queue.drop_ungranted()
 
     def start(self) -> None:
         self.opened = True
@@ -278,7 +278,7 @@ def test_stale_waiters_do_not_block_a_new_generation() -> None:
     queue.add(peer, [holder])
     queue.add(peer, [append("old", client=2, write=(1, 2), mark=0)])
     assert queue.decide(0) == ([holder], [])
-    queue.drop_stale(2)
+    queue.drop_ungranted()
     waiter = append("waiter", client=3, write=(1,), mark=0, generation=2)
     free = [
         append("free", client=2, mark=0, generation=2),

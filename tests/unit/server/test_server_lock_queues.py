@@ -61,12 +61,8 @@ class Passes:
         self.submitted += len(granted)
         return granted, refused
 
-    def renounce(self, generation: int) -> None:
-        self.items = [
-            item
-            for item in self.items
-            if isinstance(item, Barrier) or item.appends[0].generation == generation
-        ]
+    def begin_generation(self) -> None:
+        self.items = [item for item in self.items if isinstance(item, Barrier)]
 
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
         for position, each in enumerate(appends):
@@ -108,7 +104,7 @@ _STEPS = st.lists(
         st.tuples(st.just("take")),
         st.tuples(st.just("commit"), st.integers(1, 4)),
         st.tuples(st.just("fail"), st.integers(1, 4)),
-        st.tuples(st.just("renounce")),
+        st.tuples(st.just("begin_generation")),
     ),
     max_size=60,
 )
@@ -173,10 +169,10 @@ class Both:
             self.queue.resolved(done, first_id)
             self.passes.resolved(done, first_id)
 
-    def renounce(self) -> None:
+    def begin_generation(self) -> None:
         self.generation += 1
-        self.queue.drop_stale(self.generation)
-        self.passes.renounce(self.generation)
+        self.queue.drop_ungranted()
+        self.passes.begin_generation()
 
 
 @given(_STEPS, st.sampled_from((5, 11, 30_000)))

@@ -193,6 +193,14 @@ def test_invalid_record_above_the_known_clean_ones_is_cut_off() -> None:
     assert (log.max_id, log.damaged_at_opening) == (3, ())
 
 
+def test_invalid_last_record_at_a_checkpoint_is_cut_off() -> None:
+    """The index has an entry of it, which the checkpoint does not show to be flushed."""
+    made = past(count=CHECKPOINT_INTERVAL + 1)
+    made.flip(FIRST, record_at(CHECKPOINT_INTERVAL) + 33)
+    log = made.open(mark_known=False)
+    assert (log.max_id, log.damaged_at_opening) == (CHECKPOINT_INTERVAL - 1, ())
+
+
 def test_damage_and_an_interrupted_write_are_distinguished_in_one_log() -> None:
     made = past(stopped=False)
     log = made.open()

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +137,14 @@ def test_index_entries_that_are_negative_or_point_backwards_are_not_read() -> No
         Flaw(5, record_at(4), "the index has the record 5 at byte -8"),
         Flaw(6, record_at(4), f"the index has the record 6 at byte {record_at(3)}"),
     )
+
+
+@pytest.mark.parametrize("transaction_id", [IDS[0], IDS[4], IDS[-1]])
+def test_wrong_index_entry_of_a_whole_record_is_reported(transaction_id: int) -> None:
+    wrong = index(wrong={transaction_id: 77})
+    report = check_segment(Source(segment()), wrong, FIRST_ID)
+    what = "the index has the record at byte 77"
+    assert report.flaws == (Flaw(transaction_id, record_at(transaction_id), what),)
 
 
 def test_records_of_files_behind_adjacent_damaged_records_are_read(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ class Partition:
             self.generation = generation
             self._confirmed = False
             self._ranges.begin_generation()
-            self._queue.drop_stale(generation)
+            self._queue.drop_ungranted()
             self._answers.dropped(self._queue.take_dropped())
             self.store.set_generation(generation)
 

@@ -109,21 +109,18 @@ class AppendQueue:
         if self._locks is not None:
             self._locks.take_every_lock(high_water_mark)
 
-    def drop_stale(self, generation: int) -> None:
-        """Drop the appends that are not granted yet and not of ``generation``.
+    def drop_ungranted(self) -> None:
+        """Drop the appends that are not granted yet, because a new generation begins.
 
-        Their clients look for them in the log of the new generation, do not find them, and append
-        them again. If this server granted them later, they would be in the log twice. The planted
-        bug "waiters of an old generation stay" (tests/mutants/planted_sessions.py) shows that.
+        All of them are of the generation that ends. Their clients look for them in the log of the
+        new generation, do not find them, and append them again. If this server granted them later,
+        they would be in the log twice. The planted bug "waiters of an old generation stay"
+        (tests/mutants/planted_sessions.py) shows that.
         """
-        stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
-        dropped = list(chain.from_iterable(map(_appends_of, stale)))
-        arrived, self._arrived = self._arrived, []
-        for entry in arrived:
-            if isinstance(entry, Barrier) or _appends_of(entry)[0].generation == generation:
-                self._arrived.append(entry)
-            else:
-                dropped += _appends_of(entry)
+        ungranted = self._waiting.clear()
+        ungranted += (entry for entry in self._arrived if not isinstance(entry, Barrier))
+        self._arrived = [entry for entry in self._arrived if isinstance(entry, Barrier)]
+        dropped = list(chain.from_iterable(map(_appends_of, ungranted)))
         for append in dropped:
             self._close(append)
         self._dropped += dropped
@@ -316,7 +313,9 @@ class AppendQueue:
         self, locks: LockTable, granted: list[Append], refused: list[RefusedAppend]
     ) -> None:
         """Decide the waiters that are due; see `lock_queues`."""
-        self._place_unblocked_barriers(self._num_granted)  # `drop_stale` may have removed waiters.
+        self._place_unblocked_barriers(
+            self._num_granted
+        )  # `drop_ungranted` may have removed waiters.
         while waiter := self._waiting.take_due():
             item = waiter.item
             if isinstance(item, AppendBatch):

@@ -19,7 +19,7 @@ overtake it.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
@@ -126,30 +126,12 @@ class LockQueues(Generic[Item]):
             else:
                 del queues_by_key[key]
 
-    def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
-        """Keep the items for which ``stays`` is true; remove and return all others.
-
-        No waiter that is kept is parked any more: if it is first in all its queues, it is due, and
-        the caller parks it again if one of its locks is still busy.
-        """
-        waiters = list(self._all.values())
+    def clear(self) -> list[Item]:
+        """Remove all waiters; return their items in the order of arrival."""
+        items = [waiter.item for waiter in self._all.values()]
         for emptied in (self._all, self._clients, self._locks, self._due, self._parked):
             emptied.clear()
-        dropped = []
-        for waiter in waiters:
-            if stays(waiter.item):
-                self._requeue(waiter)
-            else:
-                dropped.append(waiter.item)
-        return dropped
-
-    def _requeue(self, waiter: Waiter[Item]) -> None:
-        """Add a waiter again to all queues, under its number. It is no longer parked."""
-        (_, client), *queues_of_locks = waiter.queues
-        locks = [lock for _, lock in queues_of_locks]
-        new = self.add(waiter.number, waiter.item, client, locks)
-        if not new.behind:
-            self._make_due(new)
+        return items
 
     def _make_due(self, waiter: Waiter[Item]) -> None:
         heappush(self._due, waiter)
