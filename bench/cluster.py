@@ -150,16 +150,18 @@ class _EngineCluster(LocalCluster):
 async def measured_cluster(
     *,
     partitions: int = 1,
+    storages: int = 3,
     tls: bool = False,
     checkpoint_interval: int = 250_000,
     engine: MeasuredEngine = MeasuredEngine.FILES,
 ) -> AsyncIterator[MeasuredCluster]:
-    """Run a cluster of 3 storages and 1 server in a temporary directory.
+    """Run a cluster of 1 server and of storages in a temporary directory.
 
+    Each of the ``storages`` holds a replica of every partition.
     ``checkpoint_interval`` is the number of transactions in one store session.
     """
     with tempfile.TemporaryDirectory(prefix="waltz-bench-") as directory:
-        shape = Shape(partitions=partitions, storages=3, servers=1, tls=tls)
+        shape = Shape(partitions=partitions, storages=storages, servers=1, tls=tls)
         cluster = _EngineCluster(Path(directory), shape, engine, checkpoint_interval)
         async with cluster:
             yield MeasuredCluster(cluster, tls)

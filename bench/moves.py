@@ -2,7 +2,7 @@
 
 Runs as `python -m bench.moves`. A local cluster is filled, and gets one more storage in the group
 of its first storage. Then every replica of the first storage moves to the new one, while appends
-come at a steady rate. The disk needs room for three copies of all partitions, and for the replicas
+come at a steady rate. The disk needs room for all copies of all partitions, and for the replicas
 that are just being moved. Starts processes, touches the network and the disk.
 """
 
@@ -103,10 +103,10 @@ def _read_ports(file: Path) -> dict[str, int]:
     return ports
 
 
-async def _measure(partitions: int, megabytes: int, rate: float, at_once: int) -> None:
+async def _measure(partitions: int, megabytes: int, rate: float, at_once: int, copies: int) -> None:
     """Fill the partitions, move their replicas, and print how long appends took meanwhile."""
     records = partitions * megabytes * _MEGABYTE // _FILL_BYTES
-    async with measured_cluster(partitions=partitions) as cluster:
+    async with measured_cluster(partitions=partitions, storages=copies) as cluster:
         begun = time.perf_counter()
         await cluster.put_load(clients=2, window=20, size=_FILL_BYTES, records=records, locks=False)
         seconds = time.perf_counter() - begun
@@ -161,9 +161,10 @@ def _command(
     megabytes: Annotated[int, typer.Option(min=1, help="The size of a partition in MB.")] = 100,
     rate: Annotated[float, typer.Option(min=1, help="Appends per second.")] = 100.0,
     at_once: Annotated[int, typer.Option(min=1, help="Partitions that move at a time.")] = 1,
+    copies: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 3,
 ) -> None:
     """Move all partitions of one storage to another one, and measure the appends meanwhile."""
-    asyncio.run(_measure(partitions, megabytes, rate, at_once))
+    asyncio.run(_measure(partitions, megabytes, rate, at_once, copies))
 
 
 if __name__ == "__main__":

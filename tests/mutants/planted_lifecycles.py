@@ -250,4 +250,14 @@ LIFECYCLE_BUGS = (
             "unit/server/test_server_stopping.py::test_stop_closes_partitions_after_their_appends_are_resolved"
         ),
     ),
+    Planted(
+        "a feed that was replaced is queued again",
+        Package.SERVER,
+        "if self.is_open(feed):\n    self._enqueue(feed, high_water_mark)\n",
+        "if feed.peer in self._feeds:\n    self._enqueue(feed, high_water_mark)\n",
+        "A client gets the transactions of two feeds.",
+        nodes(
+            "unit/server/test_server_feed_schedule.py::test_feed_that_is_replaced_during_its_turn_is_not_queued_again"
+        ),
+    ),
 )

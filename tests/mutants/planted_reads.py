@@ -287,4 +287,14 @@ READ_BUGS = (
             "unit/server/test_server_data_reads.py::test_repeated_reads_of_one_transaction_do_not_use_up_the_bound_of_a_connection"
         ),
     ),
+    Planted(
+        "an answer goes on after a batch of which only a part fits",
+        Package.SERVER,
+        "complete = part.count == self._batches[at].count\n",
+        "complete = part.count > 0\n",
+        "An answer has a gap: records are missing in its middle.",
+        nodes(
+            "unit/server/test_server_recent_records.py::test_range_has_no_gap_and_ends_at_its_bounds"
+        ),
+    ),
 )

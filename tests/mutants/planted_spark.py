@@ -299,4 +299,12 @@ SPARK_BUGS = (
             "unit/spark/test_spark_attempt.py::test_rows_of_an_attempt_beyond_the_first_page_of_headers_are_found"
         ),
     ),
+    Planted(
+        "a list is forgotten by the next filter of its column",
+        Package.SPARK,
+        "elif among is None:\n    among = self.among\n",
+        "",
+        "Rows that the query excludes are returned.",
+        nodes("unit/spark/test_spark_filters.py::test_filters_keep_the_rows_that_spark_keeps"),
+    ),
 )

@@ -203,4 +203,24 @@ USER_BUGS = (
             "unit/cli/test_cli_importing.py::test_append_of_earlier_run_after_the_search_ends_import"
         ),
     ),
+    Planted(
+        "a silence is dated before the last answer",
+        Package.ADMIN,
+        "last_answer = max(answered, default=None)",
+        "last_answer = min(answered, default=None)",
+        "A storage is said to be silent since a time at which it answered.",
+        nodes(
+            "unit/admin/test_operations_problem_times.py::test_silent_storage_is_dated_by_the_sessions_that_it_takes_part_in"
+        ),
+    ),
+    Planted(
+        "the rest of a run goes behind later ones",
+        Package.CLIENT,
+        "self._buffer.appendleft(run[room:])",
+        "self._buffer.append(run[room:])",
+        "A stream delivers transactions out of order.",
+        nodes(
+            "unit/client/test_client_streams.py::test_batches_of_transactions_that_arrived_in_turns_are_in_order"
+        ),
+    ),
 )

@@ -28,9 +28,17 @@ WITHOUT_B = {0: metadata(0, without=("b:1",)), 1: metadata(1, without=("b:1",))}
         ({0: WITHOUT_B[0]}, {0: 70.0, 1: 50.0}, Period(since=70.0, after=50.0)),
         ({1: WITHOUT_B[1]}, {0: 70.0, 1: 50.0}, Period(after=70.0)),
         ({}, {0: 70.0}, Period(after=70.0)),
+        ({}, {0: 70.0, 1: 50.0}, Period(after=70.0)),
         ({}, {}, UNKNOWN_PERIOD),
     ],
-    ids=["out of both", "died in between", "was out, then answered", "in its sessions", "unknown"],
+    ids=[
+        "out of both",
+        "died in between",
+        "was out, then answered",
+        "in a session",
+        "in both",
+        "unknown",
+    ],
 )
 def test_silent_storage_is_dated_by_the_sessions_that_it_takes_part_in(
     sessions: dict[int, PartitionMetadata], changed_at: dict[int, float], period: Period

@@ -204,15 +204,31 @@ async def test_stream_without_reader_stays_within_its_buffer() -> None:
         stream = client.stream(0, until=count - 1)
         assert isinstance(stream, ServerStream)
         batches = stream.batches()
-        first = await anext(batches)
+        got = [transaction.id for transaction in await anext(batches)]
         await eventually(lambda: stream._paused)
         await asyncio.sleep(10)
         assert stream._buffered < 20_000, "the rest waits in the network"
-        got = len(first)
         async for batch in batches:
-            got += len(batch)
-        assert got == count
+            got += (transaction.id for transaction in batch)
+        assert got == list(range(count))
         assert len({mount.seq_num for mount in cluster.requests_of(MountRequest)}) == 1
+
+
+@on_virtual_time
+async def test_batches_of_transactions_that_arrived_in_turns_are_in_order() -> None:
+    """A batch may end within what has arrived at once: the rest precedes what came later."""
+    async with connected() as (cluster, client):
+        stream = client.stream(0, until=2100)
+        assert isinstance(stream, ServerStream)
+        batches = stream.batches()
+        await cluster.fill(0, 1)
+        got = [transaction.id for transaction in await anext(batches)]
+        for turn in range(1, 4):
+            await cluster.fill(0, 700)
+            await eventually(lambda turn=turn: stream._buffered == turn * 700)  # type: ignore[misc]
+        async for batch in batches:
+            got += (transaction.id for transaction in batch)
+        assert got == list(range(2101))
 
 
 @on_virtual_time

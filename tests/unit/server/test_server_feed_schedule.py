@@ -95,6 +95,16 @@ def test_new_feed_of_a_connection_replaces_the_earlier_one() -> None:
     assert schedule.removed == {FeedKind.REAL_TIME: 1, FeedKind.CATCH_UP: 1}
 
 
+def test_feed_that_is_replaced_during_its_turn_is_not_queued_again() -> None:
+    schedule, (early,) = opened(0)
+    assert schedule.take_catch_up() is early
+    late = feed(5, peer=early.peer)
+    schedule.open(late, MARK)
+    schedule.end_turn(early, MARK)
+    assert schedule.take_catch_up() is late
+    assert schedule.take_catch_up() is None
+
+
 def test_bounded_feed_ends_after_its_remaining_transactions() -> None:
     schedule = FeedSchedule(THRESHOLD)
     only = feed(MARK - 50, remaining=3)

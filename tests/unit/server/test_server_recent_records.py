@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.memory_storages import record
@@ -37,6 +37,7 @@ _BATCHES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), max_si
     st.integers(1, 12),
     st.integers(1, 700),
 )
+@example([[0], [0, 60], [0]], 2000, 0, 9, 3 * WIRE_OVERHEAD_BYTES)
 def test_range_has_no_gap_and_ends_at_its_bounds(
     batches: list[list[int]], capacity: int, wanted: int, max_records: int, max_bytes: int
 ) -> None:

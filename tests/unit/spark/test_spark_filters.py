@@ -61,6 +61,7 @@ ROWS = [
 @given(st.lists(FILTERS, max_size=4))
 @example([In(("header",), (-2, 0)), In(("header",), (0, 3))])
 @example([In(("header",), (-2, 0, 3)), GreaterThan(("header",), -1)])
+@example([In(("header",), (-2, 3)), LessThan(("header",), 4)])
 @example([LessThan(("transaction_id",), 2), In(("transaction_id",), (0, 3))])
 def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
     wanted, left = narrow(RowFilter(), filters)
