@@ -22,8 +22,9 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -76,54 +77,37 @@ class LayerBuilder:
     def _library_layer(self, base: Path) -> Path:
         """Return a layer with the compiled modules of Python's library in ``base``.
 
-        Bases have few of them, and each start of a process would compile the others anew. The layer
-        is built unless it exists.
+        Bases have few of them, and each start of a process would compile the others anew.
         """
         stat = base.stat()
         inputs = json.dumps([sys.version_info[:2], str(base), stat.st_size, stat.st_mtime_ns])
-        digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
-        layer = self.folder / f"library-{digest}.layer"
-        if not layer.exists():
-            with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-                _extract_library(base, Path(scratch))
-                # The paths in tracebacks are those in the image.
-                _compile(Path(scratch), "-s", scratch, "-p", "/")
-                part = layer.with_suffix(".part")
-                with tarfile.open(part, "w") as archive:
-                    for compiled in sorted(Path(scratch).rglob("*.pyc")):
-                        name = compiled.relative_to(scratch)
-                        archive.add(compiled, str(name), filter=_owned_by_root)
-                part.rename(layer)
-        return layer
+        return self._layer("library", inputs, partial(_make_library, base))
 
     def _dependency_layer(self, extras: tuple[str, ...]) -> Path:
-        """Return a layer with the dependencies of the extras; build it unless it exists."""
+        """Return a layer with the dependencies of the extras."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         # All extras, because an extra may include others.
         packages = [extras, project["dependencies"], project["optional-dependencies"]]
         wanted = [sys.version_info[:2], *packages]  # Compiled packages fit one version of Python.
         inputs = json.dumps(wanted) + (ROOT / "requirements.lock").read_text()
+        return self._layer("dependencies", inputs, partial(_make_dependencies, extras))
+
+    def _layer(self, kind: str, inputs: str, make: Callable[[Path], dict[Path, str]]) -> Path:
+        """Return the layer that ``inputs`` determine; build it unless it exists.
+
+        ``make`` makes its files and folders below a scratch folder, and returns them with their
+        paths in the image.
+        """
         digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
-        layer = self.folder / f"dependencies-{digest}.layer"
+        layer = self.folder / f"{kind}-{digest}.layer"
         if layer.exists():
             return layer
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-            site = Path(scratch) / "site"
-            _pip(
-                "install",
-                "--target",
-                str(site),
-                "-c",
-                "requirements.lock",
-                f".[{','.join(extras)}]",
-            )
-            # pip has installed the distribution itself, too; `_make_code_folder` provides its code.
-            for own in (*site.glob("waltz*"), site / "bin"):
-                shutil.rmtree(own, ignore_errors=True)
-            _compile(site)
+            added = make(Path(scratch))
             part = layer.with_suffix(".part")
             with tarfile.open(part, "w") as archive:
-                archive.add(site, "app", filter=_owned_by_root)
+                for source, path in added.items():
+                    archive.add(source, path, filter=_owned_by_root)
             part.rename(layer)
         return layer
 
@@ -136,6 +120,26 @@ def has_this_python(base: Path) -> bool:
     wanted = f"usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     with tarfile.open(base) as archive:
         return any(member.name.removeprefix("./") == wanted for member in archive)
+
+
+def _make_library(base: Path, scratch: Path) -> dict[Path, str]:
+    """Compile the modules of Python's library in ``base``; return the compiled files."""
+    _extract_library(base, scratch)
+    # The paths in tracebacks are those in the image.
+    _compile(scratch, "-s", str(scratch), "-p", "/")
+    return {path: str(path.relative_to(scratch)) for path in sorted(scratch.rglob("*.pyc"))}
+
+
+def _make_dependencies(extras: tuple[str, ...], scratch: Path) -> dict[Path, str]:
+    """Install the dependencies of the extras, and compile them; return their folder."""
+    site = scratch / "site"
+    wanted = f".[{','.join(extras)}]"
+    _pip("install", "--target", str(site), "-c", "requirements.lock", wanted)
+    # pip has installed the distribution itself, too; `_make_code_folder` provides its code.
+    for own in (*site.glob("waltz*"), site / "bin"):
+        shutil.rmtree(own, ignore_errors=True)
+    _compile(site)
+    return {site: "app"}
 
 
 def _extract_library(base: Path, folder: Path) -> None:

@@ -16,13 +16,14 @@ from contextvars import ContextVar
 _OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("options", default=())
 """The options on the command line of the running verb that name the cluster, word by word."""
 _COMMAND_AT_END = re.compile(
-    r"\bwith: waltz (access|bench|cluster|doctor|log|server|storage|top)\b([^,;()]|,(?! ))*$"
+    r"\bwith: waltz (access|bench|cluster|doctor|log|server|storage|top)\b"
+    r"([^,;().]|,(?! )|\.(?=\S))*$"
 )
 """Matches a command at the end of a message, if it begins with one of these nouns and verbs.
 
 They are those of the suggested commands that work on a cluster. The message must end with the
-command: a semicolon, a parenthesis, or a comma with a blank after it shows that more words follow.
-A comma without a blank is part of the command, such as in the ranges 0-3,7.
+command: a semicolon, a parenthesis, or a comma or period with a blank after it shows that more
+words follow. A comma or period without a blank is part of the command, such as in the ranges 0-3,7.
 """
 
 

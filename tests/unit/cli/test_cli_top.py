@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import pty
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -235,3 +239,37 @@ def test_top_of_local_cluster_has_the_names_of_its_processes() -> None:
     assert list(servers.cells[0])[:2] == [3, "host:99 (server/0)"]
     assert next(iter(storages.cells[0])) == "a:1 (storage/0)"
     assert render_sample(now, None, now).value["servers"][0]["local_name"] is None
+
+
+def test_error_of_top_on_a_terminal_is_printed_after_its_screen_has_ended() -> None:
+    """What is printed on the screen of the display disappears with it."""
+    program = (
+        "import sys\n"
+        "from contextlib import asynccontextmanager\n"
+        "from waltz.cli.app import app\n"
+        "from waltz.cli.running import Failed\n"
+        "from waltz.cli.top import commands\n"
+        "@asynccontextmanager\n"
+        "async def nothing(*_, **__):\n"
+        "    yield None\n"
+        "async def fail(*_, **__):\n"
+        "    raise Failed('the reason')\n"
+        "commands.open_cluster = commands.Monitor = nothing\n"
+        "commands.tls_of = lambda *_: nothing().__aenter__()\n"
+        "commands.network_of = lambda *_: None\n"
+        "commands.watch = fail\n"
+        "app(['top', '-z', 'z:1'])\n"
+    )
+    terminal, other_end = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=other_end, stderr=other_end
+    ) as process:
+        os.close(other_end)
+        printed = b""
+        # The end of a terminal whose other end is closed is an error.
+        with os.fdopen(terminal, "rb", buffering=0) as file, contextlib.suppress(OSError):
+            while read := file.read(1000):
+                printed += read
+        assert process.wait(60) == 1
+    assert b"\x1b[?1049h" in printed
+    assert printed.index(b"waltz: the reason") > printed.rindex(b"\x1b[?1049l")

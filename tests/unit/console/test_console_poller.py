@@ -127,6 +127,25 @@ async def test_newest_view_is_returned_at_once_only_while_it_is_current() -> Non
         assert (await poller.newer_than(0))["number"] == 2
 
 
+@pytest.mark.parametrize("idle_seconds", [0.0, 100 * INTERVAL])
+@on_virtual_time
+async def test_request_during_a_sample_waits_for_its_view(idle_seconds: float) -> None:
+    """The view before it is out of date; before the first sample there is none."""
+    source = ScriptedSource()
+    async with aclosing(started(source)) as poller:
+        if idle_seconds:
+            await poller.newer_than(0)
+            await asyncio.sleep(idle_seconds)
+        source.gate.clear()
+        waiting = []
+        for number in (60, 57):  # Of pages that were loaded from an earlier process.
+            waiting.append(asyncio.create_task(poller.newer_than(number)))
+            await asyncio.sleep(INTERVAL / 4)
+        source.gate.set()
+        values = await asyncio.gather(*waiting)
+        assert [value["number"] for value in values] == [2 if idle_seconds else 1] * 2
+
+
 @on_virtual_time
 async def test_failed_sample_is_shown_and_the_next_one_replaces_it() -> None:
     source = ScriptedSource(sample(1.0), "ZooKeeper is away", sample(5.0, storages={"a:1": SILENT}))

@@ -35,6 +35,7 @@ from waltz.cli.cluster_options import Target
 from waltz.cli.output import say
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import Failed, network_of, open_cluster, tls_of
+from waltz.cli.suggested import complete
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 
@@ -170,7 +171,7 @@ async def carry_out_order(
     except NotPossible as problem:
         raise OrderFailed(str(problem), recorder.steps) from problem
     except Stalled as problem:
-        raise OrderFailed(f"{problem}. {_RUN_AGAIN}", recorder.steps) from problem
+        raise OrderFailed(f"{complete(str(problem))}. {_RUN_AGAIN}", recorder.steps) from problem
     except MalformedMetadata as problem:
         if not recorder.steps:
             raise

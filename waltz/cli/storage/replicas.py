@@ -53,6 +53,7 @@ from waltz.cli.storage.orders import (
     recover_each,
 )
 from waltz.cli.storage.rows import ComparedPartition, render_comparisons
+from waltz.cli.suggested import complete
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.retry import answered_within
@@ -208,7 +209,7 @@ def recover_command(
 
     chosen, recovered = run(recover(), seconds=None)
     for partition, reason in recovered.failures.items():
-        say(f"waltz: the recovery of partition {partition} failed: {reason}")
+        say(f"waltz: the recovery of partition {partition} failed: {complete(reason)}")
     steps = recovered.steps
     recovery = change("storage recover", destination, steps, partitions=chosen, dry_run=dry_run)
     show_change(

@@ -73,7 +73,7 @@ def top_command(
     # an answer of a server. The 2 seconds are for all other answers.
     sample_seconds = timeout * 3 + 2
 
-    async def show_samples(display: Display) -> None:
+    async def show_samples() -> None:
         async with (
             open_cluster(where) as cluster,
             Monitor(
@@ -83,12 +83,19 @@ def top_command(
                 network=network_of(where, cluster),
             ) as monitor,
         ):
-            await watch(
-                lambda: sample_within(monitor, sample_seconds), display, interval, names, once=once
-            )
+            # The display ends before an error is printed: on a terminal it has a screen of its own,
+            # which disappears at its end together with all that was printed meanwhile.
+            with _display(output, once=once) as display:
+                await watch(
+                    lambda: sample_within(monitor, sample_seconds),
+                    display,
+                    interval,
+                    names,
+                    once=once,
+                )
 
-    with contextlib.suppress(KeyboardInterrupt), _display(output, once=once) as display:
-        run(show_samples(display), seconds=None)
+    with contextlib.suppress(KeyboardInterrupt):
+        run(show_samples(), seconds=None)
 
 
 async def sample_within(monitor: Monitor, seconds: float) -> Sample:

@@ -217,8 +217,10 @@ class Poller:
         """The JSON value of ``_view``."""
         self._number = 0
         """See `number`."""
-        self._sampled_at: float | None = None
-        """When the newest sample began, in seconds of the event loop."""
+        self._began_at: float | None = None
+        """When the newest sample began, in seconds of the event loop. It may be under way."""
+        self._viewed_at: float | None = None
+        """When the sample of ``_view`` began, in seconds of the event loop."""
         self._sampling: asyncio.Task[None] | None = None
         """The task that takes the next sample, None while there is no such task."""
         self._waiting = 0
@@ -250,9 +252,9 @@ class Poller:
 
     def _is_current(self) -> bool:
         """Whether the newest view is of a sample that began less than one interval ago."""
-        if self._sampled_at is None:
+        if self._viewed_at is None:
             return False
-        age = asyncio.get_running_loop().time() - self._sampled_at
+        age = asyncio.get_running_loop().time() - self._viewed_at
         return age < self._source.target.interval
 
     async def aclose(self) -> None:
@@ -267,12 +269,13 @@ class Poller:
         """Wait until the next sample is due, take it, and publish its view."""
         try:
             loop = asyncio.get_running_loop()
-            if self._sampled_at is not None:
-                await asyncio.sleep(self._sampled_at + self._source.target.interval - loop.time())
+            if self._began_at is not None:
+                await asyncio.sleep(self._began_at + self._source.target.interval - loop.time())
             if self._waiting == 0:  # All browsers have left during the sleep.
                 return
-            self._sampled_at = loop.time()
+            self._began_at = began_at = loop.time()
             self._view = await self._next_view()
+            self._viewed_at = began_at
             self._number += 1
             self._value = as_value(self._number, self._view, self._history)
         finally:

@@ -41,7 +41,8 @@ export class LogView {
     const select = this.form && this.form.elements.partition;
     if (select && select.options.length !== this.numPartitions) this.fillForm();
     const mine = cluster.partitions.find((each) => each.partition === this.partition());
-    const grown = mine && this.page && mine.high_water_mark > this.page.high_water_mark;
+    // After a failed load, each sample is a reason to try again.
+    const grown = mine && (this.problem || (this.page && mine.high_water_mark > this.page.high_water_mark));
     if (grown && this.form && this.form.elements.follow.checked && !this.query.has("first")) this.load();
   }
 

@@ -79,15 +79,14 @@ async function watch(signal) {
       if (!response.ok) throw new Error(response.statusText);
       cluster = await response.json();
       unreachable = false;
+      log.sampled(cluster);
+      render();
     } catch (error) {
       if (signal.aborted) return;
       unreachable = true;
       render();
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-      continue;
     }
-    log.sampled(cluster);
-    render();
   }
 }
 
