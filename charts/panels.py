@@ -59,10 +59,13 @@ def _quantiles(histogram: str) -> tuple[Line, ...]:
     )
 
 
-# The number of partitions that no server has open, although a storage has a replica of them.
+# The number of partitions that no server has open, although a storage has a replica of them or a
+# server waits for their storages. If all storages of a partition have stopped, only its server
+# reports the partition.
 _NOT_SERVED = (
     f"count(group by (namespace, waltz_cluster, partition) "
-    f"(waltz_storage_partition_session_id{{{_CLUSTER}}}) "
+    f"(waltz_storage_partition_session_id{{{_CLUSTER}}} "
+    f"or waltz_server_partition_open{{{_CLUSTER}}}) "
     f"unless group by (namespace, waltz_cluster, partition) "
     f"(waltz_server_partition_open{{{_CLUSTER}}} == 1)) or vector(0)"
 )

@@ -41,6 +41,14 @@ ClusterRole. The definitions are cluster-wide: without cluster-wide rights, ask 
 to apply `crds/`, and set `crds.install` to `false`. Two operators must not manage one namespace: \
 do not install another one beside an operator of all namespaces.
 
+**Without rights to grant rights**, set `rbac.create` to `false`: the chart creates no roles. An \
+administrator grants the rights of `templates/rbac.yaml` to the operator's service account. With \
+`releaseOnUninstall` a Job needs rights after the uninstall, too. If `serviceAccount.create` is \
+`false`, the Job uses the operator's service account, which still exists then. Otherwise the \
+administrator also grants the verbs `list` and `patch` for `waltzclusters` and `storagepools` to \
+the service account `RELEASE-release`. Without them `helm uninstall` fails after it has deleted \
+the operator, and the finalizers stay.
+
 **Console.** `console.enabled` runs a web page for one cluster, `console.cluster.name`. The page \
 is read-only and has no login, and shows the log: by default it can be reached only by \
 `kubectl port-forward`. [docs/console.md](../../docs/console.md) has the details.

@@ -18,9 +18,9 @@ class Image:
     """One image of a component.
 
     ``extras`` are the extras of pyproject.toml whose dependencies the image contains; without
-    extras the image has no Python code. ``environment`` has settings of the form ``NAME=VALUE``.
-    ``java`` is true if the image also has Java. ``files`` are further files by their paths in the
-    image.
+    extras the image has no Python code. ``environment`` has settings of the form ``NAME=VALUE``, as
+    they are with a base that has none. ``java`` is true if the image also has Java. ``files`` are
+    further files by their paths in the image.
     """
 
     component: str

@@ -117,6 +117,36 @@ def test_promtool_accepts_the_alerts(promtool: str) -> None:
     assert f"{len(alerts())} rules found" in ran.stdout
 
 
+def test_panel_counts_partitions_whose_storages_have_all_stopped(
+    promtool: str, tmp_path: Path
+) -> None:
+    panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
+    (panel,) = (each for each in panels if each["title"] == "Partitions that take no appends")
+    (target,) = panel["targets"]
+    query = target["expr"].replace("$namespace", "n").replace("$waltz_cluster", "c")
+    storage, server = (
+        f'{metric}{{namespace="n", waltz_cluster="c", partition="0", pod="x"}}'
+        for metric in ("waltz_storage_partition_session_id", "waltz_server_partition_open")
+    )
+    series = [
+        {"series": storage, "values": "7x5 stale"},
+        {"series": server, "values": "1x5 0x10"},
+    ]
+    checks = [
+        {"expr": query, "eval_time": time, "exp_samples": [{"labels": "{}", "value": count}]}
+        for time, count in (("5m", 0), ("10m", 1))
+    ]
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": checks}
+    (tmp_path / "panel.yaml").write_text(yaml.safe_dump({"tests": [test]}))
+    ran = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "panel.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_alerts_fire_in_their_scenarios(promtool: str, tmp_path: Path) -> None:
     """The scenarios are a file in promtool's format."""
     scenarios = Path(__file__).with_name("alert_scenarios.yaml")

@@ -106,6 +106,23 @@ def test_finalizer_removal_exists_only_as_post_delete_hook(render: Render) -> No
     assert [each for each in render("releaseOnUninstall=false") if "delete" in hooks(each)] == []
 
 
+@pytest.mark.parametrize("scope", [(), ("watchNamespace=there",)], ids=("everywhere", "there"))
+def test_finalizer_removal_without_rbac_uses_rights_that_an_administrator_grants(
+    render: Render, scope: tuple[str, ...]
+) -> None:
+    """The account of the values outlives the release; one that the release creates does not."""
+    for values, created, used in (
+        ((), ["mine-release"], "mine-release"),
+        (("serviceAccount.create=false", "serviceAccount.name=theirs"), [], "theirs"),
+    ):
+        objects = render("rbac.create=false", *scope, *values)
+        assert [each for each in objects if "Role" in each["kind"]] == []
+        after = [each for each in objects if hooks(each) == "post-delete"]
+        accounts = [each["metadata"]["name"] for each in of_kind(after, "ServiceAccount")]
+        (job,) = of_kind(after, "Job")
+        assert (accounts, job["spec"]["template"]["spec"]["serviceAccountName"]) == (created, used)
+
+
 def test_alerts_and_dashboard_are_rendered_unchanged(render: Render) -> None:
     objects = render(*_EVERYTHING)
     (rule,) = of_kind(objects, "PrometheusRule")

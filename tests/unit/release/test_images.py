@@ -43,11 +43,46 @@ def test_image_has_entry_point_user_and_environment_of_its_dockerfile(image: Ima
     assert tuple(json.loads(last_of("ENTRYPOINT", text))) == image.entrypoint
     assert last_of("USER", text) == layers._USER
     if image.environment:
-        assert sorted(last_of("ENV", text).split()) == sorted(image.environment)
+        settings = re.sub(r"\$\{PATH:-(.*?)\}", r"\1", last_of("ENV", text))
+        assert sorted(settings.split()) == sorted(image.environment)
     for place, file in image.files.items():
         assert f"{file.relative_to(ROOT)} {place}" in text
     if image.extras:
         assert f"'.[{','.join(image.extras)}]'" in text
+
+
+def test_spark_image_keeps_the_path_of_its_base() -> None:
+    """Bases have Java at places such as /opt/java/openjdk/bin."""
+    settings = last_of("ENV", (ROOT / "Dockerfile.spark").read_text()).split()
+    [path] = (each for each in settings if each.startswith("PATH="))
+    # A shell expands variables as Docker does, but sets PATH if the environment has none.
+    for base, rest in (
+        ("PATH=/opt/java/bin:/bin", "/opt/java/bin:/bin"),
+        ("unset PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ):
+        command = ["/bin/sh", "-c", f"{base}; echo {path}"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ran.stdout == f"PATH=/app/pyspark/bin:{rest}\n"
+
+
+@pytest.mark.parametrize("variable", ["JAVA_HOME", "PATH"])
+def test_spark_executor_runs_the_java_of_java_home_or_path(tmp_path: Path, variable: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\necho "this java runs $*"\n')
+    java.chmod(0o755)
+    start = ROOT / "images" / "spark" / "start"
+    variables = dict.fromkeys(re.findall(r"\$(SPARK_\w+)", start.read_text()), "1")
+    places = {"JAVA_HOME": str(tmp_path), "PATH": f"{tmp_path}/bin"}
+    ran = subprocess.run(
+        ["/bin/bash", start, "executor"],
+        env=variables | {"PATH": "/nowhere"} | {variable: places[variable]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.stdout.startswith("this java runs -Xms1 -Xmx1 -cp "), ran.stderr
 
 
 def test_default_images_of_a_cluster_resource_are_images_of_this_build() -> None:
