@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.logged_node import KEY, PARTITIONS, LoggedNode, lengths, plain
 from tests.unit.storage.test_storage_node import (
     CLUSTER,
     IDENTITY,
@@ -24,6 +27,11 @@ from tests.unit.storage.test_storage_node import (
 from waltz.net import PLAINTEXT, ConnectionLost, DialFailed, Listener, RpcConnection
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE
+from waltz_storage.core.disk import Disk
+from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.shell.connections import ClusterIdentity
 from waltz_storage.shell.environment import PROCESS, StorageEnvironment
 from waltz_storage.shell.metrics import health
 from waltz_storage.shell.node import StorageNode
@@ -59,6 +67,85 @@ async def test_stopped_node_accepts_no_connection_and_runs_no_task(tmp_path: Pat
         await RpcConnection.open_storage(ports[0], PLAINTEXT, IDENTITY)
     with pytest.raises(DialFailed):
         await RpcConnection.open_admin(ports[1], PLAINTEXT, IDENTITY)
+
+
+class OpeningDisk:
+    """Opens ``disk``, or raises the error ``disk``, when ``released`` is set.
+
+    ``opening`` is set when the opening waits for that.
+    """
+
+    def __init__(self, disk: MemoryDisk | Exception) -> None:
+        self.disk = disk
+        self.opening = threading.Event()
+        self.released = threading.Event()
+
+    def open(self, _: Path) -> Disk:
+        self.opening.set()
+        assert self.released.wait(60)
+        if isinstance(self.disk, Exception):
+            raise self.disk
+        return self.disk
+
+
+async def cancelled_start(slow: OpeningDisk) -> StorageNode:
+    """Return a node with the engine ``wal`` whose start was cancelled while ``slow`` opens."""
+    environment = replace(
+        PROCESS, open_disk=slow.open, disk_space=lambda directory: (1 << 30, 1 << 30)
+    )
+    node = StorageNode(settings(Path("/in-memory"), "wal"), environment=environment)
+    starting = asyncio.create_task(node.start(ClusterIdentity(KEY, PARTITIONS)))
+    await asyncio.to_thread(slow.opening.wait, 60)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    return node
+
+
+async def test_stop_while_the_log_is_replayed_leaves_a_directory_of_the_engine_files(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Otherwise a process that SIGTERM has ended with status 0 would leave records in its log."""
+    caplog.set_level(logging.INFO)
+    crashed = LoggedNode(MemoryDisk())
+    crashed.append(0)
+    disk = crashed.disk.crashed(Random(1))
+    slow = OpeningDisk(disk)
+    node = await cancelled_start(slow)
+    asyncio.get_running_loop().call_soon(slow.released.set)
+    await node.stop()
+    assert lengths(plain(disk)) == [1, 0, 0, 0, 0]
+    assert "stopping as soon as the storage directory /in-memory is open" in caplog.text
+
+
+async def test_stop_while_the_directory_opens_reports_what_the_opening_has_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = LoggedNode(MemoryDisk())
+    before.directory.close()
+    before.disk.remove(FLUSHED_FILE)
+    slow = OpeningDisk(before.disk)
+    node = await cancelled_start(slow)
+    slow.released.set()
+    await node.stop()
+    assert "no valid flushed marks" in caplog.text
+
+
+async def test_stop_while_a_directory_is_refused_raises_the_refusal() -> None:
+    slow = OpeningDisk(DirectoryRefused("not a storage directory"))
+    node = await cancelled_start(slow)
+    slow.released.set()
+    with pytest.raises(DirectoryRefused, match="not a storage directory"):
+        await node.stop()
+
+
+async def test_stop_after_a_start_that_was_refused_does_nothing(tmp_path: Path) -> None:
+    first = await started(tmp_path)
+    await first.stop()
+    second = StorageNode(settings(tmp_path))
+    with pytest.raises(DirectoryRefused):
+        await second.start(ClusterIdentity(KEY, PARTITIONS))
+    await second.stop()
 
 
 async def test_stop_ends_the_pulls_that_are_running(tmp_path: Path) -> None:

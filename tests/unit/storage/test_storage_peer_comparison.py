@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from waltz.admin.core.comparison import (
 )
 from waltz.admin.core.replicas import ReplicaObservation
 from waltz.admin.replica_comparison import SumQueries
+from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
 from waltz.metadata.store import MetadataStore
 from waltz.net import TlsConfigError
@@ -38,7 +40,7 @@ from waltz_storage.core.scrub.comparison_plan import (
 from waltz_storage.core.scrub.differences import Differences
 from waltz_storage.shell.node import StorageNode
 from waltz_storage.shell.peer_comparison import _BURST_BYTES, _LEAST_BYTES, PeerComparison
-from waltz_storage.shell.peers import Peers
+from waltz_storage.shell.peers import Peers, PeersUnknown
 
 A, B, C = "a:1", "b:1", "c:1"
 ALL = frozenset({A, B, C})
@@ -359,6 +361,19 @@ async def test_comparison_whose_requests_fail_is_not_repeated_without_a_pause(
     for _ in range(2 * _BURST_BYTES // _LEAST_BYTES):
         await comparison._compare(0, 10)
     assert clock() - begun == pytest.approx(1)
+
+
+@on_virtual_time
+async def test_peers_while_zookeeper_does_not_answer_are_unknown_with_the_reason() -> None:
+    unused: Any = None
+
+    @asynccontextmanager
+    async def open_metadata() -> AsyncIterator[Cluster]:
+        await asyncio.Event().wait()
+        yield unused
+
+    with pytest.raises(PeersUnknown, match=r"^ZooKeeper: no answer in time$"):
+        await Peers(open_metadata, unused, unused).assigned((0,))
 
 
 # ---- the nodes

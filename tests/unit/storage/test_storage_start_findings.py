@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -87,6 +88,30 @@ async def test_damage_is_forgotten_when_a_server_truncates_the_log_before_it(
         assert await damaged(node) == ()
     finally:
         server.close()
+
+
+async def test_truncation_is_noted_on_the_thread_of_the_main_event_loop(
+    node: StorageNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scrub check from before it, which waits for that thread, is noted before it."""
+    threads: list[int] = []
+    original = Findings.note_truncation
+
+    def note(self: Findings, partition: int, last_id: int) -> None:
+        threads.append(threading.get_ident())
+        original(self, partition, last_id)
+
+    monkeypatch.setattr(Findings, "note_truncation", note)
+    assert node.listener is not None
+    address = "127.0.0.1", node.listener.port
+    server = await RpcConnection.open_storage(address, PLAINTEXT, IDENTITY)
+    try:
+        await server.call(
+            lambda seq: storage.TruncateRequest(1, seq, 0, 0), storage.MaxTransactionIdResponse
+        )
+    finally:
+        server.close()
+    assert threads == [threading.get_ident()]
 
 
 def test_truncation_within_a_damaged_range_keeps_its_beginning() -> None:

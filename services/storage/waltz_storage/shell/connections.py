@@ -72,7 +72,8 @@ class ServerConnection(FrameHandler):
 
         ``submit`` queues requests for the engine. ``open_sessions`` has the sessions of all
         connections of the storage. ``on_truncation`` is called with a partition, and the last id of
-        its log, after a request to truncate the log was executed.
+        its log, after a request to truncate the log was executed and before a later job of the
+        partition begins. The caller is the thread of the engine.
         """
         self._cluster = cluster
         self._on_truncation = on_truncation

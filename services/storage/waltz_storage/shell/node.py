@@ -26,6 +26,7 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.open_sessions import OpenSessions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.scrub.differences import Differences
+from waltz_storage.core.scrub.findings import Findings
 from waltz_storage.core.scrub.scrubber import Scrubber
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import EngineKind, StorageConfig
@@ -56,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class StorageNode:
-    """One storage node. Call `start`, then `stop`.
+    """One storage node. Call `start`, then `stop`, also if `start` fails or is cancelled.
 
     ``servers`` and ``administrators`` are the protocol versions that the node offers on the two
     ports: all versions, or fewer to act as an older node.
@@ -75,6 +76,8 @@ class StorageNode:
         self._administrators = administrators
         self.listener: ListeningPort | None = None
         self.admin_listener: ListeningPort | None = None
+        self._opening: asyncio.Task[StorageDirectory] | None = None
+        """The opening of the directory, while it runs, and after a `start` that was cancelled."""
         self._directory: StorageDirectory | None = None
         self._engine: EngineRunner | None = None
         self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
@@ -92,8 +95,7 @@ class StorageNode:
         """
         config, environment = self.config, self._environment
         clock, network = environment.clock, environment.network
-        directory = await asyncio.to_thread(_open_directory, config, cluster, environment)
-        self._directory = directory
+        directory = self._directory = await self._opened_directory(cluster)
         _report_problems(directory)
         engine = self._engine = environment.new_engine(directory, environment.fail, clock)
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
@@ -134,7 +136,7 @@ class StorageNode:
         connect = partial(ServerConnection, cluster, engine.submit, clock, config.allowed_servers)
         self.listener = network.listener(
             self._servers,
-            lambda: connect(self._open_sessions, scrubber.findings.note_truncation),
+            lambda: connect(self._open_sessions, _noting_truncations(scrubber.findings, mailbox)),
             config.tls,
             accepted,
         )
@@ -188,7 +190,8 @@ class StorageNode:
     async def stop(self) -> None:
         """Close the ports, finish all requests, and close all files cleanly.
 
-        The engine stops last, because all the others submit jobs to it.
+        The engine stops last, because all the others submit jobs to it. If `start` was cancelled
+        while it opened the directory, raises DirectoryRefused, NoSpace, DiskFailed.
         """
         if self._engine is not None and self.listener is not None:
             await self._engine.run(self.listener.close())
@@ -202,6 +205,35 @@ class StorageNode:
             await asyncio.wait(self._background)
         if self._engine is not None:
             await self._engine.stop()
+        elif self._opening is not None:
+            await self._close_after_opening(self._opening)
+
+    async def _opened_directory(self, cluster: ClusterIdentity) -> StorageDirectory:
+        """Open the storage directory on a thread; raises DirectoryRefused, NoSpace, DiskFailed."""
+        opening = self._opening = asyncio.create_task(
+            asyncio.to_thread(_open_directory, self.config, cluster, self._environment)
+        )
+        # A cancellation cannot end the thread. `wait` leaves the task to `stop` then: nothing else
+        # would get the open directory and close it.
+        await asyncio.wait([opening])
+        self._opening = None
+        return opening.result()
+
+    async def _close_after_opening(self, opening: asyncio.Task[StorageDirectory]) -> None:
+        """Wait until ``opening`` has opened the directory, then close all files cleanly.
+
+        With the engine ``wal``, the opening replays the log. It is not interrupted: the directory
+        would still need its log after a stop that counts as clean. The rest of the opening takes a
+        bounded time, unless the disk hangs. If the process is killed meanwhile, the next start does
+        the same again. Raises DirectoryRefused, NoSpace, DiskFailed.
+        """
+        if not opening.done():
+            log.info("stopping as soon as the storage directory %s is open", self.config.directory)
+        self._opening = None
+        directory = await opening
+        # The opening has written new flushed marks, so the next one would not find their lack.
+        _report_problems(directory)
+        await asyncio.to_thread(directory.close)
 
     def _begin_scrubbing(
         self,
@@ -266,6 +298,21 @@ def _report_problems(directory: StorageDirectory) -> None:
             ", ".join(map(str, directory.unmarked)),
             FLUSHED_FILE,
         )
+
+
+def _noting_truncations(findings: Findings, mailbox: Mailbox) -> Callable[[int, int], None]:
+    """Return a function that notes a truncation of a partition to a last id, from any thread.
+
+    Connections of servers call it on the thread of the engine, but only the thread of the main
+    event loop may use ``findings``: ``mailbox`` is that of this loop. The scrubber's checks pass
+    through the same mailbox. A check from before the truncation is noted before it. Otherwise the
+    removed records would be noted as damaged until the next pass.
+    """
+
+    def note(partition: int, last_id: int) -> None:
+        mailbox.post([(partial(findings.note_truncation, partition), last_id)])
+
+    return note
 
 
 async def _listen(listener: ListeningPort, host: str | None, port: int) -> None:

@@ -99,4 +99,5 @@ class Peers:
             TimeoutError,
             TlsConfigError,
         ) as problem:
-            raise PeersUnknown(f"ZooKeeper: {problem or 'no answer in time'}") from problem
+            # A TimeoutError of `asyncio.timeout` has no text.
+            raise PeersUnknown(f"ZooKeeper: {str(problem) or 'no answer in time'}") from problem
