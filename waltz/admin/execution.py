@@ -247,7 +247,7 @@ class OrderExecutor:
 
 
 async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
-    """Perform a step by one request to a storage's admin port. Raises the errors of the request."""
+    """Perform a step at a storage's admin port. Raises the errors of the requests."""
     match step:
         case CreateReplicas(_, partitions):
             await admin.assign(partitions)
@@ -258,8 +258,25 @@ async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
         case SetSwitch(_, partitions, kind, on):
             which = Switch.READ if kind is SwitchKind.READ else Switch.WRITE
             await admin.switch(partitions, which, on=on)
+        case DropReplicas(_, partitions, delete_files, final=True):
+            await _drop_all(admin, partitions, delete_files=delete_files)
         case DropReplicas(_, partitions, delete_files, _):
             await admin.unassign(partitions, delete_files=delete_files)
+
+
+async def _drop_all(admin: StorageAdmin, partitions: Iterable[int], *, delete_files: bool) -> None:
+    """Drop the replicas of ``partitions``, also those that the storage does not list.
+
+    A storage refuses to drop a replica that it does not have. Here this is no failure: an attempt
+    whose answer was lost may have dropped the replica, or the disk was emptied. So the replicas
+    that the storage has for certain are dropped first, by a request of their own.
+    """
+    listed = {*await admin.partitions(), *storage_figures(await admin.metrics()).refused}
+    wanted = frozenset(partitions)
+    if wanted & listed:
+        await admin.unassign(wanted & listed, delete_files=delete_files)
+    if wanted - listed:
+        await admin.unassign_unlisted(wanted - listed, delete_files=delete_files)
 
 
 async def _raise_if_refused(

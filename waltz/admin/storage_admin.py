@@ -33,6 +33,9 @@ from waltz.protocol.checksums import as_signed
 from waltz.protocol.damaged_ranges import DamagedRange
 from waltz.protocol.records import RecordBatch
 
+_ALL_ANSWERED_SINCE = 1
+"""The first version in which a storage answers every request."""
+
 
 def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
     """Return the host of ``storage``, which is ``host:port``, and the admin port.
@@ -99,6 +102,23 @@ class StorageAdmin:
     async def unassign(self, partitions: Iterable[int], *, delete_files: bool = False) -> None:
         """Drop ``partitions`` at the storage, and their files if ``delete_files``."""
         await self._set_assignment(partitions, assigned=False, delete_files=delete_files)
+
+    async def unassign_unlisted(
+        self, partitions: Iterable[int], *, delete_files: bool = False
+    ) -> None:
+        """Drop what the storage has of ``partitions``, which it does not list; it may be nothing.
+
+        A storage that has nothing to drop of a partition refuses the request, after it has dropped
+        the others. A storage of Waltz 0.13.2 closes the connection.
+        """
+        closes_connection = self._connection.version < _ALL_ANSWERED_SINCE
+        try:
+            await self.unassign(partitions, delete_files=delete_files)
+        except RemoteFailure:
+            pass
+        except ConnectionLost:
+            if not closes_connection:
+                raise
 
     async def set_available(self, partitions: Iterable[int], *, available: bool) -> None:
         """Switch reading and writing of ``partitions`` on or off, by one request."""

@@ -162,6 +162,15 @@ async def test_bundle_without_zookeeper_has_unknown_health_and_the_errors() -> N
         ("- password: hunter2\n  port:\n    1", "port:"),
         ("waltz-server --password hunter2 --port 1", "--port 1"),
         ("postgresql://me:hunter2@host/db", "postgresql://me:"),
+        ("HTTPS://me:hunter2@host/db", "HTTPS://me:"),
+        ('{"message": "{\\"password\\": \\"hunter2\\"}", "port": 1}', '}", "port": 1}'),
+        ('{"message": "password=\\"a hunter2\\", port=1"}', 'port=1"}'),
+        ('{"message": "password=\\"a \\\\\\"b\\\\\\" hunter2\\", port=1"}', 'port=1"}'),
+        ('{"message": "password=\\"a hunter2\nport=1', "port=1"),
+        ('waltz-server --password \\"a hunter2\\" --port 1', "--port 1"),
+        ('tls:\n  "password": a phrase hunter2\n  port: 1', "port: 1"),
+        ("tls:\n  'password': a phrase hunter2\n  port: 1", "port: 1"),
+        ("-   password: a phrase hunter2\n    port: 1", "port: 1"),
         ("postgresql://me:a@hunter2@host/db", "@host/db"),
         ("passwords:\n  - a\n  - hunter2\nport: 1", "port: 1"),
         ("passwords:\n- a\n- hunter2\nport: 1", "port: 1"),
@@ -205,6 +214,12 @@ def test_long_word_is_searched_for_secrets_once(part: str) -> None:
 def test_blank_lines_without_a_closing_quote_are_searched_once() -> None:
     text = 'password: "' + "\n  " * 100_000
     assert is_quick(lambda: without_secrets(text))
+
+
+def test_escaped_quotes_that_are_not_closed_are_searched_once() -> None:
+    text = 'tokens=\\"' + "a" * 1000 + "\n"
+    assert is_quick(lambda: without_secrets(text * 1000))
+    assert is_quick(lambda: without_secrets("tokens=" + "\\" * 100_000))
 
 
 def test_brackets_that_are_not_closed_are_searched_once() -> None:

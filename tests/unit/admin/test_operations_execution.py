@@ -245,6 +245,23 @@ async def test_recovery_of_a_refused_replica_that_no_vote_counts_ends_with_the_a
         assert asyncio.get_running_loop().time() - begun < 60
 
 
+@on_virtual_time
+async def test_forced_drop_of_replicas_that_are_gone_already_succeeds() -> None:
+    """A storage refuses to drop a replica that it does not have, as after a lost answer."""
+    async with InProcessCluster(partitions=3) as cluster:
+        storage = cluster.storages[0].address
+        executor = OrderExecutor(
+            Cluster(cluster.zookeeper.connect(), ROOT),
+            PLAINTEXT,
+            network=cluster.network.host("admin"),
+        )
+        for partitions, left in (((1,), {0, 2}), ((0, 1), {2}), ((0, 1), {2})):
+            order = Unassignment(storage, partitions, only=AssignmentSide.STORAGE, force=True)
+            assert await carry_out(order, executor) == 1
+            observation = await executor.observe(order.scope)
+            assert observation.storages[storage].held.keys() == left
+
+
 def test_stall_limit_counts_from_the_last_successful_step() -> None:
     """The limit counts from the last step that succeeded, not from the start of the order."""
     nexts = [SwitchOn(A, (0,)), Wait("the servers fill the replica"), Done()]

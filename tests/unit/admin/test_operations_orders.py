@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.replica_model import Model
@@ -37,7 +39,7 @@ from waltz.admin.core.steps import (
     UnregisterStorage,
     Wait,
 )
-from waltz.metadata.core.formats import ConnectionMetadata
+from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor
 from waltz.metadata.core.storage_maps import ReplicaChange, StorageMaps
 
 A, B, C, D = "a:1", "b:1", "c:1", "d:1"
@@ -239,6 +241,33 @@ def test_registration_and_deregistration_change_the_storage_maps(cluster: Model)
     assert "already in the cluster, in group 0" in refusal_of(Registration(A, 5, 2), cluster)
     assert steps_of(Deregistration(D), cluster) == [UnregisterStorage(D)]
     assert "still has partitions 0, 1 assigned" in refusal_of(Deregistration(A), cluster)
+
+
+@pytest.mark.parametrize("written", [(0,), (0, 1), (2,)], ids=str)
+def test_registration_that_was_interrupted_is_made_again(
+    cluster: Model, written: tuple[int, ...]
+) -> None:
+    before = observe(cluster)
+    complete = after_step(before, RegisterStorage("e:1", 3, 2)).maps
+    groups, assignments, connections = (place in written for place in range(3))
+    maps = StorageMaps(
+        complete.groups if groups else before.maps.groups,
+        complete.connections if connections else before.maps.connections,
+        complete.assignments if assignments else before.maps.assignments,
+    )
+    foreseen = forecast(Registration("e:1", 5, 2), replace(before, maps=maps))
+    assert foreseen.end == Done()
+    assert list(foreseen.steps) == [UnregisterStorage("e:1"), RegisterStorage("e:1", 5, 2)]
+
+
+def test_registration_of_storage_without_group_that_has_partitions_is_refused(
+    cluster: Model,
+) -> None:
+    before = observe(cluster)
+    groups = GroupDescriptor({s: g for s, g in before.groups.items() if s != A})
+    observation = replace(before, maps=replace(before.maps, groups=groups))
+    reason = Registration(A, 0, 2).refusal(observation)
+    assert "still has partitions 0, 1 assigned" in (reason or "")
 
 
 def test_dry_run_of_move_ends_where_servers_must_act(cluster: Model) -> None:

@@ -11,6 +11,8 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from waltz.admin import HeldPartition, StorageAdmin
+from waltz.admin.core.steps import DropReplicas
+from waltz.admin.execution import perform_at_storage
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import (
     PLAINTEXT,
@@ -19,15 +21,19 @@ from waltz.net import (
     FrameConnection,
     FrameHandler,
     Listener,
+    RemoteFailure,
     RpcConnection,
 )
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin
 from waltz.protocol.damaged_ranges import DamagedRange
+from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import Record, RecordBatch, ReqId
 
 PARAMS = StoreParams(uuid.UUID(int=3), 4)
 RECORDS = RecordBatch.of([Record(7, ReqId(1, 2, 1, 7), 0, b"x", 7)])
-GAUGES = {"gauges": {"waltz-storage.partition-1.max-transaction-id": {"value": 12}}}
+GAUGES: dict[str, dict[str, Any]] = {
+    "gauges": {"waltz-storage.partition-1.max-transaction-id": {"value": 12}}
+}
 
 
 class AdminPort(FrameHandler):
@@ -37,6 +43,10 @@ class AdminPort(FrameHandler):
         self.requests: list[Any] = []
         self.most_records = 1 << 30
         """A request for more records ends the connection, like a list that is too long."""
+        self.dropped: list[int] = []
+        self.droppable = {1, 2}
+        self.closes_on_drop = False
+        """Whether every version closes the connection when a partition cannot be dropped."""
         self._connection: FrameConnection | None = None
 
     def ready(self, connection: FrameConnection) -> None:
@@ -54,10 +64,25 @@ class AdminPort(FrameHandler):
             ):
                 self._connection.close()
                 return
+            if isinstance(request, admin.PartitionAssignmentRequest):
+                self.dropped += (held := [p for p in request.partitions if p in self.droppable])
+                if len(held) < len(request.partitions):
+                    self._refuse(request.seq_num)
+                    continue
             self._connection.send(admin.encode(self._answer(request), version))
 
     def lost(self, reason: str) -> None:
         pass
+
+    def _refuse(self, seq: int) -> None:
+        """Refuse to drop a partition that the storage does not hold."""
+        assert self._connection is not None
+        version = self._connection.version
+        if version == 0 or self.closes_on_drop:
+            self._connection.close()
+        else:
+            failure = admin.AdminFailureResponse(seq, RpcFailure("partition 3 is not assigned"))
+            self._connection.send(admin.encode(failure, version))
 
     def _answer(self, request: admin.Message) -> admin.Response:
         match request:
@@ -105,6 +130,36 @@ async def test_states_of_old_storage_are_read_by_one_request_each() -> None:
             HeldPartition(1, 7, 5, 4, 12, None, readable=True, writable=True),
             HeldPartition(2, 7, 5, 4, None, None, readable=False, writable=False),
         )
+
+
+@pytest.mark.parametrize("versions", [(0,), (0, 1)])
+@pytest.mark.parametrize(("partitions", "dropped"), [((1, 2, 3), [1, 2]), ((3,), [])])
+async def test_final_drop_ignores_only_replicas_that_the_storage_does_not_have(
+    versions: tuple[int, ...], partitions: tuple[int, ...], dropped: list[int]
+) -> None:
+    async with storage(*versions) as (port, opened):
+        await perform_at_storage(opened, DropReplicas("a:1", partitions, False, final=True))
+        assert port.dropped == dropped
+
+
+@pytest.mark.parametrize("partition", [1, 3], ids=["listed", "refused"])
+async def test_final_drop_that_leaves_a_replica_at_the_storage_fails(
+    monkeypatch: pytest.MonkeyPatch, partition: int
+) -> None:
+    refused = {"value": {"3": {"reason": "its files are damaged"}}}
+    monkeypatch.setitem(GAUGES["gauges"], "waltz-storage.refused-partitions", refused)
+    async with storage(0, 1) as (port, opened):
+        port.droppable = {2}
+        step = DropReplicas("a:1", (2, partition), delete_files=False, final=True)
+        with pytest.raises(RemoteFailure, match="is not assigned"):
+            await perform_at_storage(opened, step)
+
+
+async def test_final_drop_that_loses_the_connection_to_a_new_storage_fails() -> None:
+    async with storage(0, 1) as (port, opened):
+        port.closes_on_drop = True
+        with pytest.raises(ConnectionLost):
+            await perform_at_storage(opened, DropReplicas("a:1", (3,), True, final=True))
 
 
 async def test_damaged_ranges_are_read_from_storage_that_has_a_scrubber() -> None:

@@ -71,6 +71,33 @@ async def test_rescue_whose_storage_does_not_answer_says_what_was_written(
         await rescue._write(Target("zk:1", ROOT, TlsConfig()), plan, create_from, 1.0)
 
 
+async def test_rescue_assigns_all_partitions_of_all_storages_by_one_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Servers follow each write, and a repeated rescue keeps whatever is assigned."""
+    storages = StorageMaps.empty()
+    for group, storage in enumerate(("a:1", "b:1", "c:1")):
+        storages = add_storage_node(storages, storage, group, 2)
+    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+    await create_cluster(cluster.store, ROOT, "orders", PARTITIONS, key=KEY, storages=storages)
+    version = (await cluster.replica_assignments()).version
+
+    @asynccontextmanager
+    async def open_cluster(_: Target) -> AsyncIterator[Cluster]:
+        yield cluster
+
+    async def write_metadata(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    monkeypatch.setattr(rescue, "_write_metadata", write_metadata)
+    held = {"a:1": (0, 1), "b:1": (1,), "c:1": (0,)}
+    plan = rescue._RescuePlan([], None, held)
+    await rescue._write(Target("zk:1", ROOT, TlsConfig()), plan, None, 1.0)
+    written = await cluster.replica_assignments()
+    assert (written.value.partitions, written.version) == (held, version + 1)
+
+
 def rebuilt(session: int) -> PartitionRescue:
     """Return the rescue of partition 0 by the session ``session`` of its replica."""
     replicas = {"a:1": ReplicaState(session, UNRESOLVED)}

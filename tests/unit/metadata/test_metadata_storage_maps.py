@@ -112,6 +112,7 @@ HALF_ADDED = StorageMaps(
 REFUSALS: list[tuple[Callable[[], StorageMaps], str]] = [
     (lambda: add_storage_node(TWO, "b:1", 0, 9), "already in the cluster, in group 1"),
     (lambda: add_storage_node(GROUPLESS, "a:1", 0, 9), "only in some of the maps, .*; remove it"),
+    (lambda: add_storage_node(HALF_ADDED, "c:1", 2, 9), "only in some of the maps, .*; remove it"),
     (lambda: add_storage_node(TWO, "c:1", -1, 9), "group ids start at 0"),
     (lambda: add_storage_node(TWO, "c", 0, 9), "must be host:port"),
     (lambda: add_storage_node(TWO, "c:0", 0, 9), "must be host:port"),

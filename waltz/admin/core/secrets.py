@@ -18,8 +18,16 @@ _SECRET_NAME = (
     r"[\w.-]*(?:password|passwd|passphrase|pwd|secret|token|credential|authorization"
     r"|(?:api|private|access)[_-]?key)[\w.-]*"
 )
-_QUOTED = r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|''|[^'\\\n])*'"
-"""A text in quotes. A quote within it is escaped by a backslash, in YAML also by a second quote."""
+_QUOTED = (
+    r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|''|[^'\\\n])*'"
+    r"|(?P<escape>\\+)(?P<quote>[\"'])[^\n]*?(?:(?<!\\)(?P=escape)(?P=quote)|(?=\n|\Z))"
+)
+"""A text in quotes. A quote within it is escaped by a backslash, in YAML also by a second quote.
+
+In the second line of the pattern, the whole text is within another text in quotes, such as JSON in
+a message of a JSON log: its quotes are escaped, and those within it by more backslashes. If the
+last quote is missing, the text ends with the line.
+"""
 _NEXT_LINE = r"\n(?:[ \t]*\n)*+(?P=indent)[ \t]"
 """The beginning of a line that is indented more than the name of the value, after empty lines.
 ``indent`` is the group of `_YAML_SECRET` with the indentation of the name.
@@ -29,7 +37,8 @@ and without a closing quote would then take minutes.
 """
 _YAML_SECRET = re.compile(
     # A line ``name: value``. All values continue in the lines that are indented more than the name.
-    rf"^(?P<head>(?P<indent>[ \t]*)(?P<item>- )?(?i:{_SECRET_NAME})[ \t]*:(?:[ \t]+|(?=\n)))"
+    rf"^(?P<head>(?P<indent>[ \t]*)(?P<item>-[ \t]+)?"
+    rf"[\"']?(?i:{_SECRET_NAME})[\"']?[ \t]*:(?:[ \t]+|(?=\n)))"
     # A value that begins in the next line, such as a list or a map.
     rf"(?:(?:{_NEXT_LINE}[^\n]*)+"
     # A value in quotes.
@@ -46,7 +55,7 @@ _YAML_SECRET = re.compile(
 _NAMED_SECRET = re.compile(
     # ``name=value`` or ``name: value`` anywhere, as in JSON, a log line or an assignment. First, a
     # value in quotes.
-    rf"(?P<head>(?i:{_SECRET_NAME})[\"']?\s*(?:=>|[:=])\s*)(?:{_QUOTED}"
+    rf"(?P<head>(?i:{_SECRET_NAME})(?:\\*[\"'])?\s*(?:=>|[:=])\s*)(?:{_QUOTED}"
     # A list or map in brackets, over several lines if it has at most 1,000 characters, otherwise to
     # the end of the line. The bound keeps the time for a text with many open brackets to seconds.
     r"|\[(?:[^\]]{0,1000}\]|[^\n]*)|\{(?:[^}]{0,1000}\}|[^\n]*)"
@@ -62,7 +71,9 @@ _SECRET_OPTION = re.compile(
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?(-----END \1-----|\Z)", re.S)
 _END_OF_PEM_BLOCK = re.compile(r"\A[A-Za-z0-9+/=\s]*-----END ([A-Z0-9 ]*PRIVATE KEY)-----")
 """The end of a private key, at the beginning of a text that is the last part of a longer log."""
-_PASSWORD_IN_URL = re.compile(r"(?P<head>(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/]+(?=@)")
+_PASSWORD_IN_URL = re.compile(
+    r"(?P<head>(?<![\w+.-])(?i:[a-z][a-z0-9+.-]*)://[^\s/:@]*:)[^\s/]+(?=@)"
+)
 
 
 def without_secrets(text: str) -> str:

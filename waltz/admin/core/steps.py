@@ -159,7 +159,8 @@ class DropReplicas:
 
     With ``final``, the order is complete after this step without another observation. A plan sets
     it if an observation could not show the effect: a storage does not list a partition whose entry
-    in the control file is damaged.
+    in the control file is damaged. The step then succeeds also if the storage has nothing of a
+    partition.
     """
 
     storage: str

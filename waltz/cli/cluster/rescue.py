@@ -43,7 +43,7 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
 from waltz.metadata.core.outside_addresses import OutsideAddresses, storage_addresses
-from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.metadata.core.storage_maps import ReplicaChange, StorageMaps
 from waltz.metadata.transport import tls_as_declared
 from waltz.net import Network, TlsConfig
 from waltz.protocol.notation import format_partitions
@@ -236,8 +236,11 @@ async def _write(
             await restore_cluster(cluster, plan.create_from)
         if plan.outside is not None:
             await restore_outside_addresses(cluster, plan.outside)
-        for storage, partitions in plan.assignments.items():
-            await cluster.assign_partitions(storage, partitions)
+        if plan.assignments:
+            # One write assigns everything. After an interruption between two writes, a repeated
+            # rescue would keep the incomplete assignment. Servers that run would open a partition
+            # on its first replica, which may be empty.
+            await cluster.change_replicas(_changes(plan.assignments))
         await _write_metadata(cluster, where, plan, backup, seconds)
 
 
@@ -363,3 +366,13 @@ async def _missing_assignments(
         return {}
     replicas = await query_storages(maps, params, tls, timeout_seconds=seconds, network=network)
     return held_assignments(replicas)
+
+
+def _changes(assignments: Mapping[str, tuple[int, ...]]) -> list[ReplicaChange]:
+    """Return the changes that assign to each storage its partitions, which no storage has yet."""
+    wanted = ReplicaAssignments(assignments)
+    partitions = sorted({p for assigned in assignments.values() for p in assigned})
+    return [
+        ReplicaChange(p, expected=frozenset(), wanted=frozenset(wanted.storages_of(p)))
+        for p in partitions
+    ]

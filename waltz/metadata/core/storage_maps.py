@@ -42,6 +42,14 @@ class StorageMaps:
         entries = self.groups.groups.items()
         return tuple(storage for storage, its_group in entries if its_group == group)
 
+    def num_maps_with(self, storage: str) -> int:
+        """Return how many of the three maps have ``storage``.
+
+        It is 1 or 2 after the adding or the removal of a storage was interrupted.
+        """
+        maps = (self.groups.groups, self.connections.admin_ports, self.assignments.partitions)
+        return sum(storage in each for each in maps)
+
     def admin_addresses(self) -> dict[str, str]:
         """Return the address of the admin port, ``host:port``, of each storage that has one."""
         # The last colon precedes the port. So the brackets of an IPv6 address stay.
@@ -70,11 +78,14 @@ def add_storage_node(maps: StorageMaps, storage: str, group: int, admin_port: in
     _check_address(storage, admin_port)
     if group < 0:
         raise ChangeRefused(f"Storage {storage} cannot join group {group}: group ids start at 0.")
-    if storage in maps.groups.groups:
-        known = maps.groups.groups[storage]
-        raise ChangeRefused(f"Storage {storage} is already in the cluster, in group {known}.")
-    if storage in maps.connections.admin_ports or storage in maps.assignments.partitions:
-        raise _half_known(storage)
+    match maps.num_maps_with(storage):
+        case 0:
+            pass
+        case 3:
+            known = maps.groups.groups[storage]
+            raise ChangeRefused(f"Storage {storage} is already in the cluster, in group {known}.")
+        case _:
+            raise _half_known(storage)
     return StorageMaps(
         GroupDescriptor({**maps.groups.groups, storage: group}),
         ConnectionMetadata({**maps.connections.admin_ports, storage: admin_port}),
@@ -89,7 +100,7 @@ def remove_storage_node(maps: StorageMaps, storage: str) -> StorageMaps:
     """
     groups, ports = maps.groups.groups, maps.connections.admin_ports
     partitions = maps.assignments.partitions
-    if storage not in groups and storage not in ports and storage not in partitions:
+    if maps.num_maps_with(storage) == 0:
         raise _unknown(maps, storage)
     if held := partitions.get(storage):
         raise ChangeRefused(
