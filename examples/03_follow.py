@@ -17,12 +17,15 @@ def main(zookeeper: str, mark_file: Path) -> None:
     """Append a line to partition 0, then print all lines since the last run."""
     # Ids begin with 0, so the mark -1 means that nothing was printed.
     mark = int(mark_file.read_text()) if mark_file.exists() else -1
+    new_mark = mark_file.with_name(mark_file.name + ".new")
     with waltz.sync.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
         client.append(0, b"one more line")
         end = client.high_water_mark(0)
         for transaction in client.stream(0, after=mark, until=end, data=True):
             print(transaction.id, transaction.data.decode(errors="replace"))
-            mark_file.write_text(str(transaction.id))
+            # The file is replaced as a whole, so that a crash cannot leave half of a mark.
+            new_mark.write_text(str(transaction.id))
+            new_mark.replace(mark_file)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Keep a state in a database that follows the log: data and mark change in one SQL transaction.
 
-The mark is the id of the last transaction that the state contains. Stop or kill this program, or
-run it several times at once: the counts always agree with the log. The program needs
-waltz-log[sql], and for a database other than SQLite the driver of that database.
+The mark is the id of the last transaction that the state contains. Stop or kill this program, or,
+once its first run has created the tables, run it several times at once: the counts always agree
+with the log. The program needs waltz-log[sql], and for a database other than SQLite the driver of
+that database.
 
     python examples/06_state_store.py HOST:PORT sqlite:///counts.db
 """

@@ -383,7 +383,7 @@ SHELL_BUGS = (
     Planted(
         "a rolled-back transaction moves the mark",
         Package.STATE,
-        'if not sql_transaction.is_active:\n    raise NotYourTransaction("rollback")\n',
+        "if not sql_transaction.is_active:\n    raise NotYourTransaction(ROLLBACK)\n",
         "",
         "A transaction counts as applied whose changes were undone.",
         nodes(

@@ -27,7 +27,7 @@ transaction is applied by exactly one of them.
 from waltz.runtime.extras import needs_extra
 
 with needs_extra("waltz.state", "sql"):
-    from waltz.state.core.errors import MarkMismatch, NotYourTransaction
+    from waltz.state.core.errors import MarkMismatch, NotYourTransaction, RowCountUnknown
     from waltz.state.store import StateStore
 
-__all__ = ["MarkMismatch", "NotYourTransaction", "StateStore"]
+__all__ = ["MarkMismatch", "NotYourTransaction", "RowCountUnknown", "StateStore"]

@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, insert, sel
 from sqlalchemy.engine import Connection, CursorResult
 
 from waltz.protocol.records import NO_TRANSACTION
+from waltz.state.core.errors import RowCountUnknown
 
 
 class Marks:
@@ -46,7 +47,8 @@ class Marks:
 
         Returns False, and changes nothing, if the mark is not ``transaction_id`` - 1. Because of
         this condition, each transaction is applied once, even if several processes try to apply the
-        same transaction.
+        same transaction. Raises RowCountUnknown if the driver does not return whether the row was
+        changed. The caller must then roll back the SQL transaction.
         """
         columns = self.table.c
         result: CursorResult[Any] = connection.execute(
@@ -55,4 +57,6 @@ class Marks:
             .where(columns.high_water_mark == transaction_id - 1)
             .values(high_water_mark=transaction_id)
         )
+        if result.rowcount < 0:
+            raise RowCountUnknown(partition, transaction_id)
         return result.rowcount == 1

@@ -17,14 +17,14 @@ from typing import TypeVar
 from sqlalchemy import Engine, MetaData
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Transaction as SqlTransaction
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from waltz.client import Transaction
 from waltz.client.core.values import DataT
 from waltz.protocol.records import NO_TRANSACTION
-from waltz.state.core.errors import MarkMismatch, NotYourTransaction
-from waltz.state.core.retrying import BACKOFF, is_transient
+from waltz.state.core.errors import ROLLBACK, MarkMismatch, NotYourTransaction
+from waltz.state.core.retrying import BACKOFF, is_aborted, is_transient
 from waltz.state.marks import Marks
 from waltz.state.session import ApplyingSession, uncommittable
 from waltz.sync.callbacks import Application
@@ -92,7 +92,7 @@ class StateStore(Application[DataT], abc.ABC):
 
     def create_table(self) -> None:
         """Create the table of marks if it does not exist."""
-        self._retry_transient_errors(lambda: self._metadata.create_all(self._engine))
+        self._retry_transient_errors(self._create_if_absent)
 
     def get_client_high_water_mark(self, partition: int) -> int:
         """Return the mark of ``partition``. If the table has none, insert the mark -1."""
@@ -101,7 +101,8 @@ class StateStore(Application[DataT], abc.ABC):
     def apply_transaction(self, transaction: Transaction[DataT]) -> None:
         """Call `apply` and move the mark, unless another process has applied the transaction.
 
-        Raises MarkMismatch, NotYourTransaction, and errors of `apply` and of the database.
+        Raises MarkMismatch, NotYourTransaction, RowCountUnknown, and errors of `apply` and of the
+        database.
         """
 
         def apply_once() -> None:
@@ -109,6 +110,15 @@ class StateStore(Application[DataT], abc.ABC):
                 self._apply_once(transaction)
 
         self._retry_transient_errors(apply_once)
+
+    def _create_if_absent(self) -> None:
+        """Create the table of marks, unless it exists or another process creates it meanwhile."""
+        try:
+            self._metadata.create_all(self._engine)
+        except DBAPIError:
+            # Another process may have created the table since `create_all` found none. A database
+            # reports this by an error of its own kind, so the table is looked for once more.
+            self._metadata.create_all(self._engine)
 
     def _read_or_insert(self, partition: int) -> int:
         """Return the mark of ``partition``; insert -1 if the table has none."""
@@ -131,17 +141,21 @@ class StateStore(Application[DataT], abc.ABC):
         fails at the mark, before it changes any data. Raises MarkMismatch if the transaction is not
         the next one and was not applied before.
         """
-        with self._engine.connect() as connection, connection.begin() as sql_transaction:
-            if self._marks.advance(connection, transaction.partition, transaction.id):
-                try:
-                    self._apply_in_session(connection, sql_transaction, transaction)
-                finally:
-                    if not sql_transaction.is_active:
-                        # `apply` has ended the SQL transaction in which the mark was moved. What it
-                        # changed afterwards would be committed without the mark. `invalidate`
-                        # closes the connection, and the database rolls these changes back.
-                        connection.invalidate()
-                return
+        with self._engine.connect() as connection:
+            with connection.begin() as sql_transaction:
+                if self._marks.advance(connection, transaction.partition, transaction.id):
+                    try:
+                        self._apply_in_session(connection, sql_transaction, transaction)
+                    finally:
+                        if not sql_transaction.is_active:
+                            # `apply` has ended the SQL transaction in which the mark was moved.
+                            # What it changed afterwards would be committed without the mark.
+                            # `invalidate` closes the connection, and the database rolls these
+                            # changes back.
+                            connection.invalidate()
+                    return
+                # A driver that counts wrong rows must not commit a mark without data.
+                sql_transaction.rollback()
             mark = self._marks.read(connection, transaction.partition)
         if mark is None or mark < transaction.id:
             present = NO_TRANSACTION if mark is None else mark
@@ -153,7 +167,10 @@ class StateStore(Application[DataT], abc.ABC):
         sql_transaction: SqlTransaction,
         transaction: Transaction[DataT],
     ) -> None:
-        """Call `apply` with a session that cannot commit ``sql_transaction``."""
+        """Call `apply` with a session that cannot commit ``sql_transaction``.
+
+        Raises NotYourTransaction if the database has rolled ``sql_transaction`` back.
+        """
         # In this mode, the end of the session leaves ``sql_transaction`` open. A rollback of the
         # session, such as that after a failed flush, also rolls back ``sql_transaction``.
         session = ApplyingSession(connection, join_transaction_mode="rollback_only")
@@ -161,8 +178,17 @@ class StateStore(Application[DataT], abc.ABC):
             try:
                 self.apply(session, transaction)
                 if not sql_transaction.is_active:
-                    raise NotYourTransaction("rollback")
+                    raise NotYourTransaction(ROLLBACK)
                 session.flush()
+                # A database may have rolled back without the knowledge of SQLAlchemy: some do after
+                # every failed statement, some after a deadlock. The move of the mark is then
+                # undone, too, and PostgreSQL would answer a COMMIT without an error.
+                if self._marks.read(connection, transaction.partition) != transaction.id:
+                    raise NotYourTransaction(ROLLBACK)
+            except DBAPIError as error:
+                if is_aborted(error):
+                    raise NotYourTransaction(ROLLBACK) from error
+                raise
             finally:
                 session.discard()
 

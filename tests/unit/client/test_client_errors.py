@@ -16,7 +16,7 @@ from waltz.client.core.batches import Absent, Appended, Refused
 from waltz.client.core.errors import WaltzError
 from waltz.protocol.records import ReqId
 from waltz.spark.log_reader import LogEndsBefore, ReadTimedOut
-from waltz.state.core.errors import MarkMismatch, NotYourTransaction
+from waltz.state.core.errors import MarkMismatch, NotYourTransaction, RowCountUnknown
 from waltz.sync.callbacks.core.errors import DataMissing, InCallback, PartitionInactive, TimedOut
 from waltz.sync.event_loop import WrongProcess, WrongThread
 
@@ -46,6 +46,7 @@ EXAMPLES = [
     LogEndsBefore(0, 8, 7),
     MarkMismatch(0, 8, 7),
     NotYourTransaction("commit"),
+    RowCountUnknown(0, 8),
     DataMissing(),
     InCallback("close"),
     PartitionInactive(0),

@@ -1,4 +1,4 @@
-"""Provide the databases of the tests: SQLite, and PostgreSQL if it is installed."""
+"""Provide the databases of the tests, SQLite and PostgreSQL if it is installed, and a store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from tests.support.postgres import emptied, running_postgres
+from tests.support.state_lines import Base, Lines
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +33,12 @@ def engine(database: str) -> Iterator[Engine]:
     engine = create_engine(database)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Lines:
+    store = Lines(engine)
+    store.create_table()
+    Base.metadata.create_all(engine)
+    assert store.get_client_high_water_mark(0) == -1
+    return store

@@ -9,73 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Integer,
-    String,
-    create_engine,
-    func,
-    insert,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, create_engine, func, insert, select, text
 from sqlalchemy.exc import (
     IntegrityError,
     InterfaceError,
+    InternalError,
     InvalidRequestError,
     OperationalError,
     ProgrammingError,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import Session
 
 import waltz
+from tests.support.state_lines import Base, Line, Lines, transaction
 from waltz.state import MarkMismatch, NotYourTransaction, StateStore
 from waltz.state.core.retrying import BACKOFF, is_transient
-
-
-class Base(DeclarativeBase):
-    pass
-
-
-class Line(Base):
-    __tablename__ = "lines"
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
-    text: Mapped[str] = mapped_column(String(100), unique=True)
-
-
-class Lines(StateStore[bytes]):
-    """Stores each transaction in a table, then calls ``then``."""
-
-    def __init__(self, engine: Engine, then: Callable[[Session], object] = lambda _: None) -> None:
-        super().__init__(engine, retry_seconds=5)
-        self.then = then
-        self.applied = 0
-
-    def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
-        self.applied += 1
-        session.add(Line(text=f"{transaction.partition}/{transaction.data.decode()}"))
-        self.then(session)
-
-    def lines(self) -> list[str]:
-        with Session(self.engine) as session:
-            return list(session.scalars(select(Line.text).order_by(Line.text)))
-
-
-@pytest.fixture
-def store(engine: Engine) -> Lines:
-    store = Lines(engine)
-    store.create_table()
-    Base.metadata.create_all(engine)
-    assert store.get_client_high_water_mark(0) == -1
-    return store
-
-
-def transaction(
-    number: int, data: bytes | None = None, partition: int = 0
-) -> waltz.Transaction[bytes]:
-    req_id = waltz.ReqId(1, 1, partition, number)
-    return waltz.Transaction(partition, number, req_id, 0, data or b"%d" % number)
 
 
 def test_mark_and_data_change_together(store: Lines) -> None:
@@ -299,6 +247,17 @@ def test_error_code_of_mysql_decides_whether_an_error_is_transient(
     code: int, transient: bool
 ) -> None:
     assert is_transient(OperationalError("", {}, Exception(code, "text"))) == transient
+
+
+@pytest.mark.parametrize("attribute", ["sqlstate", "pgcode"])
+@pytest.mark.parametrize(("code", "transient"), [("25P02", False), ("XX000", True), (None, True)])
+def test_statement_after_an_error_of_postgresql_is_not_transient(
+    attribute: str, code: str | None, transient: bool
+) -> None:
+    """The names of the attribute are those of psycopg and psycopg2."""
+    cause = Exception("current transaction is aborted")
+    setattr(cause, attribute, code)
+    assert is_transient(InternalError("", {}, cause)) == transient
 
 
 def test_locked_sqlite_is_transient(tmp_path: Path) -> None:
