@@ -409,8 +409,8 @@ ADMIN_BUGS = (
     Planted(
         "a broken connection to a storage is used again",
         Package.ADMIN,
-        "if (broken := self._storages.pop(address, None)) is not None:\n",
-        "if (broken := self._storages.get(address)) is not None:\n",
+        "if (storage := self._storages.pop(address, None)) is not None:\n",
+        "if (storage := self._storages.get(address)) is not None:\n",
         "waltz top shows a restarted storage as down forever.",
         nodes(
             "unit/admin/test_operations_monitoring.py::test_storage_that_has_restarted_is_sampled_over_a_new_connection"

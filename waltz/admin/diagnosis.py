@@ -56,14 +56,14 @@ async def diagnose(
     BadRoot, TlsConfigError and BadCredentials, which are about the caller's own settings.
     """
     has_session = False
-    # `timeout_seconds` for opening the session, again for reading from ZooKeeper, and again for
-    # each of two rounds of queries (`Monitor.sample`, `query_servers`).
+    # The queries of `Monitor.sample` take at most twice `timeout_seconds`, and do so while the
+    # sample is read from ZooKeeper. The rest is for the session: only ZooKeeper can be too late.
     limit_seconds = timeout_seconds * 4 + 2
     try:
-        async with asyncio.timeout(limit_seconds), open_cluster() as cluster:
+        async with asyncio.timeout(limit_seconds) as limit, open_cluster() as cluster:
             has_session = True
             dialing = network_for(cluster, access, network)
-            return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, dialing)
+            return await _diagnose(cluster, tls, timeout_seconds, min_disk_free, dialing, limit)
     except BadCredentials:
         raise  # It is a StoreError, but says nothing of ZooKeeper, which was not contacted.
     except ConnectFailed as problem:
@@ -102,8 +102,12 @@ async def _diagnose(
     timeout_seconds: float,
     min_disk_free: float,
     network: Network,
+    limit: asyncio.Timeout,
 ) -> Health:
-    """Return the health of a cluster whose ZooKeeper answers; ``own_tls`` is the caller's TLS."""
+    """Return the health of a cluster whose ZooKeeper answers; ``own_tls`` is the caller's TLS.
+
+    ``limit`` bounds the time for ZooKeeper, and is removed after the last read.
+    """
     try:
         tls = await tls_of_cluster(cluster, own_tls)
     except MalformedMetadata as problem:
@@ -113,6 +117,8 @@ async def _diagnose(
         cluster, tls, timeout_seconds=timeout_seconds, details=True, network=network
     ) as monitor:
         now = await monitor.sample()
+    # `query_servers` bounds each request. If servers are slow, ZooKeeper is not the cause.
+    limit.reschedule(None)
     members = now.membership.servers().values()
     reports = await query_servers(members, tls, timeout_seconds=timeout_seconds, network=network)
     reached = {

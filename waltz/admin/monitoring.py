@@ -26,6 +26,7 @@ from waltz.net import (
     Network,
     RemoteFailure,
     TlsConfig,
+    join_address,
 )
 
 
@@ -33,12 +34,13 @@ class Monitor:
     """Samples one cluster; an async context manager.
 
     A server or storage that does not answer is reported as a problem. A storage has
-    ``timeout_seconds`` for its whole answer, a server for the handshake and again for each request.
-    With ``details``, servers also report the health of their partitions, and storages their figures
-    (`core.storage_figures`).
+    ``timeout_seconds`` for its whole answer, a server for the handshake and again for each request,
+    but at most twice ``timeout_seconds`` for all of them. With ``details``, servers also report the
+    health of their partitions, and storages their figures (`core.storage_figures`).
 
-    Connections stay open between samples. After an error, the connection is closed, and the next
-    sample opens a new one.
+    Connections stay open between samples. If one has ended since the last sample, this is no
+    problem yet, because the process may have restarted: the sample opens a new one. After any other
+    error, the connection is closed, and the next sample opens a new one.
     """
 
     def __init__(
@@ -73,7 +75,8 @@ class Monitor:
         """Read from ZooKeeper which processes there are; then query them all concurrently.
 
         The metadata of the partitions are read while the processes are queried, so an answer may be
-        older or newer than the metadata. Raises NoCluster, MalformedMetadata.
+        older or newer than the metadata. The queries end within twice ``timeout_seconds``, so a
+        sample that takes longer waits for ZooKeeper. Raises NoCluster, MalformedMetadata.
         """
         params = await self._cluster.store_params()
         membership, maps = await self._cluster.membership(), await self._cluster.storage_maps()
@@ -102,7 +105,7 @@ class Monitor:
     ) -> Mapping[int, ServerSample]:
         # Two members may have the same address: a server that was killed remains a member until its
         # ZooKeeper session times out, and its successor may use the same port. One query serves
-        # both, because a `ServerQuery` takes one request at a time.
+        # both, because a `ServerQuery` takes one call at a time.
         endpoints = {server: (member.host, member.port) for server, member in members.items()}
         distinct = tuple(dict.fromkeys(endpoints.values()))
         samples = await asyncio.gather(*(self._query_server(*endpoint) for endpoint in distinct))
@@ -112,27 +115,51 @@ class Monitor:
     async def _query_server(self, host: str, port: int) -> ServerSample:
         """Query a server; after an error, close its connection and return the problem."""
         address = host, port
+        was_open = address in self._servers
+        # Callers take a sample that is too late for a silence of ZooKeeper: they give it more time
+        # than this limit.
+        limit_seconds = 2 * self._timeout_seconds
         try:
-            server = self._servers.get(address)
-            if server is None:
-                server = self._servers[address] = await ServerQuery.open(
-                    address,
-                    self._tls,
-                    timeout_seconds=self._timeout_seconds,
-                    network=self._network,
-                )
-            marks: dict[int, int | None] = {}
-            for partition in sorted(await server.partitions()):
-                mark = await server.high_water_mark(partition)
-                marks[partition] = None if mark == UNRESOLVED else mark
-            health = await server.health() if self._details else None
+            async with asyncio.timeout(limit_seconds):
+                try:
+                    return await self._server_sample(address)
+                except ServerUnreachable as problem:
+                    if not (was_open and isinstance(problem.__cause__, ConnectionLost)):
+                        raise
+                self._close_server(address)
+                return await self._server_sample(address)
+        except TimeoutError:
+            sample = ServerSample(
+                problem=f"server {join_address(host, port)} did not answer all requests within "
+                f"{limit_seconds:g} s"
+            )
         except ServerUnreachable as problem:
-            if (broken := self._servers.pop(address, None)) is not None:
-                broken.close()
             refused = isinstance(problem.__cause__, DialRefused)
             denied = isinstance(problem, RequestRefused)
-            return ServerSample(problem=str(problem), refused=refused, denied=denied)
-        return ServerSample(marks, health=health)
+            sample = ServerSample(problem=str(problem), refused=refused, denied=denied)
+        self._close_server(address)
+        return sample
+
+    async def _server_sample(self, address: tuple[str, int]) -> ServerSample:
+        """Return the report of a server, over its open connection if there is one.
+
+        Raises ServerUnreachable.
+        """
+        server = self._servers.get(address)
+        if server is None:
+            server = self._servers[address] = await ServerQuery.open(
+                address, self._tls, timeout_seconds=self._timeout_seconds, network=self._network
+            )
+        marks = await server.high_water_marks(sorted(await server.partitions()))
+        return ServerSample(
+            {partition: None if mark == UNRESOLVED else mark for partition, mark in marks.items()},
+            health=await server.health() if self._details else None,
+        )
+
+    def _close_server(self, address: tuple[str, int]) -> None:
+        """Close the connection to a server, if there is one."""
+        if (server := self._servers.pop(address, None)) is not None:
+            server.close()
 
     async def _query_storages(
         self, ports: Mapping[str, int], params: StoreParams
@@ -145,21 +172,39 @@ class Monitor:
     async def _query_storage(self, storage: str, port: int, params: StoreParams) -> StorageSample:
         """Query a storage; after an error, close its connection and return the problem."""
         address = storage, port
+        was_open = address in self._storages
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                admin = self._storages.get(address)
-                if admin is None:
-                    admin = self._storages[address] = await StorageAdmin.open(
-                        storage, port, self._tls, params, self._network
-                    )
-                states, damaged = await admin.states(), await admin.damaged_ranges()
-                figures = storage_figures(await admin.metrics()) if self._details else None
-                held = {each.partition: each for each in states}
-                return StorageSample(held, damaged=damaged, figures=figures)
+                try:
+                    return await self._storage_sample(address, params)
+                except ConnectionLost:
+                    if not was_open:
+                        raise
+                self._close_storage(address)
+                return await self._storage_sample(address, params)
         except TimeoutError:
             reason = f"no answer within {self._timeout_seconds:g} s"
         except (DialFailed, ConnectionLost, RemoteFailure) as problem:
             reason = str(problem)
-        if (broken := self._storages.pop(address, None)) is not None:
-            broken.close()
+        self._close_storage(address)
         return StorageSample(problem=reason)
+
+    async def _storage_sample(self, address: tuple[str, int], params: StoreParams) -> StorageSample:
+        """Return the report of a storage, over its open connection if there is one.
+
+        Raises DialFailed, ConnectionLost, RemoteFailure.
+        """
+        admin = self._storages.get(address)
+        if admin is None:
+            admin = self._storages[address] = await StorageAdmin.open(
+                *address, self._tls, params, self._network
+            )
+        states, damaged = await admin.states(), await admin.damaged_ranges()
+        figures = storage_figures(await admin.metrics()) if self._details else None
+        held = {each.partition: each for each in states}
+        return StorageSample(held, damaged=damaged, figures=figures)
+
+    def _close_storage(self, address: tuple[str, int]) -> None:
+        """Close the connection to a storage, if there is one."""
+        if (storage := self._storages.pop(address, None)) is not None:
+            storage.close()

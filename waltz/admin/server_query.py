@@ -6,7 +6,7 @@ Servers answer these requests on the port for clients. No client id is needed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from waltz.metadata.core.membership_steps import Endpoint
@@ -33,7 +33,10 @@ _NOT_A_CLIENT = -1
 
 
 class ServerUnreachable(ConnectionError):
-    """The connection, or a request on it, failed; the text names the server and says why."""
+    """The connection, or a request on it, failed; the text names the server and says why.
+
+    The cause is a `ConnectionLost` if the connection has ended.
+    """
 
 
 class RequestRefused(ServerUnreachable):
@@ -41,7 +44,7 @@ class RequestRefused(ServerUnreachable):
 
 
 class ServerQuery(FrameHandler):
-    """A connection to one server for one request at a time; an async context manager.
+    """A connection to one server for one call at a time; an async context manager.
 
     A response has the number of its request, so that a late response is not taken for the response
     to a later request. There is one exception: requests to a server of Waltz 0.13.2 about the
@@ -131,14 +134,18 @@ class ServerQuery(FrameHandler):
         remove = messages.RemovePreferredPartitionRequest(req_id, named)
         return (await self._send_request(remove, messages.RemovePreferredPartitionResponse)).result
 
-    async def high_water_mark(self, partition: int) -> int:
-        """Return the id of the last committed transaction of a partition that the server has.
+    async def high_water_marks(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the id of the last committed transaction of each of the server's ``partitions``.
 
         The id is -1 for an empty log, and `UNRESOLVED` (`waltz.metadata.core.formats`) while the
-        partition opens. A server of Waltz 0.13.2 that does not have the partition never answers.
+        partition opens. A server of Waltz 0.13.2 that does not have a partition never answers. The
+        requests are sent together, and their answers have the time of one.
         """
-        request = messages.HighWaterMarkRequest(self._next_id(partition))
-        return (await self._send_request(request, messages.HighWaterMarkResponse)).transaction_id
+        # One after the other, the requests would need a round trip for each partition: far from the
+        # cluster, many seconds (test_marks_of_all_partitions_are_requested_together).
+        requests = [messages.HighWaterMarkRequest(self._next_id(each)) for each in partitions]
+        answers = await self._send_requests(requests, messages.HighWaterMarkResponse)
+        return {each.req_id.partition: each.transaction_id for each in answers}
 
     def _id_about_server(self, first_partition: int = 0) -> ReqId:
         """Return the id of a request about the server (spec/wire.md section 4).
@@ -157,27 +164,40 @@ class ServerQuery(FrameHandler):
         return ReqId(_NOT_A_CLIENT, generation=0, partition=partition, seq=self._request_number)
 
     async def _send_request(self, request: messages.Message, answer_type: type[AnswerT]) -> AnswerT:
-        """Send a request, and return its answer, a message of ``answer_type``.
+        """Send a request, and return its answer, a message of ``answer_type``."""
+        (answer,) = await self._send_requests((request,), answer_type)
+        return answer
 
-        Received messages with another request id are late answers, and are skipped.
+    async def _send_requests(
+        self, requests: Sequence[messages.Message], answer_type: type[AnswerT]
+    ) -> list[AnswerT]:
+        """Send requests, and return their answers, messages of ``answer_type``, in the same order.
+
+        Received messages with other request ids are late answers, and are skipped.
         """
         assert self._connection is not None
+        answers: dict[ReqId, AnswerT] = {}
+        unanswered = {request.req_id for request in requests}
         try:
-            self._connection.send(messages.encode(request, self._connection.version))
+            for request in requests:
+                self._connection.send(messages.encode(request, self._connection.version))
             async with asyncio.timeout(self._timeout_seconds):
-                while True:
+                while unanswered:
                     received = await self._answers.get()
                     if isinstance(received, ConnectionLost):
                         self._answers.put_nowait(received)  # Later requests fail at once, too.
-                        raise ServerUnreachable(f"server {self._name}: {received}")
-                    if received.req_id != request.req_id:
+                        raise ServerUnreachable(f"server {self._name}: {received}") from received
+                    req_id = received.req_id
+                    if req_id not in unanswered:
                         continue
                     if isinstance(received, messages.RequestDenied):
                         raise RequestRefused(
                             f"server {self._name} refused the request: {received.error}"
                         )
                     if isinstance(received, answer_type):
-                        return received
+                        answers[req_id] = received
+                        unanswered.remove(req_id)
+            return [answers[request.req_id] for request in requests]
         except UnsupportedByPeer as problem:
             raise ServerUnreachable(f"server {self._name}: {problem}") from problem
         except TimeoutError as problem:
@@ -186,12 +206,12 @@ class ServerQuery(FrameHandler):
             ) from problem
 
     def received(self, bodies: list[bytes]) -> None:
-        """Queue the received messages for the request that waits."""
+        """Queue the received messages for the call that waits."""
         assert self._connection is not None
         for body in bodies:
             answer = decode_received(messages.decode, body, self._connection.version)
             self._answers.put_nowait(answer)
 
     def lost(self, reason: str) -> None:
-        """Let the request that waits, and all later requests, fail."""
+        """Let the call that waits, and all later calls, fail."""
         self._answers.put_nowait(ConnectionLost(reason))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from waltz.admin.core.replica_states import view_partition
 from waltz.admin.core.verification import Check, Finding
 from waltz.admin.diagnosis import diagnose
 from waltz.admin.monitoring import Monitor
+from waltz.admin.server_query import ServerQuery
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import ConnectFailed
 from waltz.metadata.store import StoreError
@@ -25,7 +27,10 @@ from waltz.testing.nodes import ROOT
 
 
 async def diagnosed(
-    cluster: InProcessCluster, root: str = ROOT, tls: TlsConfig | None = PLAINTEXT
+    cluster: InProcessCluster,
+    root: str = ROOT,
+    tls: TlsConfig | None = PLAINTEXT,
+    timeout_seconds: float = 0.5,
 ) -> Health:
     @asynccontextmanager
     async def open_cluster() -> AsyncIterator[Cluster]:
@@ -37,7 +42,11 @@ async def diagnosed(
 
     network = cluster.network.host("admin")
     return await diagnose(
-        open_cluster, "no-zookeeper.invalid:1", tls, timeout_seconds=0.5, network=network
+        open_cluster,
+        "no-zookeeper.invalid:1",
+        tls,
+        timeout_seconds=timeout_seconds,
+        network=network,
     )
 
 
@@ -178,6 +187,24 @@ async def test_zookeeper_that_stops_answering_is_reported_within_the_limit() -> 
         cluster.zookeeper.resume_answering()
     assert health.state is HealthState.UNKNOWN
     assert health.statements[0].text.startswith("ZooKeeper stopped answering: ")
+
+
+@on_virtual_time
+async def test_server_whose_answers_are_slow_is_no_silence_of_zookeeper(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sample takes 20 s of the 42 s for ZooKeeper, and the query of the servers 27 s more."""
+    send_requests = ServerQuery._send_requests
+
+    async def send_slowly(*args: Any) -> Any:
+        await asyncio.sleep(9)
+        return await send_requests(*args)
+
+    async with InProcessCluster() as cluster:
+        monkeypatch.setattr(ServerQuery, "_send_requests", send_slowly)
+        health = await diagnosed(cluster, timeout_seconds=10)
+    (statement,) = health.statements
+    assert "did not answer all requests within 20 s" in statement.text
 
 
 async def answers(said: bytes, judged: Callable[[int], Awaitable[None]]) -> None:

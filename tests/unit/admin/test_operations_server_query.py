@@ -9,7 +9,7 @@ import pytest
 from tests.support.failing_decoders import errors_of_event_loop, fails_for
 from waltz.admin import ServerQuery, ServerUnreachable
 from waltz.admin.server_query import RequestRefused
-from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
+from waltz.net import PLAINTEXT, ConnectionLost, FrameConnection, FrameHandler, Listener
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as messages
 from waltz.protocol.records import ReqId
@@ -50,8 +50,21 @@ async def test_late_answer_is_not_matched_to_next_request() -> None:
         async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0):
-                    await query.high_water_mark(1)
-            assert await query.high_water_mark(2) == 20
+                    await query.high_water_marks([1])
+            assert await query.high_water_marks([2]) == {2: 20}
+    finally:
+        await listener.close()
+
+
+async def test_marks_of_all_partitions_are_requested_together() -> None:
+    server = LateServer()
+    listener = Listener(CLIENT_SERVER, lambda: server, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    try:
+        async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
+            # The server answers the first request when it has the second one.
+            assert await query.high_water_marks([3, 1]) == {3: 30, 1: 10}
+            assert await query.high_water_marks([]) == {}
     finally:
         await listener.close()
 
@@ -81,8 +94,10 @@ async def test_every_request_after_the_connection_is_lost_fails_at_once() -> Non
             ) as query,
         ):
             for _ in range(3):
-                with pytest.raises(ServerUnreachable, match="closed by the peer"):
-                    await query.high_water_mark(0)
+                with pytest.raises(ServerUnreachable, match="closed by the peer") as failure:
+                    await query.high_water_marks([0])
+                # By the cause, `Monitor` knows that it must open another connection.
+                assert isinstance(failure.value.__cause__, ConnectionLost)
     finally:
         await listener.close()
 
@@ -107,7 +122,7 @@ async def query_denying_server_fails(
     try:
         async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
             with pytest.raises(error, match=reason):
-                await query.high_water_mark(0)
+                await query.high_water_marks([0])
     finally:
         await listener.close()
 

@@ -108,8 +108,9 @@ class Source:
 
     async def sample(self) -> Sample:
         """Return a sample. Raises SampleFailed."""
-        # The connection to ZooKeeper may take twice the timeout and 1 s (`_open`). Then the
-        # processes have the timeout for their answers. One more second is for all the rest.
+        # The connection to ZooKeeper may take twice the timeout and 1 s (`_open`). The queries of
+        # the processes end by themselves within twice the timeout (`Monitor.sample`). So a sample
+        # that exceeds this limit has waited for ZooKeeper for at least the timeout and 2 s.
         limit = self.target.timeout_seconds * 3 + 2
         try:
             async with asyncio.timeout(limit):
