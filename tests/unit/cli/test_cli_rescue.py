@@ -16,17 +16,20 @@ from waltz.admin import FencingFailed, PartitionRescue
 from waltz.admin.core.rescue import RebuildDecision, Verdict
 from waltz.cli.app import app
 from waltz.cli.cluster import rescue
+from waltz.cli.cluster.rescue_gaps import missing_transport
 from waltz.cli.cluster.rescue_rows import render_rescue
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.cluster_backup import ClusterBackup, encode_backup
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.core.outside_addresses import OutsideAddresses
+from waltz.metadata.core.paths import Paths
 from waltz.metadata.core.server_transport import ServerTransport, Transport
 from waltz.metadata.core.storage_maps import StorageMaps, add_storage_node
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.outside import read_outside_addresses
+from waltz.metadata.transport import read_transport
 from waltz.net import PLAINTEXT, TCP, DialFailed, Network, RpcConnection, TlsConfig
 from waltz.testing.zookeeper import MemoryZooKeeper
 
@@ -250,10 +253,68 @@ async def test_repeated_restore_uses_and_writes_the_outside_addresses_of_the_bac
 
 
 @pytest.mark.parametrize("given", [None, TlsConfig(), PLAINTEXT])
-async def test_rescue_from_a_backup_uses_the_declaration_in_it(given: TlsConfig | None) -> None:
-    """ZooKeeper is empty, so it has no declaration of the servers."""
-    cluster = Cluster(MemoryZooKeeper().connect(), ROOT)
+@pytest.mark.parametrize("is_created", [False, True])
+async def test_rescue_from_a_backup_uses_the_declaration_in_it(
+    given: TlsConfig | None, is_created: bool
+) -> None:
+    """ZooKeeper has no declaration of the servers: it is empty, or a restore was interrupted."""
+    store = MemoryZooKeeper().connect()
+    cluster = Cluster(store, ROOT)
+    if is_created:
+        await create_cluster(store, ROOT, "orders", PARTITIONS, key=KEY, storages=STORAGES)
     where = Target("z:1", ROOT, given)
-    assert await rescue._tls(cluster, where, BACKUP) == (given or TlsConfig())
-    declared = replace(BACKUP, transport=ServerTransport(Transport.PLAINTEXT))
-    assert await rescue._tls(cluster, where, declared) == (given or PLAINTEXT)
+    for backup, expected in (
+        (BACKUP, TlsConfig()),
+        (replace(BACKUP, transport=ServerTransport(Transport.PLAINTEXT)), PLAINTEXT),
+    ):
+        declared = await missing_transport(cluster, backup)
+        assert await rescue._tls(cluster, where, declared) == (given or expected)
+
+
+async def test_repeated_restore_writes_the_declaration_of_the_backup_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first restore was interrupted before it: without it, clients would use TLS."""
+    store = MemoryZooKeeper().connect()
+    await create_cluster(store, ROOT, "orders", PARTITIONS, key=KEY, storages=STORAGES)
+    backup = replace(BACKUP, transport=ServerTransport(Transport.PLAINTEXT))
+    where = Target("zk:1", ROOT, None)
+
+    @asynccontextmanager
+    async def open_cluster(where: Target) -> AsyncIterator[Cluster]:
+        yield Cluster(store, where.root)
+
+    async def fence_replicas(_: Any, tls: TlsConfig, *__: Any, **___: Any) -> None:
+        assert tls == PLAINTEXT
+        raise FencingFailed("storage a:1: connection refused")
+
+    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    monkeypatch.setattr(rescue, "fence_replicas", fence_replicas)
+    plan = await rescue._plan(where, backup, 1.0)
+    assert (plan.create_from, plan.transport) == (None, backup.transport)
+    assert plan.contents.startswith("the declaration of TLS of the backup")
+    with pytest.raises(Failed, match="ZooKeeper now has the declaration of TLS of the backup"):
+        await rescue._write(where, plan, backup, 1.0)
+    stored = await read_transport(Cluster(store, ROOT))
+    assert stored is not None
+    assert stored.value == backup.transport
+    assert (await rescue._plan(where, backup, 1.0)).transport is None
+
+
+async def test_restore_of_an_incomplete_cluster_says_how_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryZooKeeper().connect()
+    await create_cluster(store, ROOT, "orders", PARTITIONS, key=KEY, storages=STORAGES)
+    await store.delete(Paths(ROOT).connection)
+
+    @asynccontextmanager
+    async def open_cluster(where: Target) -> AsyncIterator[Cluster]:
+        yield Cluster(store, where.root)
+
+    monkeypatch.setattr(rescue, "open_cluster", open_cluster)
+    where = Target("zk:1", ROOT, PLAINTEXT)
+    with pytest.raises(Failed, match=f"delete it with: waltz cluster delete {BACKUP.name}$"):
+        await rescue._plan(where, BACKUP, 1.0)
+    with pytest.raises(NoCluster, match="incomplete"):
+        await rescue._plan(where, None, 1.0)

@@ -23,15 +23,18 @@ from waltz.admin import (
     FencingFailed,
     PartitionRescue,
     fence_replicas,
-    held_assignments,
     leaves_a_partition_closed,
     plan_rescue,
-    query_storages,
     restore_cluster,
     restore_outside_addresses,
     write_rescue,
 )
 from waltz.cli.cluster import rescue_rows
+from waltz.cli.cluster.rescue_gaps import (
+    missing_assignments,
+    missing_outside,
+    missing_transport,
+)
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import DryRun, Yes, confirm, examples
@@ -39,12 +42,13 @@ from waltz.cli.output import Format, Output, OutputFormat, say, show
 from waltz.cli.running import Failed, open_cluster, run, tls_of
 from waltz.cli.suggested import suggested
 from waltz.client.outside import network_for
-from waltz.metadata.cluster import Cluster
+from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.cluster_backup import ClusterBackup
 from waltz.metadata.core.formats import ReplicaAssignments, StoreParams
 from waltz.metadata.core.outside_addresses import OutsideAddresses, storage_addresses
-from waltz.metadata.core.storage_maps import ReplicaChange, StorageMaps
-from waltz.metadata.transport import tls_as_declared
+from waltz.metadata.core.server_transport import ServerTransport
+from waltz.metadata.core.storage_maps import ReplicaChange
+from waltz.metadata.transport import restore_transport, tls_as_declared
 from waltz.net import Network, TlsConfig
 from waltz.protocol.notation import format_partitions
 
@@ -68,14 +72,16 @@ class _RescuePlan:
 
     ``partitions`` has the decision for each partition. ``create_from`` is the backup to create the
     cluster from; None: the cluster is in ZooKeeper. ``assignments`` are the partitions to assign to
-    each storage, if ZooKeeper assigns no partition at all; otherwise it is empty. ``outside`` are
-    the outside addresses of the backup, if the cluster is in ZooKeeper without any; otherwise None
+    each storage, if ZooKeeper assigns no partition at all; otherwise it is empty. ``transport`` and
+    ``outside`` are the declaration of TLS and the outside addresses of the backup, if the cluster
+    is in ZooKeeper without any, because a restore was interrupted; otherwise None
     (`restore_cluster` also writes those of a cluster that it creates).
     """
 
     partitions: list[PartitionRescue]
     create_from: ClusterBackup | None
     assignments: Mapping[str, tuple[int, ...]]
+    transport: ServerTransport | None = None
     outside: OutsideAddresses | None = None
 
     @property
@@ -109,6 +115,8 @@ class _RescuePlan:
         texts = []
         if self.create_from is not None:
             texts.append("the cluster of the backup")
+        if self.transport is not None:
+            texts.append("the declaration of TLS of the backup")
         if self.outside is not None:
             texts.append("the outside addresses of the backup")
         if self.assignments:
@@ -202,10 +210,11 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
         else:
             params = StoreParams(create_from.key, create_from.num_partitions)
             maps = create_from.maps
-        tls = await _tls(cluster, where, create_from)
+        transport = await missing_transport(cluster, backup)
+        tls = await _tls(cluster, where, transport)
         network = _network(cluster, where, backup)
-        outside = await _missing_outside(cluster, backup) if create_from is None else None
-        assignments = await _missing_assignments(maps, params, tls, network, seconds)
+        outside = await missing_outside(cluster, backup) if create_from is None else None
+        assignments = await missing_assignments(maps, params, tls, network, seconds)
         if assignments:
             # The decisions need the assignment that the rescue will write.
             all_assignments = {**maps.assignments.partitions, **assignments}
@@ -220,7 +229,9 @@ async def _plan(where: Target, backup: ClusterBackup | None, seconds: float) -> 
             timeout_seconds=seconds,
             network=network,
         )
-        return _RescuePlan(partitions, create_from, assignments, outside)
+        if create_from is not None:
+            return _RescuePlan(partitions, create_from, assignments)
+        return _RescuePlan(partitions, None, assignments, transport, outside)
 
 
 async def _write(
@@ -234,6 +245,8 @@ async def _write(
     async with open_cluster(where) as cluster:
         if plan.create_from is not None:
             await restore_cluster(cluster, plan.create_from)
+        if plan.transport is not None:
+            await restore_transport(cluster, plan.transport)
         if plan.outside is not None:
             await restore_outside_addresses(cluster, plan.outside)
         if plan.assignments:
@@ -259,7 +272,7 @@ async def _write_metadata(
     storage cannot be fenced, or if a decision has changed.
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
-    tls = await _tls(cluster, where, shown_plan.create_from)
+    tls = await tls_of(where, cluster)  # What the backup declares is in ZooKeeper by now.
     network = _network(cluster, where, backup)
     try:
         await fence_replicas(
@@ -298,14 +311,23 @@ async def _backup_to_create_from(
 ) -> ClusterBackup | None:
     """Return ``backup`` if the cluster must be created from it, None if it is in ZooKeeper.
 
-    Raises Failed if there is neither a cluster nor a backup, or if their keys or their numbers of
-    partitions differ.
+    Raises Failed if there is neither a cluster nor a backup, if their keys or their numbers of
+    partitions differ, or if the cluster is incomplete, as an interrupted restore leaves it.
     """
     if await cluster.store.get(where.root) is None:
         if backup is None:
             raise Failed(_WITHOUT_CLUSTER.format(root=where.root))
         return backup
-    params = await cluster.store_params()
+    try:
+        params, _ = await cluster.store_params(), await cluster.storage_maps()
+    except NoCluster:
+        if backup is None:
+            raise
+        raise Failed(
+            f"the cluster at {where.root} in ZooKeeper is incomplete; if a restore was "
+            "interrupted, delete what it has written, and type its command again; delete it with: "
+            f"waltz cluster delete {shlex.quote(backup.name)}"
+        ) from None
     if backup is not None and (params.key, params.num_partitions) != (
         backup.key,
         backup.num_partitions,
@@ -317,15 +339,14 @@ async def _backup_to_create_from(
     return None
 
 
-async def _tls(cluster: Cluster, where: Target, create_from: ClusterBackup | None) -> TlsConfig:
+async def _tls(cluster: Cluster, where: Target, not_restored: ServerTransport | None) -> TlsConfig:
     """Return the TLS settings for storages.
 
-    Without an option, the servers' declaration decides whether TLS is used. If the cluster must be
-    created from a backup, the declaration is not in ZooKeeper yet, but in ``create_from``.
+    Without an option, the servers' declaration decides whether TLS is used. It is ``not_restored``
+    if it is not in ZooKeeper yet, but in the backup.
     """
-    declared = None if create_from is None else create_from.transport
-    if where.tls is None and declared is not None:
-        return tls_as_declared(declared)
+    if where.tls is None and not_restored is not None:
+        return tls_as_declared(not_restored)
     return await tls_of(where, cluster)
 
 
@@ -340,32 +361,6 @@ def _network(cluster: Cluster, where: Target, backup: ClusterBackup | None) -> N
         return network_for(cluster, where.access)
     storages = storage_addresses(backup.maps)
     return network_for(cluster, where.access, known=backup.outside, known_storages=storages)
-
-
-async def _missing_outside(
-    cluster: Cluster, backup: ClusterBackup | None
-) -> OutsideAddresses | None:
-    """Return the outside addresses of ``backup`` if the cluster in ZooKeeper has none, else None.
-
-    A restore that was interrupted may have created the cluster without them.
-    """
-    if backup is None or backup.outside is None:
-        return None
-    is_missing = await cluster.store.get(cluster.paths.outside) is None
-    return backup.outside if is_missing else None
-
-
-async def _missing_assignments(
-    maps: StorageMaps, params: StoreParams, tls: TlsConfig, network: Network, seconds: float
-) -> Mapping[str, tuple[int, ...]]:
-    """Return the partitions that each storage holds, if ``maps`` assign no partition at all.
-
-    If they assign any partition, the assignment in ``maps`` stays, and the result is empty.
-    """
-    if any(maps.assignments.partitions.values()):
-        return {}
-    replicas = await query_storages(maps, params, tls, timeout_seconds=seconds, network=network)
-    return held_assignments(replicas)
 
 
 def _changes(assignments: Mapping[str, tuple[int, ...]]) -> list[ReplicaChange]:
