@@ -21,7 +21,6 @@ from waltz.local.core.plan import (
     CLUSTER_NAME,
     ROOT,
     ZOOKEEPER,
-    ClusterLayout,
     LocalClusterPlan,
     Shape,
     server_settings,
@@ -84,7 +83,8 @@ class LocalCluster:
         programs: Mapping[str, Path] = MappingProxyType({}),
         on_progress: OnProgress = lambda _: None,
     ) -> None:
-        self.layout = ClusterLayout(directory.absolute())
+        self.directory = directory.absolute()
+        """The directory as messages name it; `layout` has its resolved path."""
         self.control: str | None = None
         """The path of the supervisor's socket, None while there is none; `supervisor` sets it."""
         self._session_timeout_ms = session_timeout_ms
@@ -94,8 +94,9 @@ class LocalCluster:
         self._shape = shape
         self._plan: LocalClusterPlan | None = None
         self._reservations = PortReservations()
-        self._directory = ClusterDirectory(self.layout)
+        self._directory = ClusterDirectory(self.directory)
         """Locked from the start until the cluster is stopped."""
+        self.layout = self._directory.layout
         self._zookeeper: ZooKeeperProcess | None = None
         self._children: dict[str, ChildProcess] = {}
 
@@ -252,7 +253,7 @@ class LocalCluster:
         """Make the folders, the settings files and the objects of all processes."""
         for folder in self.layout.folders():
             folder.mkdir(parents=True, exist_ok=True)
-        plan = self._plan = read_or_create_plan(self.layout, self._shape, self._reservations)
+        plan = self._plan = read_or_create_plan(self.directory, self._shape, self._reservations)
         for index, name in enumerate(plan.storage_names):
             self.layout.data(name).mkdir(parents=True, exist_ok=True)
             settings = storage_settings(plan, self.layout, index, self._session_timeout_ms)

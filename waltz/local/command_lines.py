@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -19,31 +18,25 @@ class CommandUnknown(RuntimeError):
     """A process runs whose command line cannot be read; the text says why."""
 
 
-def command_has(pid: int, texts: Sequence[str]) -> bool:
-    """Return whether the process ``pid`` runs, and its command line has one of ``texts``.
+def command_has(pid: int, text: str) -> bool:
+    """Return whether the process ``pid`` runs, and its command line has ``text``.
 
     Raises CommandUnknown.
     """
     # `/proc` may exist, but be empty. It can be used if it has the process that runs this code.
     if (_PROC / str(os.getpid()) / "cmdline").exists():
         try:
-            command = (_PROC / str(pid) / "cmdline").read_bytes()
+            return os.fsencode(text) in (_PROC / str(pid) / "cmdline").read_bytes()
         except OSError:
             return False
-        return _has(command, texts)
     if not _runs(pid):
         return False
-    if _has(_read_by_ps(pid), texts):
+    if os.fsencode(text) in _read_by_ps(pid):
         return True
     # Depending on the locale, `ps` shows characters outside ASCII as escape sequences.
-    if not all(text.isascii() for text in texts):
+    if not text.isascii():
         raise CommandUnknown("ps may show characters outside ASCII differently")
     return False
-
-
-def _has(command: bytes, texts: Sequence[str]) -> bool:
-    """Return whether ``command`` has one of ``texts``."""
-    return any(os.fsencode(text) in command for text in texts)
 
 
 def _runs(pid: int) -> bool:

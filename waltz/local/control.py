@@ -86,7 +86,8 @@ def read_running(directory: Path) -> dict[str, Any]:
     """Return the contents of ``cluster.json``, once the cluster has started.
 
     Raises NotRunning, also while the cluster starts, and if the supervisor is dead. A supervisor
-    that was killed leaves the file, but not its lock of the directory.
+    that was killed leaves the file, but not its lock of the directory. Raises ControlFailed if the
+    lock cannot be read.
     """
     description = read_description(directory)
     if not _has_supervisor(directory):
@@ -265,7 +266,10 @@ def _is_described(directory: Path) -> bool:
 
 
 def _has_supervisor(directory: Path) -> bool:
-    """Return whether a process holds the exclusive lock of ``directory``, as supervisors do."""
+    """Return whether a process holds the exclusive lock of ``directory``, as supervisors do.
+
+    Raises ControlFailed if the file system does not show it.
+    """
     lock_path = ClusterLayout(directory.absolute()).lock
     with contextlib.suppress(FileNotFoundError), lock_path.open() as lock:
         try:
@@ -274,6 +278,12 @@ def _has_supervisor(directory: Path) -> bool:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError as problem:
+            raise ControlFailed(
+                f"cannot check whether the supervisor of the cluster in {directory} runs: "
+                f"{lock_path} cannot be locked ({problem.strerror}); mount its file system with "
+                "file locks, and run the same command again"
+            ) from problem
     return False
 
 
@@ -292,6 +302,6 @@ def _belongs(pid: int, directory: Path) -> bool:
 
     The system may have reused the id of a process that has ended. Raises CommandUnknown.
     """
-    # The command line of every process of a cluster has a file below the directory. The path of
-    # ZooKeeper's file is resolved, the paths of the other processes are only absolute.
-    return command_has(pid, [f"{path}/" for path in (directory.absolute(), directory.resolve())])
+    # The command line of every process of a cluster has a file below the resolved path of the
+    # directory (`ClusterDirectory`).
+    return command_has(pid, f"{directory.resolve()}/")

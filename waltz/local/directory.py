@@ -11,12 +11,14 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO
 
 from waltz.local.control import NotRunning, find_left_over, read_description
 from waltz.local.core.plan import (
     ClusterLayout,
     LocalClusterPlan,
+    PlanError,
     cluster_description,
     end_times,
 )
@@ -33,10 +35,16 @@ class ClusterRunning(RuntimeError):
 
 
 class ClusterDirectory:
-    """The lock of a cluster's directory, and the description of the cluster while it runs."""
+    """The lock of a cluster's directory, and the description of the cluster while it runs.
 
-    def __init__(self, layout: ClusterLayout) -> None:
-        self._layout = layout
+    ``layout`` has the paths that the processes of the cluster get. They begin with the resolved
+    path of the directory, by which `find_left_over` recognizes the processes, whatever path a
+    command names. Errors name ``directory`` as the caller does.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.layout = ClusterLayout(directory.resolve())
+        self._shown = directory
         self._lock: IO[str] | None = None
         """The locked file, None while this object has not locked the directory."""
         self._is_described = False
@@ -58,13 +66,20 @@ class ClusterDirectory:
         left processes. Raises PlanError, and ControlFailed as `find_left_over` does. After an error
         this object has not locked the directory.
         """
-        make_directory(self._layout.directory)
-        lock = self._layout.lock.open("w")
+        make_directory(self._shown)
+        # The file is open for reading, too: on NFS, a shared lock fails without it.
+        lock = self.layout.lock.open("w+")
         try:
             _lock_exclusively(lock)
-        except OSError as problem:
+        except BlockingIOError as problem:
             lock.close()
             raise ClusterRunning(self._why_running()) from problem
+        except OSError as problem:
+            lock.close()
+            raise PlanError(
+                f"cannot lock the directory {self._shown} ({problem.strerror}): its file system "
+                "may have no file locks; choose another with --dir"
+            ) from problem
         self._lock = lock
         self._ended_at, self._have_run = {}, set()
         try:
@@ -81,7 +96,7 @@ class ClusterDirectory:
         # only record of processes that still run
         # (test_start_beside_left_over_processes_is_refused_and_keeps_their_ids).
         if self._is_described:
-            self._layout.description.unlink(missing_ok=True)
+            self.layout.description.unlink(missing_ok=True)
             self._is_described = False
         self._lock.close()
         self._lock = None
@@ -98,8 +113,8 @@ class ClusterDirectory:
         # A process that has not run yet, because the cluster starts, has not ended either.
         have_run = {name: pid for name, pid in pids.items() if name in self._have_run}
         self._ended_at = end_times(self._ended_at, have_run, time.time())
-        description = cluster_description(plan, self._layout, pids, control, self._ended_at)
-        path = self._layout.description
+        description = cluster_description(plan, self.layout, pids, control, self._ended_at)
+        path = self.layout.description
         # The file gets its name only when it is complete: other processes may read it at any time.
         part = path.with_suffix(".part")
         part.write_text(json.dumps(description, indent=2) + "\n")
@@ -108,7 +123,7 @@ class ClusterDirectory:
 
     def _refuse_left_over(self) -> None:
         """Raise ClusterRunning if a supervisor has died, and processes of its cluster still run."""
-        directory = self._layout.directory
+        directory = self._shown
         left_over: dict[str, int] = {}
         with contextlib.suppress(NotRunning):
             left_over = find_left_over(directory)
@@ -121,7 +136,7 @@ class ClusterDirectory:
 
     def _why_running(self) -> str:
         """Return the text of ClusterRunning; it names the processes that have ended, if any."""
-        directory = self._layout.directory
+        directory = self._shown
         ended: list[str] = []
         with contextlib.suppress(NotRunning, ValueError):
             description = read_description(directory)
@@ -142,6 +157,8 @@ class ClusterDirectory:
 
 def _lock_exclusively(lock: IO[str]) -> None:
     """Lock the open file ``lock``; raises BlockingIOError if another supervisor has locked it.
+
+    Raises another OSError if the file system has no locks.
 
     A command that asks whether a supervisor runs, such as ``waltz local status``, holds a shared
     lock for a moment (`waltz.local.control`). It is no reason to refuse a start, so this waits.

@@ -23,7 +23,7 @@ def make_directory(directory: Path) -> None:
 
 
 def read_or_create_plan(
-    layout: ClusterLayout, shape: Shape | None, reservations: PortReservations
+    directory: Path, shape: Shape | None, reservations: PortReservations
 ) -> LocalClusterPlan:
     """Return the plan of the cluster in the directory; create a plan if there is no cluster.
 
@@ -33,18 +33,19 @@ def read_or_create_plan(
     Raises NoFreePorts. Raises PlanError if the existing cluster has another shape, or its plan
     cannot be read.
     """
-    plan = _read_plan(layout.plan)
+    path = ClusterLayout(directory).plan
+    plan = _read_plan(path)
     if plan is None:
         shape = shape or Shape()
         plan = LocalClusterPlan.of(shape, reservations.choose(shape.num_ports, shape.host))
         # The plan gets its name only when it is complete. If a crash left an incomplete plan, the
         # cluster could not start any more.
-        part = layout.plan.with_suffix(".part")
+        part = path.with_suffix(".part")
         part.write_text(plan.to_json())
-        part.replace(layout.plan)
+        part.replace(path)
     elif shape is not None and shape != plan.shape:
         raise PlanError(
-            f"{layout.directory} holds a cluster of {plan.shape}, not of {shape}; to start this "
+            f"{directory} holds a cluster of {plan.shape}, not of {shape}; to start this "
             "cluster, leave out these options; for a new cluster, choose another directory"
         )
     return plan

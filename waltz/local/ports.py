@@ -97,6 +97,13 @@ def choose_ports(count: int, seed: int | None = None, *, host: str = HOST) -> It
     return iter(chosen)
 
 
+def is_no_own_address(problem: OSError) -> bool:
+    """Return whether a bind failed because its host is no address of this machine."""
+    # The error of a name that cannot be resolved is a gaierror, whose `errno` is not one of the
+    # operating system.
+    return isinstance(problem, socket.gaierror) or problem.errno == errno.EADDRNOTAVAIL
+
+
 def _bind_free(host: str, candidates: range, source: random.Random, held: ExitStack) -> int:
     """Bind and return a free port of ``candidates``; without candidates, the system chooses one.
 
@@ -107,9 +114,7 @@ def _bind_free(host: str, candidates: range, source: random.Random, held: ExitSt
         try:
             probe.bind((host, source.choice(candidates) if candidates else 0))
         except OSError as problem:
-            # The error of a name that cannot be resolved is a gaierror, whose `errno` is not one of
-            # the operating system.
-            if isinstance(problem, socket.gaierror) or problem.errno == errno.EADDRNOTAVAIL:
+            if is_no_own_address(problem):
                 raise NoFreePorts(
                     f"cannot listen on {host} ({problem.strerror}); choose an address of this "
                     "machine with --host"

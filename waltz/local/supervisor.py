@@ -120,7 +120,7 @@ async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnPro
         now = cluster.pids()
         for name, pid in now.items():
             if pid is None and known[name] is not None:
-                command = local_command(cluster.layout.directory, "start", name)
+                command = local_command(cluster.directory, "start", name)
                 say(f"{name} has ended; start it with: {command}")
                 is_up_to_date = False
             elif pid != known[name]:

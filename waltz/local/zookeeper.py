@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from waltz.local.core.plan import HOST
+from waltz.local.core.properties import escape_value
+from waltz.local.ports import is_no_own_address
 from waltz.net import join_address
 from waltz.net.tls import PLAINTEXT, TlsConfig
 
@@ -226,7 +228,7 @@ class ZooKeeperProcess:
         data = self._directory.resolve() / "data"
         data.mkdir(parents=True, exist_ok=True)
         config = data.with_name("zoo.cfg")
-        config.write_text(_CONFIG.format(data=data) + self._write_port_config())
+        config.write_text(_fill(_CONFIG, data=data) + self._write_port_config())
         logging_config = data.with_name("log4j2.properties")
         logging_config.write_text(_LOGGING)
         return config, logging_config
@@ -235,7 +237,7 @@ class ZooKeeperProcess:
         """Return the lines about the port for clients; with TLS, also write the identity file."""
         tls, port = self._tls, self._port or 0
         if not tls.enabled:
-            return _PLAINTEXT_PORT.format(host=self._host, port=port)
+            return _fill(_PLAINTEXT_PORT, host=self._host, port=port)
         assert tls.certificate is not None, "ZooKeeper needs a certificate"
         assert tls.key is not None, "ZooKeeper needs the key of its certificate"
         # ZooKeeper reads the key and the certificate from one file. Only this user may read the
@@ -243,7 +245,7 @@ class ZooKeeperProcess:
         identity = self._directory.resolve() / "identity.pem"
         identity.touch(mode=0o600)
         identity.write_bytes(tls.key.read_bytes() + tls.certificate.read_bytes())
-        return _TLS_PORT.format(host=self._host, port=port, identity=identity, ca=tls.ca)
+        return _fill(_TLS_PORT, host=self._host, port=port, identity=identity, ca=tls.ca)
 
     def _await_answer(self, process: subprocess.Popen[bytes], log_start: int) -> None:
         """Wait until the server opens sessions. Raises ZooKeeperNotStarted.
@@ -318,8 +320,16 @@ class ZooKeeperProcess:
         )
 
 
+def _fill(template: str, **values: object) -> str:
+    """Return the lines of ``template`` for ``zoo.cfg``, with ``values`` in place of their names."""
+    return template.format_map({key: escape_value(str(value)) for key, value in values.items()})
+
+
 def _check_free(host: str, port: int) -> None:
-    """Raise ZooKeeperNotStarted if another process uses ``port`` of ``host``."""
+    """Raise ZooKeeperNotStarted if ZooKeeper cannot listen on ``port`` of ``host``.
+
+    The texts suggest no other port or address, because a cluster keeps those of its first start.
+    """
     # Without this check, `start` would take another ZooKeeper on the port for its own server.
     with socket.socket() as probe:
         # Connections that an earlier server has closed must not count as a use of the port.
@@ -327,10 +337,15 @@ def _check_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as problem:
-            raise ZooKeeperNotStarted(
-                f"ZooKeeper did not start: port {port} cannot be used ({problem.strerror}); "
-                "end the process that uses it, or choose another port"
-            ) from problem
+            why = (
+                f"cannot listen on {host} ({problem.strerror}), as at its first start; make "
+                f"{host} an address of this machine again, or start a new cluster in another "
+                "directory"
+                if is_no_own_address(problem)
+                else f"port {port} cannot be used ({problem.strerror}); end the process that uses "
+                "it"
+            )
+            raise ZooKeeperNotStarted(f"ZooKeeper did not start: {why}") from problem
 
 
 def find_java() -> str:

@@ -293,7 +293,7 @@ def test_left_over_process_is_found_by_ps_without_proc(
         write_description(described, pids, None)
         assert control.find_left_over(described.directory) == {"storage/0": storage.pid}
         with pytest.raises(command_lines.CommandUnknown, match="outside ASCII"):
-            command_lines.command_has(server.pid, ["/tmp/größe/"])
+            command_lines.command_has(server.pid, "/tmp/größe/")
     storage.kill()
     storage.wait()
     assert control.find_left_over(described.directory) == {}

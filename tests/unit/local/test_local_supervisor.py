@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.eventually import eventually
-from waltz.local import ClusterLayout, Control, supervisor
+from waltz.local import Control, supervisor
 from waltz.local.cluster import LocalCluster, _run_to_completion
 
 
@@ -23,7 +23,7 @@ class Cluster:
     """A cluster whose processes the test ends and starts."""
 
     def __init__(self) -> None:
-        self.layout = ClusterLayout(Path("/tmp/my w"))
+        self.directory = Path("/tmp/my w")
         self.running: dict[str, int | None] = {"storage/0": 11, "server/0": 12}
         self.described: list[dict[str, int | None]] = []
         self.killed: list[str] = []

@@ -272,7 +272,9 @@ async def _write_metadata(
     storage cannot be fenced, or if a decision has changed.
     """
     params, maps = await cluster.store_params(), await cluster.storage_maps()
-    tls = await tls_of(where, cluster)  # What the backup declares is in ZooKeeper by now.
+    created_from = shown_plan.create_from
+    restored = shown_plan.transport if created_from is None else created_from.transport
+    tls = await _tls(cluster, where, restored)
     network = _network(cluster, where, backup)
     try:
         await fence_replicas(
@@ -339,14 +341,14 @@ async def _backup_to_create_from(
     return None
 
 
-async def _tls(cluster: Cluster, where: Target, not_restored: ServerTransport | None) -> TlsConfig:
+async def _tls(cluster: Cluster, where: Target, restored: ServerTransport | None) -> TlsConfig:
     """Return the TLS settings for storages.
 
-    Without an option, the servers' declaration decides whether TLS is used. It is ``not_restored``
-    if it is not in ZooKeeper yet, but in the backup.
+    Without an option, the servers' declaration decides whether TLS is used. It is ``restored`` if
+    it is restored from a backup, because ZooKeeper has none.
     """
-    if where.tls is None and not_restored is not None:
-        return tls_as_declared(not_restored)
+    if where.tls is None and restored is not None:
+        return tls_as_declared(restored)
     return await tls_of(where, cluster)
 
 
