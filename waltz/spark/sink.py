@@ -8,6 +8,7 @@ a driver.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _QUERY_ID = "sql.streaming.queryId"
 """The property in which Spark passes the id of a streaming query to its tasks."""
 _BATCH_ID = "streaming.sql.batchId"
 """The property in which Spark passes the number of the micro-batch to its tasks."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -70,8 +73,23 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         return _write(self._location, task, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the write, whose rows are all in the log."""
-        self._end()
+        """End the write, whose rows are all in the log.
+
+        An error is only logged. If this method raised it, Spark would report the write as failed,
+        and who repeats the write would append all rows again.
+        """
+        try:
+            self._end()
+        except Exception as error:
+            log.warning(
+                "write %s: all rows are in the log, but its ledger could not be deleted from "
+                "ZooKeeper (%s: %s); the ledger stays: delete the znode spark/%s below the root "
+                "of the cluster",
+                self._write_id,
+                type(error).__name__,
+                error,
+                self._write_id,
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """End the write, which failed; its rows stay in the log."""

@@ -233,6 +233,27 @@ def test_payload_arrow_stream_with_a_wrong_offset_is_null() -> None:
     assert rows == [(100, None, None), (101, 1, "abcd"), (101, 2, "efgh")]
 
 
+def test_payload_arrow_stream_with_an_unknown_dictionary_is_null() -> None:
+    """Arrow raises a KeyError for it."""
+    good = ipc({"who": "abcd", "amount": 1})
+    encoded = pa.table({"who": pa.array(["a"]).dictionary_encode(), "amount": [1]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, encoded.schema) as stream:
+        stream.write_table(encoded)
+    schema, _ = pa.ipc.MessageReader.open_stream(good)
+    _, dictionary, _ = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    bad = schema.serialize().to_pybytes() + dictionary.serialize().to_pybytes()
+    rows = decoded(payload(AMOUNTS, decode="arrow"), bad, good)
+    assert rows == [(100, None, None), (101, 1, "abcd")]
+
+
+def test_payload_arrow_stream_with_a_malformed_name_is_null() -> None:
+    """The name of a field is not UTF-8: reading it raises a UnicodeDecodeError."""
+    good = ipc({"who": "abcd", "amount": 1})
+    rows = decoded(payload(AMOUNTS, decode="arrow"), good.replace(b"who", b"wh\xfc"), good)
+    assert rows == [(100, None, None), (101, 1, "abcd")]
+
+
 def test_payload_empty_batch_has_no_rows() -> None:
     assert decoded(payload(AMOUNTS, decode="json")) == []
 

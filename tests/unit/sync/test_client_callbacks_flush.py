@@ -1,4 +1,7 @@
-"""`flush` of the client with callbacks: refused where no context can end, instead of waiting."""
+"""`flush` of the client with callbacks, in unusual places.
+
+It is refused where no context can end, instead of waiting.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.recording import Recording, Say
+from tests.support.recording import Record, Recording, Say
 from waltz.sync import WrongThread, opened
-from waltz.sync.callbacks import CallbackClient
+from waltz.sync.callbacks import CallbackClient, InCallback
 from waltz.testing import SyncCluster
 
 FORKED = """
@@ -36,6 +39,24 @@ with SyncCluster() as cluster, CallbackClient(opened(cluster.connect()), Recordi
 print("the parent goes on")
 """
 
+MAIN_HAS_ENDED = """
+import threading
+from tests.support.recording import Record, Recording, Say
+from waltz.sync import opened
+from waltz.sync.callbacks import CallbackClient
+from waltz.testing import SyncCluster
+cluster = SyncCluster().__enter__()
+client = CallbackClient(opened(cluster.connect()), Recording())
+record = Record()
+def work():
+    threading.main_thread().join()
+    for number in range(3):
+        client.submit(Say(record, "late", lock="a"))
+        client.flush(60)
+    print([event[0] for event in record.of("late")], flush=True)
+threading.Thread(target=work).start()
+"""
+
 
 def test_flush_in_a_fork_is_refused_and_does_not_affect_the_client() -> None:
     ended = subprocess.run(
@@ -47,6 +68,22 @@ def test_flush_in_a_fork_is_refused_and_does_not_affect_the_client() -> None:
         check=False,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the parent goes on\n", "")
+
+
+def test_threads_submit_and_flush_after_the_main_thread_has_ended() -> None:
+    """A ThreadPoolExecutor takes no work then: no context would end, and `flush` would hang.
+
+    The client is not closed, as in a program whose threads work until they have nothing to do.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", MAIN_HAS_ENDED],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    events = str(["completion", "application"] * 3) + "\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, events, "")
 
 
 @pytest.fixture
@@ -83,3 +120,45 @@ def test_flush_of_a_closed_client_returns(
     client.submit(Say(Recording().record, "ended by close"))
     client.close()
     client.flush(1)
+
+
+@pytest.mark.parametrize("willing", [True, False])
+def test_flush_in_execute_on_the_thread_that_submits_is_refused(
+    client: CallbackClient[bytes], willing: bool
+) -> None:
+    """It would wait for the context that is executed."""
+    record = Record()
+    with pytest.raises(InCallback, match="flush was called in a callback"):
+        client.submit(Say(record, "x", during=lambda: client.flush(1), willing=willing))
+    assert record.of("x") == [("exception", "InCallback")]
+    client.flush(60)  # The thread may wait again.
+
+
+def test_flush_in_a_callback_on_the_thread_that_submits_is_refused(
+    client: CallbackClient[bytes],
+) -> None:
+    refused: list[InCallback] = []
+
+    class Flushing(Say):
+        def on_completion(self, result: bool) -> None:
+            # A context that is submitted here ends the refusal for itself only.
+            client.submit(Say(self.record, "nested", willing=False))
+            try:
+                client.flush(1)
+            except InCallback as error:
+                refused.append(error)
+
+    client.submit(Flushing(Record(), "x", willing=False))
+    assert len(refused) == 1
+    client.flush(60)
+
+
+def test_submit_in_execute_does_not_wait_at_the_limit(cluster: SyncCluster) -> None:
+    """The context that is executed takes the only place, and cannot end before."""
+    record = Record()
+    with CallbackClient(
+        opened(cluster.connect()), Recording(), max_in_flight=1, submit_timeout=1.0
+    ) as client:
+        client.submit(Say(record, "outer", during=lambda: client.submit(Say(record, "inner"))))
+        client.flush(60)
+    assert record.of("inner") == record.of("outer") == [("completion", True), ("application",)]

@@ -24,6 +24,9 @@ _OPENS, _CLOSES = r"^[ \t]*\{", r"\}[ \t]*$"
 """How a value that is one JSON object in one line begins, and how it ends."""
 _SCHEMA_ERRORS = (ValueError, LookupError, TypeError, RecursionError)
 """The errors of the parsers of JSON and Avro schemas for a text that is not a schema."""
+_ARROW_ERRORS = (LookupError, ValueError)
+"""The errors of Arrow for streams that are no valid streams, or lack a requested column: KeyError
+for an unknown dictionary or column, UnicodeDecodeError for the name of a field."""
 _AVRO_ERRORS = (EOFError, LookupError, ValueError, TypeError, OverflowError)
 """The errors of fastavro for bytes that do not match the schema that they were written with, and of
 Arrow for values that do not fit the requested columns."""
@@ -73,13 +76,14 @@ def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
     """Parse an array whose values are one Arrow stream each. A stream has any number of rows."""
     tables, origins = [], []
     for row, raw in enumerate(data):
-        with pa.ipc.open_stream(raw.as_buffer()) as stream:
-            table = stream.read_all()
-        # Arrow trusts the offsets in a stream: by a wrong one it would read memory beyond the data.
-        table.validate(full=True)
         try:
+            with pa.ipc.open_stream(raw.as_buffer()) as stream:
+                table = stream.read_all()
+            # Arrow trusts the offsets in a stream: by a wrong one it would read memory beyond the
+            # data.
+            table.validate(full=True)
             tables.append(table.select(schema.names).cast(schema))
-        except (KeyError, ValueError) as problem:
+        except _ARROW_ERRORS as problem:
             raise pa.ArrowInvalid(str(problem)) from None
         origins += [row] * table.num_rows
     return pa.concat_tables([schema.empty_table(), *tables]), origins

@@ -62,7 +62,7 @@ The modules:
   partition
 * `core.progress`: which context a transaction belongs to, and which callbacks were called
 * `open_contexts`: limits the number of open contexts
-* `workers`: the threads that call the application
+* `workers`: the threads that call the application; `calling`: reports the errors of callbacks
 * `core.metrics`, `core.errors`: metrics and errors, in addition to those of the client
 """
 

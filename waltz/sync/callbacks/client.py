@@ -24,8 +24,8 @@ from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext
 from waltz.sync.callbacks.core.errors import InCallback, PartitionInactive, TimedOut
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
-from waltz.sync.callbacks.open_contexts import OpenContexts, Submission
-from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
+from waltz.sync.callbacks.open_contexts import OpenContexts, Submission, SubmittedContext
+from waltz.sync.callbacks.partition import ActivePartition
 from waltz.sync.callbacks.workers import Workers
 
 # The defaults of the arguments of `CallbackClient`, which describes them.
@@ -165,7 +165,7 @@ class CallbackClient(Generic[DataT]):
         try:
             partition.open_contexts.add(submission, seconds)
             partition.check_accepts()  # The partition may have stopped while `add` waited.
-            draft = partition.execute(context)
+            draft = self._workers.call_here(partition.execute, context)
             if draft is None:
                 partition.open_contexts.abandon(submission)
             else:
@@ -187,7 +187,8 @@ class CallbackClient(Generic[DataT]):
         WrongProcess, WrongThread. After `close` it returns, because `close` ends every context.
         """
         self._log.thread.check_caller()
-        self._workers.check_outside("flush")
+        if self._workers.in_callback:  # Its context is open, also on a thread that submits.
+            raise InCallback("flush")
         check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         for contexts in list(self._open_contexts.values()):

@@ -8,8 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from typing import Generic
 
+from waltz.client.core.values import DataT
+from waltz.sync.callbacks.core.context import TransactionContext
 from waltz.sync.callbacks.core.errors import TimedOut
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedContext(Generic[DataT]):
+    """An open context: its number in `OpenContexts`, and its submission time (time.monotonic)."""
+
+    number: int
+    context: TransactionContext[DataT]
+    submitted_at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -87,9 +99,9 @@ class OpenContexts:
                 self.remove(submission.number)
 
     def remove(self, number: int) -> None:
-        """Remove a context that has ended."""
+        """Remove a context that has ended. Do nothing if it is removed already."""
         with self._changed:
-            del self._open[number]
+            self._open.pop(number, None)
             self._changed.notify_all()
 
     def wait(self, deadline: float | None) -> None:

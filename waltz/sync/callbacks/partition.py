@@ -12,9 +12,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic
+from typing import Generic
 
 from waltz.client import (
     ClientAhead,
@@ -30,25 +29,17 @@ from waltz.client import (
 from waltz.client.core.values import DataT
 from waltz.net.core.backoff import Backoff
 from waltz.sync.callbacks.application import Application
+from waltz.sync.callbacks.calling import Callbacks
 from waltz.sync.callbacks.core.context import TransactionBuilder, TransactionContext
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
-from waltz.sync.callbacks.open_contexts import OpenContexts
-from waltz.sync.callbacks.workers import Workers, call_raising_exceptions_only
+from waltz.sync.callbacks.open_contexts import OpenContexts, SubmittedContext
+from waltz.sync.callbacks.workers import Workers
 
 _BACKOFF = Backoff(0.05, 5.0)
 """The delays in seconds before a partition is mounted again after an error."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedContext(Generic[DataT]):
-    """An open context: its number in `OpenContexts`, and its submission time (time.monotonic)."""
-
-    number: int
-    context: TransactionContext[DataT]
-    submitted_at: float
 
 
 class ActivePartition(Generic[DataT]):
@@ -67,7 +58,10 @@ class ActivePartition(Generic[DataT]):
         self.number = number
         self.open_contexts = open_contexts
         self.problem: Exception | None = None
-        """The error that ended the feed; None after a later feed has delivered transactions."""
+        """The error that ended the feed; None after a later feed has delivered transactions.
+
+        A ClientAhead also ends when the log reaches the mark again.
+        """
 
         self._client = client
         self._application = application
@@ -76,6 +70,7 @@ class ActivePartition(Generic[DataT]):
         self._progress: PartitionProgress[SubmittedContext[DataT]] = PartitionProgress(
             client.client_id, mark
         )
+        self._callbacks = Callbacks(number, application, workers, self._progress)
         self._loop = asyncio.get_running_loop()
         self._stream: LogStream[DataT] | None = None
         """The stream of the last `_apply_feed`; None before the first."""
@@ -103,7 +98,30 @@ class ActivePartition(Generic[DataT]):
 
         After an error the partition is mounted again at `mark`, so that the next transaction is the
         one that failed. The delay before this mount grows while no transaction is applied.
+
+        However it ends, also by an unexpected error or by a cancellation, no call waits afterwards
+        for a transaction that will not be applied.
         """
+        try:
+            await self._apply_until_stop()
+        except Exception:  # The errors of the feed and of callbacks were reported already.
+            log.exception(
+                "partition %d: unexpected error; the partition is not applied any more: restart "
+                "the application",
+                self.number,
+            )
+        except asyncio.CancelledError:
+            # The event loop stops without `stop`, maybe while a transaction is applied: no callback
+            # may overlap with it.
+            self._remove(self._progress.take_unapplied())
+            raise
+        finally:
+            self._refuse(partial(ClientClosed, f"partition {self.number} is not applied any more"))
+            self._ended = True
+            await self._end_committed_contexts()
+
+    async def _apply_until_stop(self) -> None:
+        """See `run`."""
         feeds_without_progress = 0
         while not self._stopping.is_set():
             mark_before = self.mark
@@ -114,8 +132,6 @@ class ActivePartition(Generic[DataT]):
                 async with asyncio.timeout(_BACKOFF.delay(feeds_without_progress)):
                     await self._stopping.wait()
             feeds_without_progress += 1
-        self._ended = True
-        await self._end_committed_contexts()
 
     def check_accepts(self) -> None:
         """Raise an error if the partition accepts no contexts. Runs on any thread.
@@ -138,15 +154,19 @@ class ActivePartition(Generic[DataT]):
         ``new_error`` returns the error for a context that cannot be retried because the partition
         has stopped: each context gets an instance of its own. Only the first call has an effect.
         """
+        if self._refuse(new_error) and self._stream is not None:
+            await self._stream.aclose()
+
+    def _refuse(self, new_error: Callable[[], WaltzError]) -> bool:
+        """Make the calls that wait raise ``new_error()``. Return False if `stop` was called."""
         if self._stop_error is not None:
-            return
+            return False
         self._stop_error = new_error
         self._metrics.active = False
         self._stopping.set()
         self.open_contexts.ignore_limit()
         self._notify()
-        if self._stream is not None:
-            await self._stream.aclose()
+        return True
 
     async def applied_up_to(self, transaction_id: int) -> None:
         """Wait until ``transaction_id`` was applied. Raises the error of `stop` after `stop`."""
@@ -175,10 +195,10 @@ class ActivePartition(Generic[DataT]):
         try:
             draft = builder.draft(mark) if context.execute(builder) else None
         except Exception as error:
-            self._call(context.on_exception, error)
+            self._callbacks.call(context.on_exception, error)
             raise
         if draft is None:
-            self._call(context.on_completion, False)
+            self._callbacks.call(context.on_completion, False)
         return draft
 
     async def append(self, submitted: SubmittedContext[DataT], draft: Draft[DataT]) -> None:
@@ -210,13 +230,13 @@ class ActivePartition(Generic[DataT]):
                 try:
                     await self._append_once(draft, submitted)
                 except LockFailed as failed:
-                    await self._workers.retry(self._call, context.on_lock_failure)
+                    await self._workers.retry(self._callbacks.call, context.on_lock_failure)
                     await self.applied_up_to(failed.transaction_id)
                     draft = await self._workers.retry(self._execute_again, context)
                 else:
                     return True
         except Exception as error:
-            await self._workers.retry(self._call, context.on_exception, error)
+            await self._workers.retry(self._callbacks.call, context.on_exception, error)
         return False
 
     async def _append_once(self, draft: Draft[DataT], submitted: SubmittedContext[DataT]) -> None:
@@ -276,7 +296,7 @@ class ActivePartition(Generic[DataT]):
                 # Stop before the report: when the application knows of the failure, `submit` must
                 # raise ClientFailed.
                 await self.stop(new_error=partial(ClientFailed, error.reason))
-            await self._workers.apply(self._report, self.mark + 1, error)
+            await self._workers.apply(self._callbacks.report, self.mark + 1, error)
 
     async def _apply_feed(self) -> None:
         """Mount the partition at `mark` and apply its feed.
@@ -284,6 +304,12 @@ class ActivePartition(Generic[DataT]):
         Returns when `stop` was called, or when a transaction could not be applied: then the feed
         must begin again. Raises the errors of the feed.
         """
+        if isinstance(self.problem, ClientAhead):
+            # A stream of a log that ends at the mark again has no batch that would show it.
+            log_mark = await self._client.high_water_mark(self.number)
+            if log_mark < self.mark:
+                raise ClientAhead(self.number, self.mark, log_mark)
+            self.problem = None
         async with self._client.stream({self.number: self.mark}, data=True) as stream:
             self._stream = stream
             async for batch in stream.batches():
@@ -312,7 +338,7 @@ class ActivePartition(Generic[DataT]):
             try:
                 self._application.apply_transaction(transaction)
             except Exception as error:
-                self._report(transaction.id, error)
+                self._callbacks.report(transaction.id, error)
                 return False
             self._progress.applied(transaction)
             if delivery.context is not None:
@@ -327,24 +353,35 @@ class ActivePartition(Generic[DataT]):
         submitted = delivery.context
         if submitted is not None and delivery.call_on_completion:
             self._metrics.completion.add(time.monotonic() - submitted.submitted_at)
-            self._call(submitted.context.on_completion, True)
+            self._callbacks.call(submitted.context.on_completion, True)
 
     def _call_on_application(self, submitted: SubmittedContext[DataT]) -> None:
         """Call ``on_application`` and end the context. Runs on an applying thread."""
         self._metrics.application.add(time.monotonic() - submitted.submitted_at)
-        self._call(submitted.context.on_application)
+        self._callbacks.call(submitted.context.on_application)
         self.open_contexts.remove(submitted.number)
 
     async def _end_committed_contexts(self) -> None:
         """End the contexts whose transactions are in the log and will not be applied here.
 
-        Their ``on_completion(True)`` is called, unless it was called before.
+        Their ``on_completion(True)`` is called, unless it was called before. The contexts end even
+        if these calls fail or are cancelled.
         """
         async with self._ending_contexts:
-            for delivery in self._progress.take_unapplied():
-                await self._workers.apply(self._call_on_completion, delivery)
-                assert delivery.context is not None
-                self.open_contexts.remove(delivery.context.number)
+            deliveries = self._progress.take_unapplied()
+            try:
+                for delivery in deliveries:
+                    await self._workers.apply(self._call_on_completion, delivery)
+            except ClientClosed:
+                pass  # The interpreter exits, and the workers have ended.
+            finally:
+                self._remove(deliveries)
+
+    def _remove(self, deliveries: Sequence[Delivery[SubmittedContext[DataT]]]) -> None:
+        """Let `flush` and `submit` not wait for the contexts of ``deliveries`` any more."""
+        for delivery in deliveries:
+            assert delivery.context is not None
+            self.open_contexts.remove(delivery.context.number)
 
     async def _wait_for_change(self) -> None:
         """Wait until a transaction was applied, an append has ended, or `stop` was called.
@@ -359,32 +396,3 @@ class ActivePartition(Generic[DataT]):
     def _notify(self) -> None:
         """Wake up the calls that wait in `_wait_for_change`."""
         self._changed.set()
-
-    def _call(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call a callback of a context; report its error to the application. Runs on any thread.
-
-        On a worker thread this method raises nothing, not even a SystemExit of the callback.
-        Otherwise the caller would not end the context, and `flush` would wait forever. On a thread
-        that submits, errors that are no Exception, such as KeyboardInterrupt, are raised.
-        """
-        try:
-            if self._workers.in_callback:
-                call_raising_exceptions_only(partial(callback, *args))
-            else:
-                callback(*args)
-        except Exception as error:
-            self._report(self.mark + 1, error)
-
-    def _report(self, transaction_id: int, error: Exception) -> None:
-        """Call `uncaught_exception` of the application. Runs on any thread."""
-        try:
-            self._application.uncaught_exception(self.number, transaction_id, error)
-        except BaseException:
-            # An error of `uncaught_exception` must not end `run`: the partition would not be
-            # applied any more.
-            log.exception(
-                "partition %d: the callback uncaught_exception raised an exception itself; "
-                "continuing; it was called to report: %s",
-                self.number,
-                error,
-            )
