@@ -6,6 +6,8 @@ later.
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -88,6 +90,10 @@ app = typer.Typer(
 @app.callback()
 def program(_version: Version = False) -> None:
     """Declare the options of ``waltz`` itself, which come before the noun."""
+    # Results may have characters that the encoding of standard output lacks, such as a path whose
+    # bytes are not UTF-8. An error would hide the result of a verb that has changed something.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def main() -> None:

@@ -14,6 +14,8 @@ MOST_PARTITIONS = 1 << 20
 """The largest number of partitions of a cluster, and of one range on a command line.
 
 The numbers of a much longer range would not fit into the memory."""
+LAST_ID = (1 << 63) - 1
+"""The largest id of a transaction: the protocol and the files have 64 bits for it."""
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -34,10 +36,14 @@ def parse_range(text: str) -> tuple[int, int]:
 def parse_ids(text: str) -> tuple[int, int | None]:
     """Return the first and the last id of a range such as ``0-6``, ``7`` or ``5-``.
 
-    The last id of a range without an end, such as ``5-``, is None. Raises ValueError.
+    The last id of a range without an end, such as ``5-``, is None. Raises ValueError, also for
+    numbers that are too large for an id.
     """
     open_end = _OPEN_RANGE.fullmatch(text.strip())
-    return parse_range(text) if open_end is None else (int(open_end[1]), None)
+    first, last = parse_range(text) if open_end is None else (int(open_end[1]), None)
+    if max(first, last or 0) > LAST_ID:
+        raise ValueError(f"{text!r} names an id above {LAST_ID}, the largest one")
+    return first, last
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:

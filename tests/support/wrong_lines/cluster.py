@@ -68,7 +68,7 @@ CLUSTER_LINES: dict[str, tuple[tuple[str, str], ...]] = {
         ("rescue --yes -r /waltz/none", "restore its backup with waltz cluster metadata restore"),
         ("metadata backup", "Missing argument 'FILE'"),
         ("metadata backup no/such/f.json", "no/such/f.json cannot be written: No such file"),
-        ("metadata backup dir", "dir cannot be written: Is a directory"),
+        ("metadata backup dir", "dir is a directory: name a file in it"),
         ("metadata backup ''", ". is a directory: name a file in it"),
         ("metadata restore missing.json", "cannot read missing.json: No such file"),
         ("metadata restore junk.bin", "it is not text; name a file that waltz cluster metadata"),

@@ -99,6 +99,9 @@ class Client:
         self.appended.append(data)
         return 17
 
+    async def close(self) -> None:
+        raise AssertionError("only an interrupted verb closes the client itself")
+
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
@@ -222,11 +225,12 @@ def test_append_at_a_terminal_says_that_lines_are_read() -> None:
     program = (
         "import sys\n"
         "from contextlib import asynccontextmanager\n"
+        "from types import SimpleNamespace\n"
         "from waltz.cli.app import app\n"
         "from waltz.cli.log import commands\n"
         "@asynccontextmanager\n"
         "async def open_client(*_):\n"
-        "    yield None\n"
+        "    yield SimpleNamespace(close=None)\n"
         "commands.open_client = open_client\n"
         "app(['log', 'append', '0', '-z', 'z:1'])\n"
     )

@@ -17,6 +17,17 @@ DELETING = (
 )
 
 
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_unassign_that_deletes_files_and_changes_only_zookeeper_is_a_usage_error(
+    option: str,
+) -> None:
+    """The files are at the storage, which would not change."""
+    command = ["storage", "unassign", "storage-3:55280", "0", "--delete-files", *WHERE]
+    result = CliRunner().invoke(app, [*command, "--only", "zookeeper", option])
+    assert result.exit_code == 2
+    assert "leave out either it or --only zookeeper" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize("answer", ["n\n", ""])
 @pytest.mark.parametrize("command", DELETING, ids=lambda each: " ".join(each[:2]))
 def test_deletion_asks_and_stops_without_a_yes(command: tuple[str, ...], answer: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import uuid
 from dataclasses import replace
@@ -21,6 +22,7 @@ from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_format import HEADER_BYTES
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.core.wal.catalogue import CATALOGUE_REGION, ROW_BYTES
+from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
 from waltz_storage.core.wal.operations import Address, WriteData
 from waltz_storage.core.wal.ring import BLOCK_BYTES
 from waltz_storage.core.wal.wal_file import WAL_FILE
@@ -196,6 +198,74 @@ def test_verbs_refuse_segments_whose_log_is_in_another_directory(crashed: Path, 
     assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
 
 
+@pytest.fixture
+def crashed_in_three(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Copies of the directories of a running storage: of the data, the control file and the log."""
+    names = ("data", "meta", "wal")
+    for name in names:
+        (tmp_path / "running" / name).mkdir(parents=True)
+    data, meta, log = (PosixDisk(tmp_path / "running" / name) for name in names)
+    wal = WalEngine(WalOptions(16 * BLOCK_BYTES, lambda: 0.0, directory=log))
+    directory = StorageDirectory(data, KEY, 1, LogOptions(lambda: 1, allocate_bytes=0), meta, wal)
+    directory.assign(0)
+    wal.commits.checkpoint()
+    record = Record(0, ReqId(1, 2, 0, 0), 0, b"data", 7)
+    directory.partition(0).log.append(RecordBatch.of([record]))
+    shutil.copytree(tmp_path / "running", tmp_path / "copy")
+    directory.close()
+    return tmp_path / "copy" / "data", tmp_path / "copy" / "meta", tmp_path / "copy" / "wal"
+
+
+@pytest.mark.parametrize("name", ["stat", "dump", "export"])
+def test_verb_without_the_meta_directory_of_segments_that_may_need_the_log_asks_for_it(
+    crashed_in_three: tuple[Path, Path, Path], name: str
+) -> None:
+    """Only the control file shows whether the log in the other directory is needed."""
+    data, meta, log = crashed_in_three
+    result = CliRunner().invoke(app, verb(name, data))
+    assert result.exit_code == 1
+    assert "name that with --meta" in result.output.replace("\n", " ")
+    result = CliRunner().invoke(app, [*verb(name, data), "--meta", str(meta)])
+    assert result.exit_code == 1
+    assert "complete only with their write-ahead log" in result.output.replace("\n", " ")
+    directories = [str(data), "--meta", str(meta), "--wal", str(log)]
+    assert CliRunner().invoke(app, ["disk", "flatten", *directories]).exit_code == 0
+    assert CliRunner().invoke(app, verb(name, data)).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["stat", "dump", "export"])
+def test_verb_reads_segments_of_three_directories_after_a_clean_stop(
+    crashed_in_three: tuple[Path, Path, Path], name: str
+) -> None:
+    stopped = crashed_in_three[0].parent.parent / "running"
+    result = CliRunner().invoke(
+        app, [*verb(name, stopped / "data"), "--meta", str(stopped / "meta")]
+    )
+    assert result.exit_code == 0, result.output
+
+
+def test_stat_of_segments_whose_log_beside_them_is_lost_asks_for_the_meta_directory(
+    crashed_in_three: tuple[Path, Path, Path],
+) -> None:
+    data, _, _ = crashed_in_three
+    (data / LOG_PAIR_FILE).unlink()
+    result = CliRunner().invoke(app, verb("stat", data))
+    assert result.exit_code == 1
+    assert "name that with --meta" in result.output.replace("\n", " ")
+
+
+def test_stat_of_segments_with_an_old_empty_log_beside_them_asks_for_the_meta_directory(
+    crashed_in_three: tuple[Path, Path, Path],
+) -> None:
+    """Such a log stays if `storage.wal.directory` was set later."""
+    data, _, log = crashed_in_three
+    empty_log = data.parent.parent / "running" / log.name / WAL_FILE
+    shutil.copy(empty_log, data / WAL_FILE)
+    result = CliRunner().invoke(app, verb("stat", data))
+    assert result.exit_code == 1
+    assert "name that with --meta" in result.output.replace("\n", " ")
+
+
 def test_verb_takes_the_key_of_a_segment_whose_header_is_not_only_in_the_log(crashed: Path) -> None:
     (crashed / WAL_FILE).unlink()
     segment = Path("0", "0000000000000000000.seg")
@@ -249,6 +319,17 @@ def test_flatten_makes_segments_that_other_verbs_read(crashed: Path) -> None:
     result = CliRunner().invoke(app, ["disk", "export", str(crashed)])
     assert result.exit_code == 0, result.output
     assert len(result.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("output", ["table", "template={directory}"])
+def test_flatten_of_a_directory_whose_name_is_not_utf8_shows_its_result(
+    crashed: Path, output: str
+) -> None:
+    """The directory is flat already when its name is printed."""
+    named = crashed.rename(crashed.with_name(os.fsdecode(b"\xe9")))
+    result = CliRunner().invoke(app, ["disk", "flatten", str(named), "-o", output])
+    assert result.exit_code == 0, result.output
+    assert r"/\udce9" in result.stdout
 
 
 def test_flatten_without_its_log_fails_in_one_line(crashed: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import cast
 
@@ -12,12 +15,14 @@ import pytest
 
 from waltz.cli.cluster_options import Target
 from waltz.cli.log import import_files
+from waltz.cli.log.archive import Row
 from waltz.cli.log.import_files import _import, default_record_file
 from waltz.cli.log.import_record import ImportRecord
-from waltz.cli.log.import_sources import find_sources
+from waltz.cli.log.import_sources import Source, find_sources
 from waltz.cli.log.rows import ImportCounts
 from waltz.cli.running import Failed
-from waltz.client import Client
+from waltz.client import Client, Draft
+from waltz.client.core.batches import Appended
 from waltz.testing import InProcessCluster
 
 KEY = uuid.UUID(int=1)
@@ -79,6 +84,57 @@ async def test_repeated_import_of_other_rows_fails(
     with pytest.raises(Failed, match=r"transaction 1 of partition 0, .* differs from row 2"):
         await import_file(file)
     assert len(cluster.transactions(0)) == 3
+
+
+class CountingLog:
+    """An empty log, in place of `Client`; ``open_rows`` counts the sources that are being read."""
+
+    def __init__(self) -> None:
+        self.client_id = 5
+        self.open_rows = self.most_open_rows = 0
+        self.appended: Counter[int] = Counter()
+
+    @property
+    def bulk(self) -> CountingLog:
+        return self
+
+    def rows(self) -> Iterator[Row]:
+        self.open_rows += 1
+        self.most_open_rows = max(self.most_open_rows, self.open_rows)
+        try:
+            # Each row is a batch of its own, so the second one is read after the first append.
+            yield from repeat(Row(0, None, 0, bytes(1 << 20)), 2)
+        finally:
+            self.open_rows -= 1
+
+    async def high_water_mark(self, _partition: int) -> int:
+        return -1
+
+    async def append(
+        self, partition: int, drafts: Sequence[Draft[bytes]], *, mark: int
+    ) -> list[Appended]:
+        await asyncio.sleep(0)  # Lets the other partitions append.
+        self.appended[partition] += len(drafts)
+        return [Appended(mark + number) for number in range(1, len(drafts) + 1)]
+
+
+async def test_import_into_many_partitions_reads_few_files_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a file for each partition, a process would have too many open files."""
+    log = CountingLog()
+
+    @asynccontextmanager
+    async def open_client(where: Target) -> AsyncIterator[CountingLog]:
+        yield log
+
+    monkeypatch.setattr(import_files, "open_client", open_client)
+    sources = [Source(number, 2, log.rows, None) for number in range(200)]
+    record, record_file = ImportRecord.read(tmp_path / "record", KEY), tmp_path / "record"
+    where = cast(Target, None)
+    await _import(where, sources, record, record_file, new_ids=False, dry_run=False)
+    assert log.appended == dict.fromkeys(range(200), 2)
+    assert 1 < log.most_open_rows <= 64
 
 
 def test_record_of_import_is_found_by_every_path_of_its_directory(tmp_path: Path) -> None:

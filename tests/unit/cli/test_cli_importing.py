@@ -10,7 +10,7 @@ import pytest
 from waltz.cli.log.archive import Row
 from waltz.cli.log.importing import Importer
 from waltz.cli.running import Failed
-from waltz.client import Client, Draft, LockFailed, ServerTooOld, Transaction
+from waltz.client import AppendUncertain, Client, Draft, LockFailed, ServerTooOld, Transaction
 from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 from waltz.protocol import ReqId
 
@@ -142,6 +142,24 @@ async def test_append_of_earlier_run_ends_import() -> None:
         Failed, match="an earlier run of this import has appended to partition 0 just now"
     ):
         await imported(ScriptedLog(2, "ours"))
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_append_in_doubt_ends_import_with_the_advice_to_run_it_again(is_old: bool) -> None:
+    """The advice for a single append would be to find the outcome of each row of the batch."""
+
+    class DoubtfulLog(ScriptedLog):
+        @property
+        def bulk(self) -> ScriptedBulk:
+            return ScriptedBulk(ScriptedLog("old")) if is_old else super().bulk
+
+        def take(self, data: Sequence[bytes], mark: int | None) -> list[BatchOutcome]:
+            outcomes = () if is_old else (None,) * len(data)
+            raise AppendUncertain(0, ReqId(ME, 1, 0, 7), "no outcome within 30 s", outcomes)
+
+    with pytest.raises(Failed, match=r"in doubt.*; run the import again: it continues") as raised:
+        await imported(DoubtfulLog())
+    assert "log find" not in str(raised.value)
 
 
 async def test_append_of_earlier_run_after_the_search_ends_import() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from waltz.protocol import Lock
 from waltz.protocol.notation import (
+    LAST_ID,
     format_partitions,
     parse_ids,
     parse_lock,
@@ -42,6 +43,13 @@ def test_ids_may_have_an_open_end() -> None:
 def test_malformed_range_of_ids_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is neither|before it begins"):
         parse_ids(text)
+
+
+@pytest.mark.parametrize("text", [f"{1 << 63}", f"0-{1 << 63}", f"{1 << 63}-"])
+def test_id_of_more_than_64_bits_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="above 9223372036854775807, the largest one"):
+        parse_ids(text)
+    assert parse_ids(f"0-{LAST_ID}") == (0, LAST_ID)
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

@@ -6,6 +6,7 @@ rebuilds the metadata of its partitions like ``waltz cluster rescue``.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -63,8 +64,7 @@ def backup_command(
     the metadata of partitions. Write it after each change of the storages.
     """
     where = target(context)
-    if not file.name:
-        raise typer.BadParameter(f"{file} is a directory: name a file in it")
+    _check_replaceable(file)
 
     async def save() -> ClusterBackup:
         async with open_cluster(where) as cluster:
@@ -114,12 +114,26 @@ def restore_command(
     rebuild_metadata(target(context), backup, timeout, output, dry_run=dry_run, yes=yes)
 
 
+def _check_replaceable(file: Path) -> None:
+    """Raise a usage error if ``file`` exists and is not a regular file or a link to one.
+
+    A backup replaces its file. So a device such as /dev/stdout would become a regular file.
+    """
+    if not file.name or os.path.isdir(file):
+        raise typer.BadParameter(f"{file} is a directory: name a file in it")
+    if os.path.exists(file) and not os.path.isfile(file):
+        raise typer.BadParameter(f"{file} is not a regular file: name one, which will be replaced")
+
+
 def _write_file(file: Path, backup: ClusterBackup) -> None:
     """Write or replace ``file``; an earlier backup in it stays until the new one is complete.
 
-    Raises Failed. After an error, ``file`` is unchanged or is the complete new backup.
+    If ``file`` is a symbolic link, the file that it names is written. Raises Failed. After an
+    error, the file is unchanged or is the complete new backup.
     """
-    with written_durably(file, f"{file.name}.partial") as partial:
+    # Not `Path.resolve`, which raises an error for a link that leads to itself.
+    target_file = Path(os.path.realpath(file))
+    with written_durably(target_file, f"{target_file.name}.partial") as partial:
         partial.write_text(encode_backup(backup))
 
 

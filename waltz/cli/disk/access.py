@@ -22,6 +22,12 @@ Where = Annotated[
         help="The directory of a storage, the directory of a partition in it, or a .seg file.",
     ),
 ]
+MetaDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--meta", metavar="DIR", help="The storage's setting storage.metaDirectory, if set."
+    ),
+]
 
 
 @contextmanager

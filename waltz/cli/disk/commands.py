@@ -17,14 +17,13 @@ from waltz.cli.disk import flatten as disk_flatten
 from waltz.cli.disk import rows as disk_rows
 from waltz.cli.disk import values as disk_values
 from waltz.cli.disk import wal as disk_wal
-from waltz.cli.disk.access import Where, inspecting
+from waltz.cli.disk.access import MetaDirectory, Where, inspecting
 from waltz.cli.fields import ResultForm, prints
 from waltz.cli.options import examples, parse_argument, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed
 from waltz.protocol.notation import parse_ids
-from waltz_storage.inspect.completeness import check_complete
-from waltz_storage.inspect.control_reading import read_control
+from waltz_storage.inspect.control_reading import check_complete, read_control
 from waltz_storage.inspect.places import segments_at
 from waltz_storage.inspect.segment_check import FileRecord
 from waltz_storage.inspect.segment_reading import (
@@ -51,12 +50,6 @@ Ids = Annotated[
         "-t",
         metavar="FIRST[-[LAST]]",
         help="Show only these transaction ids. Default: all.",
-    ),
-]
-MetaDirectory = Annotated[
-    Path | None,
-    typer.Option(
-        "--meta", metavar="DIR", help="The storage's setting storage.metaDirectory, if set."
     ),
 ]
 
@@ -104,7 +97,7 @@ def verify_command(
     ),
 )
 @prints(disk_rows.DataSizes, ResultForm.LIST)
-def stat_command(path: Where, output: Output = Format.TABLE) -> None:
+def stat_command(path: Where, meta: MetaDirectory = None, output: Output = Format.TABLE) -> None:
     """Count the records of segments, and show how large their data are.
 
     Damaged records are left out: waltz disk verify shows them.
@@ -112,7 +105,7 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
     with inspecting(path) as place:
         # Raises an error if the last records are only in a write-ahead log. Otherwise they would be
         # missing from the result without a message.
-        check_complete(place.root)
+        check_complete(place.root, meta)
         sizes = {
             (partition, first_id): [
                 len(file_record.record.data)
@@ -152,6 +145,7 @@ def dump_command(
             help="Show the data decoded by this serializer. The module is imported.",
         ),
     ] = None,
+    meta: MetaDirectory = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Maximum number of records to show.")
     ] = 1000,
@@ -170,7 +164,7 @@ def dump_command(
         first_wanted, last_wanted = parse_argument(parse_ids, transaction)
     deserialize = None if serializer is None else parse_argument(find_deserializer, serializer)
     with inspecting(path) as place:
-        check_complete(place.root)  # As in `stat_command`.
+        check_complete(place.root, meta)  # As in `stat_command`.
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions

@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from waltz.cli.disk.access import Where, inspecting
+from waltz.cli.disk.access import MetaDirectory, Where, inspecting
 from waltz.cli.fields import ResultForm, prints
 from waltz.cli.log.archive import ExportedTransaction, as_json
 from waltz.cli.options import examples, partitions_of
@@ -21,7 +21,7 @@ from waltz.cli.running import Failed
 from waltz.cli.transactions import as_line
 from waltz.client import Transaction
 from waltz.protocol.notation import format_partitions
-from waltz_storage.inspect.completeness import check_complete
+from waltz_storage.inspect.control_reading import check_complete
 from waltz_storage.inspect.places import Place
 from waltz_storage.inspect.segment_reading import Gap, read_partition
 
@@ -50,6 +50,7 @@ def export_command(
             help="Skip damaged transactions. Later transactions get other ids when imported.",
         ),
     ] = False,
+    meta: MetaDirectory = None,
     output: Output = Format.JSON,
 ) -> None:
     """Print all transactions in files as JSON lines, in order, for waltz log import.
@@ -61,7 +62,7 @@ def export_command(
     with inspecting(path) as place:
         # Raises an error if the last records are only in a write-ahead log. Otherwise they would be
         # missing from the export without a message.
-        check_complete(place.root)
+        check_complete(place.root, meta)
         chosen = [p for p in place.partitions if wanted is None or p in wanted]
         if wanted is not None and (absent := sorted(set(wanted) - set(chosen))):
             raise Failed(f"{path} has no files of partitions {format_partitions(absent)}")

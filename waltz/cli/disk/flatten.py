@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli.disk.access import inspecting
+from waltz.cli.disk.access import MetaDirectory, inspecting
 from waltz.cli.fields import prints
 from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
@@ -57,12 +57,7 @@ def flatten_command(
     directory: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="The storage's setting storage.directory.")
     ],
-    meta: Annotated[
-        Path | None,
-        typer.Option(
-            "--meta", metavar="DIR", help="The storage's setting storage.metaDirectory, if set."
-        ),
-    ] = None,
+    meta: MetaDirectory = None,
     wal: Annotated[
         Path | None,
         typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from waltz.cli.log import rows
 from waltz.cli.output import OutputFormat, say, show_line
 from waltz.cli.progress import progress
 from waltz.cli.running import error_text
+from waltz.client import ClientClosed
 
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
 """Appends the data of one transaction, and returns its id."""
@@ -22,30 +23,36 @@ async def append_all(
     contents: AsyncIterator[bytes],
     in_flight: int,
     output: OutputFormat,
+    close: Callable[[], Coroutine[Any, Any, None]],
 ) -> int:
     """Append all ``contents`` to ``partition``, at most ``in_flight`` at once; return their number.
 
     The ids are printed in the order of the contents. If appends fail, the error of the first of
     them is raised, and all other errors are printed. Otherwise an error of ``contents`` is raised.
+
+    ``close`` closes the client, so that each call of ``append`` ends. If this call is cancelled, by
+    Ctrl-C, it calls ``close``, and prints the ids and the errors of all appends.
     """
     count = 0
     with progress("transactions appended", None) as advance:
         appends = _AppendsInFlight(partition, output, advance)
         try:
-            async for content in contents:
-                appends.tasks.append(asyncio.create_task(append(content)))
-                count += 1
-                # Leaves room for the next append.
-                await appends.finish_oldest(max_left=in_flight - 1)
-        except asyncio.CancelledError:  # Ctrl-C: do not wait for the appends in flight.
-            for task in appends.tasks:
-                task.cancel()
-            raise
-        except Exception as error:
-            # ``contents`` or an append has failed. The user needs the ids of the other appends.
+            error: Exception | None = None
+            try:
+                async for content in contents:
+                    appends.tasks.append(asyncio.create_task(append(content)))
+                    count += 1
+                    # Leaves room for the next append.
+                    await appends.finish_oldest(max_left=in_flight - 1)
+            except Exception as problem:
+                # ``contents`` or an append has failed. The user needs the ids of the other appends.
+                error = problem
             await appends.finish_all(error)
-        else:
-            await appends.finish_all(None)
+        except asyncio.CancelledError:
+            # An append in flight may get into the log. Without its request id, the user could not
+            # find its outcome, and might append the same data again.
+            await appends.end_all(close)
+            raise
     return count
 
 
@@ -64,7 +71,8 @@ class _AppendsInFlight:
         Raises the error of an append.
         """
         while len(self.tasks) > max_left:
-            transaction_id = await self.tasks[0]
+            await self._wait(self.tasks[:1])
+            transaction_id = self.tasks[0].result()
             # A failed append stays in the list: `finish_all` needs the errors of all appends.
             del self.tasks[0]
             self._print_id(transaction_id)
@@ -77,7 +85,7 @@ class _AppendsInFlight:
         raised are printed, because each may name an append that is in doubt.
         """
         failures: list[BaseException] = []
-        for outcome in await asyncio.gather(*self.tasks, return_exceptions=True):
+        for outcome in await self._outcomes():
             if isinstance(outcome, BaseException):
                 failures.append(outcome)
             else:
@@ -93,15 +101,37 @@ class _AppendsInFlight:
         if other_error is not None:
             raise other_error
 
+    async def end_all(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """End all appends by ``close``; print their ids, and the error of each that was sent."""
+        closing = asyncio.create_task(close())
+        num_absent = 0
+        # The appends end as soon as ``close`` begins. It may last until ZooKeeper answers.
+        for outcome in await self._outcomes():
+            if isinstance(outcome, ClientClosed):
+                num_absent += 1
+            elif isinstance(outcome, BaseException):
+                say(f"an append failed: {error_text(outcome)}")
+            else:
+                self._print_id(outcome)
+        if num_absent:
+            say(f"appends that are not in the log, and never will be: {num_absent}")
+        await closing
+
+    async def _outcomes(self) -> list[int | BaseException]:
+        """Wait for all appends; return the id or the error of each."""
+        await self._wait(self.tasks)
+        return await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def _wait(self, tasks: Sequence[asyncio.Task[int]]) -> None:
+        """Wait until ``tasks`` are done. If this call is cancelled, they continue."""
+        if tasks:
+            await asyncio.wait(tasks)
+
     def _print_id(self, transaction_id: int) -> None:
         """Print the id of the next append, and count it as progress."""
-        print_id(self.partition, transaction_id, self.output)
+        value = appended_value(self.partition, transaction_id)
+        show_line(self.output, value, str(transaction_id))
         self.advance(1)
-
-
-def print_id(partition: int, transaction_id: int, output: OutputFormat) -> None:
-    """Print the id of an appended transaction."""
-    show_line(output, appended_value(partition, transaction_id), str(transaction_id))
 
 
 def appended_value(partition: int, transaction_id: int) -> rows.AppendedTransaction:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ from waltz.cli.fields import ResultForm, prints
 from waltz.cli.log import export as log_export
 from waltz.cli.log import import_files as log_import
 from waltz.cli.log import rows
-from waltz.cli.log.appending import append_all, appended_value, print_id
+from waltz.cli.log.appending import append_all, appended_value
 from waltz.cli.log.input import Framing, opened, records
 from waltz.cli.options import (
     AnswerTimeout,
@@ -44,7 +45,7 @@ from waltz.cli.transactions import TransactionValue, as_line, as_value
 from waltz.client import Absent, Appended, LogStream
 from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol.locks import Lock
-from waltz.protocol.notation import parse_ids, parse_lock
+from waltz.protocol.notation import LAST_ID, parse_ids, parse_lock
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 app.add_typer(log_export.app)
@@ -127,7 +128,7 @@ def append_command(
         int | None,
         typer.Option(
             min=-1,
-            max=(1 << 63) - 1,
+            max=LAST_ID,
             help="The id of the last transaction that the append takes into account: the append is "
             "refused if one of its locks was taken after that transaction. Default: the end of "
             "the log, so that locks rarely refuse.",
@@ -148,7 +149,8 @@ def append_command(
     if data is not None and (source is not None or framing is not None):
         raise typer.BadParameter("give either DATA, or --from and --framing")
     check_template(output, appended_value(partition, 0))
-    input_framing = framing or (Framing.LINES if source is None else Framing.ONE)
+    default_framing = Framing.LINES if data is None and source is None else Framing.ONE
+    input_framing = framing or default_framing
     write_locks, read_locks = _parse_locks(lock), _parse_locks(read_lock)
     append_locks = _parse_locks(append_lock)
 
@@ -167,14 +169,12 @@ def append_command(
                     timeout=timeout,
                 )
 
-            if data is not None:
-                print_id(partition, await append(_bytes_of(data)), output)
-                return
-            with opened(source) as stream:
+            with opened(source) if data is None else BytesIO(_bytes_of(data)) as stream:
                 if stream.isatty():
                     say(f"reading {_TYPED_INPUT[input_framing]} from standard input until Ctrl-D")
                 contents = records(stream, input_framing)
-                if not await append_all(partition, append, contents, in_flight, output):
+                end = client.close
+                if not await append_all(partition, append, contents, in_flight, output, end):
                     say("nothing was appended: the input is empty")
 
     run(work(), seconds=None)
@@ -299,7 +299,10 @@ def find_command(
         ),
     ],
     after: Annotated[
-        int, typer.Option(min=-1, help="Begin after this transaction. Default: at the first.")
+        int,
+        typer.Option(
+            min=-1, max=LAST_ID, help="Begin after this transaction. Default: at the first."
+        ),
     ] = -1,
     timeout: AnswerTimeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -24,10 +25,17 @@ from waltz.cli.log.importing import Importer
 from waltz.cli.log.rows import ImportCounts, ImportedPartition, render_import
 from waltz.cli.options import DryRun, examples, partitions_of
 from waltz.cli.output import Format, Output, show
-from waltz.cli.progress import progress
+from waltz.cli.progress import Advance, progress
 from waltz.cli.running import Failed, open_cluster, run
 
 app = typer.Typer()
+
+_PARTITIONS_AT_ONCE = 64
+"""To how many partitions rows are appended at once.
+
+The rows of each are read from a file that is open meanwhile, and often a process may have no more
+than 1024 open files.
+"""
 
 
 @app.command(
@@ -153,15 +161,29 @@ async def _import(
             )
         if not dry_run:
             with progress("imported", sum(num_missing.values())) as advance:
-                await asyncio.gather(
-                    *(
-                        importers[source.target].append(
-                            islice(source.rows(), imported_before[source.target], None), advance
-                        )
-                        for source in sources
-                    )
-                )
+                await _append_missing(sources, importers, imported_before, advance)
     return {
         partition: ImportCounts(before=imported_before[partition], now=count)
         for partition, count in num_missing.items()
     }
+
+
+async def _append_missing(
+    sources: Iterable[Source],
+    importers: Mapping[int, Importer],
+    imported_before: Mapping[int, int],
+    advance: Advance,
+) -> None:
+    """Append the rows of ``sources`` that earlier runs have not appended.
+
+    ``importers`` and ``imported_before``, the number of rows to leave out, are by partition. Raises
+    Failed, WaltzError.
+    """
+    slots = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
+
+    async def append(source: Source) -> None:
+        async with slots:
+            missing_rows = islice(source.rows(), imported_before[source.target], None)
+            await importers[source.target].append(missing_rows, advance)
+
+    await asyncio.gather(*map(append, sources))

@@ -19,7 +19,7 @@ from waltz.cli.client_access import ANSWER_SECONDS, batches_within
 from waltz.cli.log.archive import Row
 from waltz.cli.progress import Advance
 from waltz.cli.running import Failed
-from waltz.client import Client, Draft, LockFailed, ServerTooOld, Transaction
+from waltz.client import AppendUncertain, Client, Draft, LockFailed, ServerTooOld, Transaction
 from waltz.client.core.batches import Appended, Refused
 from waltz.protocol import Lock
 
@@ -83,7 +83,14 @@ class Importer:
         """Append ``rows``, in batches that the server accepts. Raises Failed, WaltzError."""
         for batch in _batches(rows):
             while batch:
-                num_appended = await self._append_beginning(batch)
+                try:
+                    num_appended = await self._append_beginning(batch)
+                except AppendUncertain as error:
+                    # The usual advice is to find the outcome of each append. The next run does so.
+                    raise Failed(
+                        f"{error.summary}; run the import again: it continues with the rows that "
+                        "are not in the log; find the cause with: waltz doctor"
+                    ) from error
                 advance(num_appended)
                 batch = batch[num_appended:]
 

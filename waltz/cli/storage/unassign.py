@@ -70,6 +70,10 @@ def unassign_command(
     will never run again, use --only zookeeper.
     """
     where, wanted = target(context), parse_argument(parse_partitions, partitions)
+    if delete_files and only is AssignmentSide.ZOOKEEPER:
+        raise typer.BadParameter(
+            "--delete-files changes the storage: leave out either it or --only zookeeper"
+        )
     shown = format_partitions(wanted)
     if delete_files and not dry_run:
         confirm(f"The files of partitions {shown} at {storage} will be deleted", yes=yes)

@@ -11,14 +11,11 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from waltz_storage.core.control.control_format import (
-    CONTROL_FILE,
-    HEADER_BYTES,
-    ControlHeader,
-    is_key_or_inverse,
-)
-from waltz_storage.core.log.segment_format import DATA_SUFFIX, Damage, FileHeader
-from waltz_storage.core.log.segment_format import HEADER_BYTES as SEGMENT_HEADER_BYTES
+from waltz_storage.core.control.control_format import ControlHeader, is_key_or_inverse
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, HEADER_BYTES, Damage, FileHeader
+from waltz_storage.core.wal.log_directory import LOG_PAIR_FILE
+from waltz_storage.core.wal.region_files import CATALOGUE_FILE
 from waltz_storage.core.wal.wal_file import WAL_FILE
 from waltz_storage.inspect.dry_disk import ReadOnlyFile
 from waltz_storage.inspect.places import CannotInspect
@@ -29,22 +26,26 @@ class NeedsLog(CannotInspect):
     """The segments of a directory are complete only with its write-ahead log."""
 
 
-def check_complete(root: Path) -> None:
-    """Raise NeedsLog if the segments in ``root`` need a write-ahead log.
+def check_unmarked_complete(root: Path) -> None:
+    """Raise CannotInspect if the segments in ``root``, without their control file, may need a log.
 
-    If ``root`` has a control file with a whole header, the key in the header decides (see
-    `check_marked_complete`). Otherwise the segments need the log in ``root`` if that log is not
-    empty. If ``root`` has neither, nothing is known, and nothing is raised. Raises OSError.
+    They need the log in ``root`` if that is not empty: this raises NeedsLog. If the control file is
+    in a meta directory, and a log of its own directory or a lost one belonged to the segments, only
+    the control file shows whether they need it. In all other cases nothing is known, and nothing is
+    raised. Raises OSError.
     """
-    path = root / CONTROL_FILE
-    if path.exists():
-        with ReadOnlyFile(path) as file:
-            raw = file.read(0, HEADER_BYTES)
-        if len(raw) == HEADER_BYTES:
-            check_marked_complete(root, ControlHeader.decode(raw))
-            return
-    if (root / WAL_FILE).exists() and not is_wal_empty(root):
+    has_log = (root / WAL_FILE).exists()
+    if has_log and not is_wal_empty(root):
         raise NeedsLog(_incomplete(root))
+    # Beside the pair file of a log in another directory, a log in ``root`` is an old, unused one.
+    log_is_elsewhere = (root / LOG_PAIR_FILE).exists() or (
+        (root / CATALOGUE_FILE).exists() and not has_log
+    )
+    if log_is_elsewhere and (root / DATA_PAIR_FILE).exists():
+        raise CannotInspect(
+            f"the segments of {root} may need a write-ahead log, which only the control file "
+            "shows; it is in a separate directory (storage.metaDirectory): name that with --meta"
+        )
 
 
 def check_marked_complete(root: Path, header: ControlHeader) -> None:
@@ -75,7 +76,7 @@ def cluster_key(root: Path, log: Path | None = None) -> uuid.UUID | None:
     for path in sorted(root.glob(f"*/*{DATA_SUFFIX}")):
         try:
             with ReadOnlyFile(path) as file:
-                key = FileHeader.decode(file.read(0, SEGMENT_HEADER_BYTES)).key
+                key = FileHeader.decode(file.read(0, HEADER_BYTES)).key
         except Damage:
             continue
         # A key of zeros is none: the header of this file is only in the log so far.

@@ -26,7 +26,8 @@ from waltz_storage.core.control.directory_pair import (
 from waltz_storage.core.control.flushed_marks_format import FLUSHED_FILE, current_end
 from waltz_storage.core.log.flushed_end import KnownLog
 from waltz_storage.core.partitions.known_log import known_log
-from waltz_storage.inspect.completeness import check_marked_complete
+from waltz_storage.inspect.completeness import check_marked_complete, check_unmarked_complete
+from waltz_storage.inspect.dry_disk import ReadOnlyFile
 from waltz_storage.inspect.places import CannotInspect
 
 _MOST_PARTITIONS = 1 << 20
@@ -93,6 +94,28 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
         except EntryCorrupted as corrupted:
             entries[partition] = str(corrupted)
     return ControlContent(header, entries, marks)
+
+
+def check_complete(root: Path, meta: Path | None = None) -> None:
+    """Raise CannotInspect if the segments in ``root`` need a write-ahead log, or may need one.
+
+    ``meta`` is the directory of the control file, None if that is ``root`` or was not named. The
+    key in a control file decides (see `check_marked_complete`). If ``root`` has no whole one, and
+    ``meta`` is None, the other files in ``root`` decide (see `check_unmarked_complete`). Raises
+    OSError.
+    """
+    if meta is not None:
+        read_control(root, meta)
+        return
+    path = root / CONTROL_FILE
+    if path.exists():
+        # Only the header: damage after it says nothing about the log.
+        with ReadOnlyFile(path) as file:
+            raw = file.read(0, HEADER_BYTES)
+        if len(raw) == HEADER_BYTES:
+            check_marked_complete(root, ControlHeader.decode(raw))
+            return
+    check_unmarked_complete(root)
 
 
 def _check_pair(root: Path, meta: Path) -> None:
