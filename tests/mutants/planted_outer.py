@@ -8,8 +8,8 @@ OUTER_BUGS = (
     Planted(
         "processes of a directory whose path begins alike are ended",
         Package.LOCAL,
-        '[f"{path}/" for path in',
-        '[f"{path}" for path in',
+        'f"{directory.resolve()}/"',
+        'f"{directory.resolve()}"',
         "The end of one cluster kills a process of another cluster.",
         nodes(
             "unit/local/test_local_control.py::test_process_of_a_directory_whose_path_begins_alike_is_not_left_over"
