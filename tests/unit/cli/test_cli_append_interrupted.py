@@ -57,7 +57,8 @@ async def test_interrupted_append_shows_ids_and_the_request_ids_of_appends_in_do
         await task
     printed = capsys.readouterr()
     assert printed.out == "18\n"
-    assert "find its outcome with: waltz log find 17:3:0:42" in printed.err
+    assert "find its outcome: waltz log find 17:3:0:42\n" in printed.err
+    assert "closed" not in printed.err
     assert "appends that are not in the log, and never will be: 1\n" in printed.err
 
 

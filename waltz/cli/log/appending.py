@@ -11,7 +11,8 @@ from waltz.cli.log import rows
 from waltz.cli.output import OutputFormat, say, show_line
 from waltz.cli.progress import progress
 from waltz.cli.running import error_text
-from waltz.client import ClientClosed
+from waltz.cli.suggested import suggested
+from waltz.client import AppendUncertain, ClientClosed
 
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
 """Appends the data of one transaction, and returns its id."""
@@ -109,6 +110,12 @@ class _AppendsInFlight:
         for outcome in await self._outcomes():
             if isinstance(outcome, ClientClosed):
                 num_absent += 1
+            elif isinstance(outcome, AppendUncertain):
+                # Not the text of the error: its reason is that the client is closed.
+                find_command = suggested(f"waltz log find {outcome.req_id}")
+                say(
+                    f"an append is in doubt: before you repeat it, find its outcome: {find_command}"
+                )
             elif isinstance(outcome, BaseException):
                 say(f"an append failed: {error_text(outcome)}")
             else:
