@@ -94,7 +94,7 @@ def prefer_command(
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Assign these partitions to a server whenever it runs; other partitions are rebalanced."""
+    """Assign these partitions to a server until it stops; other partitions are rebalanced."""
     _set_preference(context, server, partitions, wanted=True, dry_run=dry_run, output=output)
 
 
