@@ -81,11 +81,14 @@ class Monitor:
         params = await self._cluster.store_params()
         membership, maps = await self._cluster.membership(), await self._cluster.storage_maps()
         members, ports = membership.servers(), maps.connections.admin_ports
-        nodes, servers, storages = await asyncio.gather(
-            read_nodes(self._cluster, params.num_partitions),
-            self._query_servers(members),
-            self._query_storages(ports, params),
-        )
+        queries = asyncio.gather(self._query_servers(members), self._query_storages(ports, params))
+        try:
+            nodes = await read_nodes(self._cluster, params.num_partitions)
+            servers, storages = await queries
+        finally:
+            # If ZooKeeper fails, the next sample must find no query of this one on a connection.
+            if queries.cancel():
+                await asyncio.wait([queries])
         at = asyncio.get_running_loop().time()
         return Sample(
             at,

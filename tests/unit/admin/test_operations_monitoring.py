@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tests.support.eventually import eventually
 from tests.support.virtual_time import on_virtual_time
+from waltz.admin import monitoring
 from waltz.admin.core.sample import ServerSample, StorageSample
 from waltz.admin.monitoring import Monitor
 from waltz.admin.server_query import RequestRefused, ServerQuery, ServerUnreachable
@@ -20,6 +21,7 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ServerMembership
+from waltz.metadata.store import StoreError
 from waltz.net import PLAINTEXT, ConnectionLost, DialFailed, DialRefused
 from waltz.protocol.admin import PartitionState
 from waltz.protocol.damaged_ranges import DamagedRange
@@ -109,6 +111,35 @@ async def test_storage_that_ends_every_connection_is_dialed_once_per_sample(
         for dialed in (1, 2):
             assert (await monitor.sample()).storages[A].problem == "the storage has ended"
             assert len(opened) == dialed
+
+
+async def test_sample_that_zookeeper_fails_leaves_no_query_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    class SlowAdmin(Admin):
+        @override
+        async def states(self) -> tuple[PartitionState, ...]:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return ()
+
+    async def open_admin(*_: object) -> Admin:
+        return SlowAdmin()
+
+    async def fail(*_: object) -> None:
+        await begun.wait()
+        raise StoreError("no session")
+
+    monkeypatch.setattr(monitoring, "read_nodes", fail)
+    async with monitor_of_storage(monkeypatch, open_admin) as monitor:
+        with pytest.raises(StoreError):
+            await monitor.sample()
+        assert ended.is_set()
 
 
 class Server:
