@@ -30,6 +30,11 @@ For ``/ready``, a function of the same type returns whether the process is ready
 
 _LONGEST_REASON = 200
 """How many characters of an error's text are logged. The text may quote what a peer sent."""
+_OPEN_ANSWERS_SECONDS = 0.5
+"""How long a process that stops waits for its open HTTP answers, and again after it cancels them.
+
+A server leaves the cluster and a storage closes its files only afterwards. A peer that does not
+read its answer must not delay that until the process is killed."""
 
 
 class _PeerErrorLogger(logging.LoggerAdapter[logging.Logger]):
@@ -58,13 +63,19 @@ async def serve_http(
     """Serve HTTP while the context is open; yield the port in use, None if ``port`` is None.
 
     If ``host`` is None, listen at all addresses of this machine. Port 0 makes the system choose a
-    port. The path ``/ready`` exists only with ``readiness``. Raises ListenFailed.
+    port. The path ``/ready`` exists only with ``readiness``. At the end of the context, open
+    answers have a moment to finish. Raises ListenFailed.
     """
     if port is None:
         yield None
         return
     application = _application(service, metrics, health, readiness)
-    runner = web.AppRunner(application, access_log=None, logger=_PeerErrorLogger(log))
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        logger=_PeerErrorLogger(log),
+        shutdown_timeout=_OPEN_ANSWERS_SECONDS,
+    )
     await runner.setup()
     try:
         try:

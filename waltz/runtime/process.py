@@ -9,6 +9,7 @@ nothing about the invariants.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -22,6 +23,10 @@ from waltz.runtime.memory import favour_speed
 
 _SOFTWARE_ERROR = 70
 """The exit code after a broken invariant: EX_SOFTWARE of sysexits.h."""
+
+
+class PortsFileFailed(OSError):
+    """The file with the ports cannot be written. The text has the file, the reason, the remedy."""
 
 
 def set_up_logging(*, verbose: bool) -> None:
@@ -111,16 +116,25 @@ def _handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
 
 
 def report_ports(process: str, ports: Mapping[str, int | None], file: Path | None) -> None:
-    """Log that ``process`` is ready, with its ports, and write the ports to ``file``.
+    """Write the ports of ``process`` to ``file``, and log them as ready.
 
-    ``file`` is replaced atomically, so that a reader never sees a part of its text.
+    ``file`` is replaced atomically, so that a reader never sees a part of its text. Raises
+    PortsFileFailed.
     """
+    if file is not None:
+        part = file.parent / f"{file.name}.{os.getpid()}"
+        try:
+            part.write_text(json.dumps(ports))
+            part.replace(file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise PortsFileFailed(
+                f"cannot write the ports to {file}: {error.strerror or error}; set "
+                f"{process}.ports.file to a file in a directory that this process can write to"
+            ) from error
     shown = " ".join(f"{name}={number}" for name, number in ports.items() if number is not None)
     logging.getLogger("waltz").info("%s ready: %s", process, shown)
-    if file is not None:
-        part = file.with_name(f"{file.name}.{os.getpid()}")
-        part.write_text(json.dumps(ports))
-        part.replace(file)
 
 
 def stop_signal() -> asyncio.Event:

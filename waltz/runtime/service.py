@@ -23,7 +23,7 @@ from waltz.runtime.configuration import ConfigError, SettingKey, Settings, keys,
 from waltz.runtime.core.setting_names import environment_variable
 from waltz.runtime.memory import collect_every
 from waltz.runtime.one_line import one_line_command
-from waltz.runtime.process import run_loop, set_up_logging, stop_signal
+from waltz.runtime.process import PortsFileFailed, run_loop, set_up_logging, stop_signal
 from waltz.runtime.version_option import Version
 
 _COLLECT_SECONDS = 600.0
@@ -40,6 +40,7 @@ _EXPECTED = (
     ListenFailed,
     MalformedMetadata,
     NoCluster,
+    PortsFileFailed,
     StoreError,
     TlsConfigError,
 )

@@ -29,10 +29,13 @@ async def run_node(node: ServerNode, stop: asyncio.Event) -> None:
 
 async def _run(node: ServerNode) -> None:
     """Start the node and wait until it fails; `run_until_done` cancels this coroutine to stop."""
-    await node.start()
+    await node.listen()
     async with start_http(node) as http_port:
         ports = {"port": node.listener.port, "http": http_port}
         report_ports("server", ports, node.config.ports_file)
+        # Join last: a server that cannot use its ports must not take partitions from others, above
+        # all not at each of its restarts (test_server_that_cannot_use_its_ports_does_not_join).
+        await node.join()
         await node.wait_for_failure()
 
 

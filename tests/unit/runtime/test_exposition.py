@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
@@ -25,6 +26,7 @@ from waltz.runtime.metrics import (
     histogram,
 )
 from waltz_server.shell.metrics import METRICS as SERVER
+from waltz_server.shell.node import ServerNode
 from waltz_storage.shell.metrics import METRICS as STORAGE
 
 
@@ -185,3 +187,11 @@ def test_declared_names_follow_the_conventions_of_prometheus(
             assert family.name.endswith("_seconds")
     for family in declared.partition:
         assert family.name.startswith(f"{prefix}_partition_")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("fd00::1", "[fd00::1]:55180"), ("server", "server:55180")]
+)
+def test_endpoint_of_server_with_ipv6_address_has_brackets(host: str, expected: str) -> None:
+    node = cast(ServerNode, SimpleNamespace(endpoint=(host, 55180)))
+    assert SERVER.info_labels["endpoint"].read(node) == expected

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -18,12 +20,14 @@ from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ServerMembership
 from waltz.metadata.store import MetadataStore, StoreClosed
 from waltz.metadata.zookeeper_access import AccessDenied, ZooKeeperAccess
-from waltz.net import PLAINTEXT, DialFailed, FrameHandler
+from waltz.net import PLAINTEXT, DialFailed, FrameHandler, ListenFailed
 from waltz.protocol import CLIENT_SERVER
 from waltz.runtime.configuration import TlsSettings
+from waltz.runtime.process import PortsFileFailed
 from waltz.testing.network import MemoryNetwork
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_server.core.peer import Peer
+from waltz_server.main import run_node
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
 from waltz_server.shell.node import ServerEnvironment, ServerNode
@@ -58,12 +62,15 @@ class Scene:
         self.sessions.append(self.zookeeper.connect())
         return self.sessions[-1]
 
-    async def start(self) -> None:
+    async def create_cluster(self) -> None:
         maps = assign_everything(
             dict.fromkeys(STORAGES, 0), dict.fromkeys(STORAGES, 9001), PARTITIONS
         )
         key = uuid.UUID(int=1)
         await create_cluster(self.session, ROOT, "test", PARTITIONS, key=key, storages=maps)
+
+    async def start(self) -> None:
+        await self.create_cluster()
         await self.node.start()
         await eventually(lambda: len(self.node.partitions()) == PARTITIONS)
 
@@ -299,3 +306,16 @@ async def test_closed_connection_is_not_resumed(scene: Scene) -> None:
 async def test_slow_readers_have_the_bound_of_the_settings() -> None:
     scene = Scene(max_unsent_bytes=12_345)
     assert scene.node.accepted.slow_readers.max_unsent_bytes == 12_345
+
+
+@pytest.mark.parametrize("unusable", ["http_port", "ports_file"])
+async def test_server_that_cannot_use_its_ports_does_not_join(
+    unusable: str, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {"http_port": taken.getsockname()[1], "ports_file": tmp_path / "missing" / "ports"}
+        scene = Scene(bind_host="127.0.0.1", **{unusable: values[unusable]})
+        await scene.create_cluster()
+        with pytest.raises((ListenFailed, PortsFileFailed), match="cannot"):
+            await run_node(scene.node, asyncio.Event())
+    assert not scene.node.server_id, "it has begun to join"

@@ -143,7 +143,7 @@ class StartsForEver:
     def __init__(self) -> None:
         self.stopped = False
 
-    async def start(self) -> None:
+    async def listen(self) -> None:
         await asyncio.Event().wait()
 
     async def stop(self) -> None:

@@ -9,6 +9,7 @@ import time
 from operator import not_
 from typing import Any
 
+from waltz.net import join_address
 from waltz.runtime.metrics import (
     Kind,
     MetricDeclarations,
@@ -214,7 +215,7 @@ METRICS: MetricDeclarations[ServerNode, HostedPartition] = MetricDeclarations(
     info_labels={
         "cluster": gauge_source("cluster-name", lambda node: node.cluster_name),
         "server_id": gauge_source("server-id", lambda node: node.server_id),
-        "endpoint": gauge_source("endpoint", lambda node: "{}:{}".format(*node.endpoint)),
+        "endpoint": gauge_source("endpoint", lambda node: join_address(*node.endpoint)),
         "version": gauge_source("waltz-version-id", lambda _: build_version()),
     },
     process=_PROCESS,

@@ -174,7 +174,12 @@ class ServerNode:
         )
 
     async def start(self) -> None:
-        """Connect to ZooKeeper, listen, and join the cluster, which then assigns partitions.
+        """Call `listen` and `join`; raises their errors."""
+        await self.listen()
+        await self.join()
+
+    async def listen(self) -> None:
+        """Connect to ZooKeeper and listen for clients; the server gets partitions after `join`.
 
         Raises ListenFailed, NoCluster, and the errors of reading the metadata.
         """
@@ -209,6 +214,10 @@ class ServerNode:
         self._membership = ServerMembership(
             cluster, self.endpoint, self._set_owned, shuffle=shuffle, uses_tls=uses_tls
         )
+
+    async def join(self) -> None:
+        """Join the cluster, which then assigns partitions; raises as `ServerMembership.join`."""
+        assert self._membership is not None
         await self._membership.join()
 
     async def stop(self) -> None:
